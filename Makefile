@@ -1,0 +1,52 @@
+# setup      a virtual environment in .venv, and Chromium for the browser tests
+# test       lint, the test suite, and a strict build of the documentation
+# demo       the guided example        bench      timings
+# docs       the documentation         reproduce  every number the documentation quotes
+.PHONY: setup test lint docs demo bench reproduce
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet -c constraints.txt
+# One thread per process: two test workers with a thread pool each get in each other's way.
+SINGLE := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+setup: $(STAMP)
+
+# torch first and by its pinned version, so that no later package chooses another build of it.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e '.[dev,demo,docs]'
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+			--no-install-recommends chromium chromium-driver) >/dev/null 2>&1 \
+		|| echo "setup: Chromium could not be installed; tests of the HTML report need it."; \
+	else \
+		echo "setup: no chromium and chromedriver here; tests of the HTML report need them."; \
+	fi
+	@touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+test: lint
+	$(SINGLE) $(BIN)/python -m pytest -n 2
+	@$(MAKE) --no-print-directory docs
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+demo: $(STAMP)
+	$(BIN)/python demo/run.py
+
+bench: $(STAMP)
+	$(SINGLE) $(BIN)/python bench/run.py
+
+reproduce: $(STAMP)
+	$(SINGLE) $(BIN)/python reproduce/run.py
