@@ -130,7 +130,7 @@ def dense(g: Element, size: int, dtype: torch.dtype | None = None) -> Tensor:
     It shares no code with any `apply`, so that tests can set one against the other. Without a
     dtype, the element's own; the default dtype for an element that is only an order.
     """
-    if g.base is not None:
+    if g.base is not None and (g.order is not None or g.base.batch_shape):
         matrix = _dense_wreath(g, g.base, size)
     elif g.matrix is not None:
         matrix = g.matrix
