@@ -1,0 +1,1 @@
+"""The structure of a parameter symmetry and its action."""

@@ -1,0 +1,339 @@
+"""The action of a parameter symmetry on parameters: the one definition, and its derivative."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from paramsym.algebra import Element
+from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
+from paramsym.structure.element import AlgebraElement, GroupElement, Values
+from paramsym.structure.fast import monomial_matrix
+from paramsym.structure.symmetry import Factor, ParameterSymmetry, Shift, Term
+
+Params = Mapping[str, torch.Tensor]
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) -> dict[str, Any]:
+    """Move parameters along their symmetry: the network computes the same function afterwards.
+
+    Each axis of each tensor transforms by the representation that the signature names; shifts are
+    added. Tensors that do not move are shared with the input, which is never modified; the others
+    are new, with the same dtype and device (half precision is computed in float32).
+
+    Args:
+        symmetry: what `find_symmetry` derived, or a hand-written signature.
+        element: from `symmetry.sample`, `AlgebraElement.exp`, or a product of such.
+        state_dict: tensors by name; names outside the signature pass unchanged.
+
+    Raises:
+        ValueError: a tensor is missing, has another shape than its type, or a gain that serves as
+            a frame has a zero.
+    """
+    check_parameters(symmetry, state_dict)
+    moved = dict(state_dict)
+    for values, offsets in element.parts:
+        if values:
+            moved = _act_group(symmetry, values, moved)
+        for name, delta in offsets.items():
+            shift = next(s for s in symmetry.shifts if s.name == name)
+            if isinstance(delta, tuple):
+                delta = _inverse_offset(shift, delta[1], moved)
+            moved = _act_shift(shift, delta, moved)
+    for alias, name in symmetry.ties.items():
+        if alias in moved and name in moved:
+            moved[alias] = moved[name]
+    return moved
+
+
+def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
+    """Raise a `ValueError` that says which tensor does not fit its type."""
+    for name, axes in symmetry.signature.items():
+        if name not in state_dict:
+            if any(True for axis in axes for _ in spaces_of(axis)):
+                raise ValueError(
+                    f"act(symmetry, g, params): {name!r} is missing. Its type "
+                    f"({', '.join(map(str, axes))}) moves with the symmetry, so that it is needed. "
+                    "Pass the complete state_dict() of the model."
+                )
+            continue
+        wanted, shape = symmetry.shape(name), tuple(state_dict[name].shape)
+        if wanted != shape:
+            raise ValueError(
+                f"act(symmetry, g, params): {name!r} has shape {shape}, but its type "
+                f"({', '.join(map(str, axes))}) needs {wanted}. Was the symmetry inferred from "
+                "another model?"
+            )
+
+
+# -- groups ------------------------------------------------------------------------------------
+
+
+def _act_group(symmetry: ParameterSymmetry, values: Values, params: Params) -> dict[str, Any]:
+    moved = dict(params)
+    for name, axes in symmetry.signature.items():
+        if name in params and any(s in values for axis in axes for s in spaces_of(axis)):
+            moved[name] = _move_tensor(symmetry, values, params, name, axes)
+    return moved
+
+
+def _move_tensor(
+    symmetry: ParameterSymmetry, values: Values, params: Params, name: str, axes: tuple
+) -> torch.Tensor:
+    x = params[name]
+    offset = symmetry.offsets.get(name, 0.0)
+    dtype = torch.float32 if x.dtype in _LOW else x.dtype
+    fast = None if offset else monomial_matrix(symmetry, values, x, axes)
+    if fast is not None:
+        return fast
+    work = x.to(dtype)
+    if offset:
+        work = work + offset
+    work = _Mover(symmetry, values, params, dtype).move(work, list(axes))
+    if offset:
+        work = work - offset
+    return work.to(x.dtype)
+
+
+class _Mover:
+    """Applies one element to the blocks of one tensor."""
+
+    def __init__(self, symmetry, values: Values, params: Params, dtype: torch.dtype):
+        self.symmetry, self.values, self.params, self.dtype = symmetry, values, params, dtype
+
+    def move(self, x: torch.Tensor, axes: list[AxisType]) -> torch.Tensor:
+        """Split products into axes and sums into blocks until every axis carries one space."""
+        sizes = {s.name: s.size for s in self.symmetry.spaces.values()}
+        for k, axis in enumerate(axes):
+            if isinstance(axis, Product):
+                inner = [f.size(sizes) for f in axis.factors]
+                wide = x.reshape(*x.shape[:k], *inner, *x.shape[k + 1 :])
+                moved = self.move(wide, [*axes[:k], *axis.factors, *axes[k + 1 :]])
+                return moved.reshape(x.shape)
+            if isinstance(axis, Sum):
+                pieces = torch.split(x, [t.size(sizes) for t in axis.terms], dim=k)
+                return torch.cat(
+                    [
+                        self.move(piece, [*axes[:k], term, *axes[k + 1 :]])
+                        for piece, term in zip(pieces, axis.terms, strict=True)
+                    ],
+                    dim=k,
+                )
+        order = sorted(range(len(axes)), key=lambda k: self._depth(axes[k]))
+        for k in order:  # copies are permuted before each of them moves
+            axis = axes[k]
+            if isinstance(axis, Carried):
+                x = self._move_axis(x, k, axis, axes)
+        return x
+
+    def _depth(self, axis: AxisType) -> int:
+        if not isinstance(axis, Carried):
+            return 0
+        return max(len(self.symmetry.spaces[s].over) for s, _ in axis.factors)
+
+    def _move_axis(self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType]):
+        frame = self._frame(axis, x, k)
+        ordered = False
+        for position, (name, power) in enumerate(axis.factors):
+            value = self.values.get(name)
+            if value is None:
+                continue
+            space = self.symmetry.spaces[name]
+            if ordered:  # tied spaces share one order, which acts once
+                value = value._replace(order=None)
+            ordered = ordered or value.order is not None
+            linear = value.matrix is not None or (
+                value.diagonal is not None and value.diagonal.is_complex()
+            )
+            dual = linear and power == -1
+            if frame is not None and position == 0:
+                x = x * frame if dual else x / frame
+            x = self._apply(x, k, space, value.to(self.dtype, x.device), power, dual, axes)
+            if frame is not None and position == 0:
+                x = x / frame if dual else x * frame
+        return x
+
+    def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes) -> torch.Tensor:
+        bases = [self._axis_of(base, axes, space.name) for base in space.over]
+        front = x.movedim(bases, list(range(len(bases)))) if bases else x
+        at = k + sum(b > k for b in bases)  # bases before k do not shift it
+        at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k
+        if dual:
+            moved = space.group.apply_dual(value, front, at)
+        elif space.group.dimension and value.matrix is not None:
+            moved = space.group.apply(value, front, at)
+        else:
+            moved = space.group.apply(value, front, at, power)
+        return moved.movedim(list(range(len(bases))), bases) if bases else moved
+
+    def _axis_of(self, base: str, axes: list[AxisType], space: str) -> int:
+        family = {base, self.symmetry.spaces[base].order_of}
+        family |= {s.name for s in self.symmetry.spaces.values() if s.order_of == base}
+        for k, axis in enumerate(axes):
+            if isinstance(axis, Carried) and any(s in family for s, _ in axis.factors):
+                return k
+        raise ValueError(
+            f"act: the type carries '{space}', which has a copy for each unit of '{base}', but no "
+            f"axis of ({', '.join(map(str, axes))}) carries '{base}'. Add it to the type."
+        )
+
+    def _frame(self, axis: Carried, x: torch.Tensor, k: int) -> torch.Tensor | None:
+        """The diagonal in whose coordinates the axis is moved."""
+        if not axis.frame or axis.factors[0][0] not in self.values:
+            return None
+        gain = torch.ones((), dtype=self.dtype, device=x.device)
+        for item in axis.frame:
+            factor = self.params[item.parameter].to(self.dtype) + item.offset
+            gain = gain * factor.reshape(-1) ** item.exponent
+        if not _transformed(gain) and bool((gain == 0).any()):
+            raise ValueError(
+                f"act: the gain {axis.frame[0]} has a zero, so that '{axis}' cannot be moved in "
+                "its frame. Non-zero gains were expected; hold that space still (sample with "
+                "only=…) or prune the unit."
+            )
+        return gain.reshape(-1, *[1] * (x.ndim - k - 1))
+
+
+def _transformed(x: torch.Tensor) -> bool:
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+# -- shifts ------------------------------------------------------------------------------------
+
+
+def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params):
+    operands, subscripts = [delta], [letters]
+    for factor in factors:
+        window = factor.window.view(params).to(delta)
+        if factor.offset:
+            window = window + factor.offset
+        operands.append(window if factor.power == 1 else window**factor.power)
+        subscripts.append(factor.window.letters)
+    present = "".join(c for c in out if any(c in s for s in subscripts))
+    result = torch.einsum(",".join(subscripts) + "->" + present, *operands)
+    for k, letter in enumerate(out):
+        if letter not in present:
+            result = result.unsqueeze(k)
+    return result
+
+
+def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order: bool = False):
+    """What a shift adds, term by term; the divisor only matters for finite motions."""
+    divisor = 1.0
+    if shift.divisor and not first_order:
+        divisor = 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
+    for term in shift.terms:
+        update = term.coefficient * _einsum(
+            delta, shift.letters, term.factors, term.target.letters, params
+        )
+        yield term, update / divisor if term.divided else update
+
+
+def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, Any]:
+    first = params[shift.terms[0].target.parameter]
+    dtype = torch.float32 if first.dtype in _LOW else first.dtype
+    delta = delta.to(first.device, dtype)
+    updates: dict[str, torch.Tensor] = {}
+    for term, update in shift_updates(shift, delta, params):
+        name = term.target.parameter
+        if name not in updates:
+            updates[name] = torch.zeros_like(
+                params[name], dtype=dtype, memory_format=torch.contiguous_format
+            )
+        updates[name] = _scatter_add(updates[name], term, update)
+    moved = dict(params)
+    for name, update in updates.items():
+        moved[name] = (params[name].to(dtype) + update).to(params[name].dtype)
+    return moved
+
+
+def _scatter_add(total: torch.Tensor, term: Term, update: torch.Tensor) -> torch.Tensor:
+    window = term.target
+    update = update.expand(window.shape)
+    if math.prod(window.shape) == total.numel() and window.start == 0 and _row_major(window):
+        return total + update.reshape(total.shape)
+    flat = total.reshape(-1)
+    index = torch.arange(flat.numel(), device=flat.device).as_strided(
+        window.shape, window.strides, window.start
+    )
+    return flat.index_add(0, index.reshape(-1), update.reshape(-1)).reshape(total.shape)
+
+
+def _row_major(window) -> bool:
+    expected = 1
+    for n, stride in zip(reversed(window.shape), reversed(window.strides), strict=True):
+        if n > 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _inverse_offset(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
+    """The offset that undoes a shift: −δ, and for a transvection −δ / (1 + Σ δ·divisor)."""
+    if not shift.divisor:
+        return -delta
+    return -delta / (1.0 + _einsum(delta, shift.letters, shift.divisor, "", params))
+
+
+# -- first order -------------------------------------------------------------------------------
+
+
+def infinitesimal(
+    symmetry: ParameterSymmetry, algebra: AlgebraElement, params: Params
+) -> dict[str, torch.Tensor]:
+    """The velocity of the parameters under exp(t·a) at t = 0: the derivative of `act`.
+
+    It is computed as a directional derivative of `act` itself, so that the finite and the
+    infinitesimal action cannot disagree. Parameters that do not move are left out.
+    """
+    start = {n: p for n, p in params.items() if p.is_floating_point()}
+    dtype = next(iter(start.values())).dtype
+    device = next(iter(start.values())).device
+
+    def path(time: torch.Tensor) -> dict[str, torch.Tensor]:
+        element = _first_order(algebra, time, dtype, device)
+        moved = act(symmetry, element, start)
+        return {n: p for n, p in moved.items() if p is not start[n]}
+
+    zero = torch.zeros((), dtype=dtype, device=device)
+    _, velocity = torch.func.jvp(path, (zero,), (torch.ones_like(zero),))
+    return velocity
+
+
+def _first_order(algebra: AlgebraElement, time: torch.Tensor, dtype, device) -> GroupElement:
+    """Any curve with the right velocity will do; the exponential is one."""
+    spaces = algebra.symmetry.spaces
+    values = {
+        name: spaces[name].group.exp(a.to(dtype, device).scaled(time))
+        for name, a in algebra.values.items()
+    }
+    parts: list[Any] = [(values, {})] if values else []
+    parts += [({}, {n: d.to(device, dtype) * time}) for n, d in algebra.offsets.items()]
+    return GroupElement(algebra.symmetry, tuple(parts))
+
+
+def act_dual(
+    symmetry: ParameterSymmetry, element: GroupElement, params: Params, gradients: Params
+) -> dict[str, torch.Tensor]:
+    """Gradients at the moved parameters from gradients at the original ones.
+
+    The loss is constant along orbits, so its gradient transforms by the inverse transpose of the
+    derivative of the action: g ↦ (Dφ⁻¹)ᵀ g, evaluated at the moved point. For signatures without
+    frames and shifts this is `act(symmetry.dual, …)`.
+    """
+    moved = act(symmetry, element, params)
+    names = [n for n in gradients if n not in symmetry.ties]
+
+    def back(subset: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        returned = act(symmetry, ~element, {**moved, **subset})
+        return {n: returned[n] for n in names}
+
+    _, pull = torch.func.vjp(back, {n: moved[n] for n in names})
+    return pull({n: gradients[n] for n in names})[0]
+
+
+__all__ = ["Fixed", "act", "act_dual", "check_parameters", "infinitesimal", "shift_updates"]

@@ -1,0 +1,273 @@
+"""Axis types: how one axis of one tensor carries the spaces of a network.
+
+    784                     fixed: 784 entries that stay where they are
+    h1                      covariant: transforms like the space h1
+    h1*                     dual: transforms like the inverse transpose
+    c1^2   h^0              entrywise power; 0 keeps the order alone
+    a⊙b^-1                  entrywise product of representations that share an order
+    (c2 16)*                product, row-major: 16 entries for each unit of c2
+    h1 + 3                  direct sum: the units of h1, then three fixed entries
+    residual[ln.weight]*    in the frame of a gain γ: γ is folded in, the space acts, γ comes out
+
+A type is an immutable value without data, and what it prints parses back. The same spelling is
+used in code, errors, files and on the command line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+Sizes = Mapping[str, int]
+
+
+class TypeSyntaxError(ValueError):
+    """A text that is no axis type."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One factor of a frame: the diagonal matrix diag(parameter + offset)^exponent."""
+
+    parameter: str
+    offset: float = 0.0
+    exponent: int = 1
+
+    def __str__(self) -> str:
+        text = self.parameter if not self.offset else f"{self.parameter} + {self.offset:g}"
+        return text if self.exponent == 1 else f"{text} ^ {self.exponent}"
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """`size` entries that no group element moves."""
+
+    count: int
+
+    def size(self, sizes: Sizes) -> int:
+        return self.count
+
+    @property
+    def T(self) -> AxisType:
+        return self
+
+    def __str__(self) -> str:
+        return str(self.count)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Entrywise product of powers of spaces that share one order; most often a single space.
+
+    `factors` are pairs (space, power); the power −1 is the dual. `frame` is not empty where the
+    first factor, a space with a change of basis, acts between a gain and its inverse.
+    """
+
+    factors: tuple[tuple[str, Fraction], ...]
+    frame: tuple[Frame, ...] = ()
+
+    def size(self, sizes: Sizes) -> int:
+        return sizes[self.factors[0][0]]
+
+    @property
+    def T(self) -> AxisType:
+        return Carried(tuple((s, -p) for s, p in self.factors), self.frame)
+
+    def __str__(self) -> str:
+        frame = "[" + ", ".join(map(str, self.frame)) + "]" if self.frame else ""
+        parts = []
+        for k, (space, power) in enumerate(self.factors):
+            name = space + (frame if k == 0 else "")
+            parts.append(
+                name if power == 1 else f"{name}*" if power == -1 else f"{name}^{power}"
+            )
+        return "⊙".join(parts)
+
+
+@dataclass(frozen=True)
+class Product:
+    """Row-major product of factors, outermost first."""
+
+    factors: tuple[AxisType, ...]
+
+    def size(self, sizes: Sizes) -> int:
+        return math.prod(factor.size(sizes) for factor in self.factors)
+
+    @property
+    def T(self) -> AxisType:
+        return Product(tuple(factor.T for factor in self.factors))
+
+    def __str__(self) -> str:
+        if _all_dual(self):
+            return f"{self.T}*"
+        inner = [
+            f"({f})" if isinstance(f, Sum) and not _all_dual(f) else str(f) for f in self.factors
+        ]
+        return "(" + " ".join(inner) + ")"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Direct sum (concatenation)."""
+
+    terms: tuple[AxisType, ...]
+
+    def size(self, sizes: Sizes) -> int:
+        return sum(term.size(sizes) for term in self.terms)
+
+    @property
+    def T(self) -> AxisType:
+        return Sum(tuple(term.T for term in self.terms))
+
+    def __str__(self) -> str:
+        if _all_dual(self):
+            return f"({self.T})*"
+        return " + ".join(map(str, self.terms))
+
+
+AxisType = Fixed | Carried | Product | Sum
+
+
+def _all_dual(axis: AxisType) -> bool:
+    """Whether everything that an axis carries is a dual, which prints once for the whole."""
+    powers = list(_powers(axis))
+    return bool(powers) and all(power == -1 for power in powers)
+
+
+def _powers(axis: AxisType) -> Iterator[Fraction]:
+    if isinstance(axis, Carried):
+        yield from (power for _, power in axis.factors)
+    parts = axis.factors if isinstance(axis, Product) else ()
+    for part in axis.terms if isinstance(axis, Sum) else parts:
+        yield from _powers(part)
+
+
+def carried(space: str, power: Fraction | int = 1) -> Carried:
+    """The type of an axis that carries one space to a power."""
+    return Carried(((space, Fraction(power)),))
+
+
+def spaces_of(axis: AxisType) -> Iterator[str]:
+    """The spaces that an axis carries, with repetition."""
+    if isinstance(axis, Carried):
+        yield from (space for space, _ in axis.factors)
+    elif isinstance(axis, Product):
+        for factor in axis.factors:
+            yield from spaces_of(factor)
+    elif isinstance(axis, Sum):
+        for term in axis.terms:
+            yield from spaces_of(term)
+
+
+def frames_of(axis: AxisType) -> Iterator[Frame]:
+    """The frames that occur in an axis."""
+    if isinstance(axis, Carried):
+        yield from axis.frame
+    elif isinstance(axis, Product):
+        for factor in axis.factors:
+            yield from frames_of(factor)
+    elif isinstance(axis, Sum):
+        for term in axis.terms:
+            yield from frames_of(term)
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<frame>\[[^\]]*\])|(?P<number>\d+(?![\w.]))|(?P<name>[A-Za-z_][\w.\-]*)"
+    r"|(?P<power>\^-?\d+(?:/\d+)?)|(?P<mark>[()+*⊙]))"
+)
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    position, found = 0, []
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise TypeSyntaxError(
+                f"parse_axis({text!r}): cannot read {text[position:]!r}. Expected names, sizes, "
+                "'(a b)', 'a + b', 'a*', 'a^2', 'a⊙b' or 'a[gain]'; for example '(c2 16)*'."
+            )
+        found.append((match.lastgroup or "", match[match.lastgroup or 0]))
+        position = match.end()
+    return found
+
+
+def parse_axis(text: str) -> AxisType:
+    """The axis type that prints as `text`.
+
+    Raises `TypeSyntaxError` with the place that cannot be read.
+    """
+    tokens = _tokens(text)
+    axis, rest = _parse_sum(tokens, text)
+    if rest:
+        raise TypeSyntaxError(
+            f"parse_axis({text!r}): {rest[0][1]!r} comes after a complete type. Expected one "
+            "type per axis; write products in brackets, for example '(head 4)'."
+        )
+    return axis
+
+
+def _parse_sum(tokens: list, text: str) -> tuple[AxisType, list]:
+    terms = []
+    while True:
+        item, tokens = _parse_factor(tokens, text)
+        terms.append(item)
+        if not tokens or tokens[0][1] != "+":
+            return (terms[0] if len(terms) == 1 else Sum(tuple(terms))), tokens
+        tokens = tokens[1:]
+
+
+def _parse_factor(tokens: list, text: str) -> tuple[AxisType, list]:
+    kind, token = tokens[0] if tokens else ("", "the end")
+    if kind == "number":
+        item, tokens = Fixed(int(token)), tokens[1:]
+    elif kind == "name":
+        return _parse_carried(tokens, text)
+    elif token == "(":
+        first, tokens = _parse_sum(tokens[1:], text)
+        factors = [first]
+        while tokens and tokens[0][1] != ")":
+            following, tokens = _parse_sum(tokens, text)
+            factors.append(following)
+        if not tokens:
+            raise TypeSyntaxError(f"parse_axis({text!r}): a bracket is not closed. Add ')'.")
+        tokens = tokens[1:]
+        item = factors[0] if len(factors) == 1 else Product(tuple(factors))
+    else:
+        raise TypeSyntaxError(
+            f"parse_axis({text!r}): found {token!r} where a name, a size or '(' was expected."
+        )
+    if tokens and tokens[0][1] == "*":
+        item, tokens = item.T, tokens[1:]
+    return item, tokens
+
+
+def _parse_carried(tokens: list, text: str) -> tuple[AxisType, list]:
+    factors: list[tuple[str, Fraction]] = []
+    frame: tuple[Frame, ...] = ()
+    while True:
+        if not tokens or tokens[0][0] != "name":
+            raise TypeSyntaxError(f"parse_axis({text!r}): '⊙' must join two names.")
+        name, tokens = tokens[0][1], tokens[1:]
+        if tokens and tokens[0][0] == "frame":
+            frame, tokens = _parse_frame(tokens[0][1][1:-1]), tokens[1:]
+        power = Fraction(1)
+        if tokens and tokens[0][1] == "*":
+            power, tokens = Fraction(-1), tokens[1:]
+        elif tokens and tokens[0][0] == "power":
+            power, tokens = Fraction(tokens[0][1][1:]), tokens[1:]
+        factors.append((name, power))
+        if not tokens or tokens[0][1] != "⊙":
+            return Carried(tuple(factors), frame), tokens
+        tokens = tokens[1:]
+
+
+def _parse_frame(text: str) -> tuple[Frame, ...]:
+    frames = []
+    for item in text.split(","):
+        body, _, exponent = item.partition(" ^ ")
+        name, _, offset = body.partition(" + ")
+        frames.append(Frame(name.strip(), float(offset or 0), int(exponent or 1)))
+    return tuple(frames)

@@ -1,0 +1,174 @@
+"""Blocks and slots: the coordinates in which the later passes write their equations.
+
+A *block* of a tensor is one choice of a summand on every axis; within it the entries are counted
+by leaves alone. A *slot* is one leaf at one place of a block, named by its stride in the storage.
+Because views share storage, a block and its slots have the same name in a tensor and in every view
+of it: what is said of one is said of all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from paramsym.tracing import index as ix
+from paramsym.tracing.builder import Op, Tensor
+from paramsym.tracing.index import Node
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One block of one axis: where it starts, and its leaves with their strides on the axis."""
+
+    start: int
+    leaves: tuple[tuple[Node, int], ...]
+
+
+class Layout:
+    """The places of every axis of a tensor, once all index types are final."""
+
+    _cache: dict[int, tuple[Place, ...]]
+
+    def __init__(self) -> None:
+        self._cache = {}
+
+    def places(self, node: Node) -> tuple[Place, ...]:
+        node = ix.resolve(node)
+        found = self._cache.get(id(node))
+        if found is None:
+            found = tuple(
+                Place(start, tuple((ix.resolve(n), s) for n, s in leaves))
+                for start, leaves in ix.blocks(node)
+            )
+            self._cache[id(node)] = found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block of a tensor, with the places of its axes."""
+
+    tensor: Tensor
+    places: tuple[Place | None, ...]  # None for axes of length one
+
+    @cached_property
+    def key(self) -> tuple[int, int]:
+        """The block's name: the owner of the storage and the first entry."""
+        tensor = self.tensor
+        start = tensor.offset + sum(
+            p.start * s for p, s in zip(self.places, tensor.strides, strict=True) if p is not None
+        )
+        return id(tensor.owner), start
+
+    def slots(self) -> Iterator[tuple[int, Node, int]]:
+        """(axis, leaf, stride in storage) of every leaf that varies in the storage."""
+        for axis, place in enumerate(self.places):
+            if place is None or self.tensor.strides[axis] == 0:
+                continue
+            for leaf, stride in place.leaves:
+                yield axis, leaf, stride * self.tensor.strides[axis]
+
+    def stride(self, axis: int, position: int) -> int:
+        """The storage stride of the leaf at a position of an axis."""
+        place = self.places[axis]
+        assert place is not None
+        return place.leaves[position][1] * self.tensor.strides[axis]
+
+
+def labels_of(op: Op) -> tuple[list[tuple], tuple]:
+    """Labels of the axes of each input and of the output: equal labels count the same units.
+
+    The labels of inputs and outputs differ where an operation changes what an axis counts.
+    """
+    out = op.out
+    if op.kind == "contract":
+        xs, ys, zs = op.data["labels"]
+        return [xs, ys], zs
+    if op.kind in ("same", "unary", "normalize", "softmax", "rotate", "concatenate", "offset"):
+        return [tuple(range(out.ndim - t.ndim, out.ndim)) for t in op.inputs], tuple(range(out.ndim))
+    if op.kind == "reduce":
+        x, dims = op.inputs[0], op.data["dims"]
+        kept = [k for k in range(x.ndim) if k not in dims]
+        if out.ndim == x.ndim:
+            return [tuple(range(x.ndim))], tuple(
+                ("one", k) if k in dims else k for k in range(x.ndim)
+            )
+        return [tuple(range(x.ndim))], tuple(kept)
+    if op.kind == "mix":
+        x, dims = op.inputs[0], op.data["dims"]
+        return [tuple(range(x.ndim))], tuple(
+            ("new", k) if k in dims or k >= x.ndim else k for k in range(out.ndim)
+        )
+    if op.kind == "lookup":
+        x, dims = op.inputs[0], op.data["dims"]
+        kept = [k for k in range(x.ndim) if k not in dims]
+        at, count = op.data["at"], op.data["count"]
+        fresh = [("new", k) for k in range(count)]
+        return [tuple(range(x.ndim))], tuple([*kept[:at], *fresh, *kept[at:]])
+    return [tuple(("in", n, k) for k in range(t.ndim)) for n, t in enumerate(op.inputs)], tuple(
+        ("new", k) for k in range(out.ndim)
+    )
+
+
+def joint_blocks(op: Op, layout: Layout) -> Iterator[tuple[dict, list[Block], Block]]:
+    """Every joint choice of places: (label → place, blocks of the inputs, block of the output)."""
+    ins, outs = labels_of(op)
+    choices: dict = {}
+    for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
+        for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
+            if size > 1 and (label not in choices or len(layout.places(node)) > len(choices[label])):
+                choices[label] = layout.places(node)
+    if op.kind == "concatenate":
+        yield from _concatenated(op, layout, choices, ins, outs)
+        return
+    names = list(choices)
+    for picked in itertools.product(*choices.values()):
+        where = dict(zip(names, picked, strict=True))
+        yield (
+            where,
+            [_block(t, labels, where) for t, labels in zip(op.inputs, ins, strict=True)],
+            _block(op.out, outs, where),
+        )
+
+
+def _block(tensor: Tensor, labels: tuple, where: dict) -> Block:
+    return Block(
+        tensor,
+        tuple(
+            where[label] if size > 1 else None
+            for label, size in zip(labels, tensor.shape, strict=True)
+        ),
+    )
+
+
+def _concatenated(op: Op, layout: Layout, choices: dict, ins: list, outs: tuple):
+    """Each piece of a concatenation separately, at its position in the output."""
+    dim = op.data["dim"]
+    position = 0
+    for tensor, labels in zip(op.inputs, ins, strict=True):
+        size = tensor.shape[dim]
+        pieces = layout.places(tensor.axes[dim]) if size > 1 else (Place(0, ()),)
+        whole = {p.start: p for p in layout.places(op.out.axes[dim])}
+        others = {k: v for k, v in choices.items() if k != dim}
+        for piece in pieces:
+            target = whole.get(position + piece.start)
+            if target is None:
+                continue
+            for picked in itertools.product(*others.values()):
+                where = dict(zip(others, picked, strict=True))
+                source = _block(tensor, labels, {**where, dim: piece})
+                out = _block(op.out, outs, {**where, dim: target})
+                yield {**where, dim: target}, [source], out
+        position += size
+
+
+def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
+    """Every block of a tensor."""
+    axes = [
+        layout.places(node) if size > 1 else (None,)
+        for node, size in zip(tensor.axes, tensor.shape, strict=True)
+    ]
+    for places in itertools.product(*axes):
+        yield Block(tensor, places)

@@ -1,0 +1,518 @@
+"""Lowering: a traced graph becomes primitive operations between typed tensors.
+
+Every operator of the network is expressed by its rule in a dozen primitives. A primitive does two
+things: it makes axes count the same units (at once, by unification), and it leaves behind an `Op`
+that the later passes read: scales (`scales.py`), changes of basis (`mixing.py`) and additive
+freedom (`shifts.py`). No later pass knows an operator of torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from paramsym.tracing import index as ix
+from paramsym.tracing.graph import Call, Graph, Value, canonical_name
+from paramsym.tracing.index import Node
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor whose axes are typed. A view shares the units of its base."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    base: Tensor | None = None  # the owner, for views
+    nodes: list[Node] | None = None  # index type per axis; None until a view is read
+    moves: bool = True  # depends on a parameter; otherwise it is data and stays as it is
+    name: str = ""  # the first name of a parameter or buffer
+    kind: str = "activation"
+    zero: bool = False  # known to be all zeros
+    stochastic: int | None = None  # the axis along which the entries sum to one
+    producer: Op | None = None
+    value: Value | None = None
+    builder: Any = field(default=None, repr=False)
+
+    @property
+    def owner(self) -> Tensor:
+        return self.base if self.base is not None else self
+
+    @property
+    def axes(self) -> list[Node]:
+        if self.nodes is None:
+            _read_view(self)
+        assert self.nodes is not None
+        return self.nodes
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(eq=False)
+class Op:
+    """One primitive between tensors; `data` holds what the primitive needs."""
+
+    kind: str
+    out: Tensor
+    inputs: tuple[Tensor, ...]
+    where: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Rule = Callable[["Builder", Call], Any]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register how an operator is expressed in primitives.
+
+    `targets` are operators (`torch.ops.aten.cumsum.default`, `torch.cumsum`) or their names. The
+    rule receives a `Builder` and the `Call`, and returns the output tensor, or one per output. A
+    later registration replaces an earlier one.
+
+        @rule(torch.ops.aten.cumsum.default)
+        def cumsum(build, call):
+            x, dim = build.arguments(call, "x", "dim")
+            return build.mix(x, [dim], x.shape)
+    """
+
+    def register(function: Rule) -> Rule:
+        for target in targets:
+            RULES[canonical_name(target)] = function
+        return function
+
+    return register
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+class Builder:
+    """Turns calls into typed tensors and primitive operations."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.tensors: dict[int, Tensor] = {}
+        self.ops: list[Op] = []
+        self.where = ""
+        self.unknown: dict[str, str] = {}  # operator -> first place, for the report
+        self.alive: set[int] = set()  # ids of the values on which the outputs depend
+        self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
+
+    # -- tensors -----------------------------------------------------------------------------
+    def new(self, shape: Sequence[int], nodes: Sequence[Node] | None, **extra: Any) -> Tensor:
+        shape = tuple(int(n) for n in shape)
+        if nodes is not None:
+            nodes = [ix.UNIT if n == 1 else node for n, node in zip(shape, nodes, strict=True)]
+        return Tensor(
+            shape, contiguous(shape), nodes=None if nodes is None else list(nodes), builder=self,
+            **extra,
+        )  # fmt: skip
+
+    def frozen(self, shape: Sequence[int], reason: str, **extra: Any) -> Tensor:
+        """A tensor none of whose units may be exchanged."""
+        return self.new(shape, [ix.leaf(int(n), frozen=reason) for n in shape], **extra)
+
+    def tensor(self, value: Value) -> Tensor:
+        """The typed tensor of a traced value."""
+        found = self.tensors.get(value.id)
+        if found is not None:
+            return found
+        if value.storage != value.id and value.storage in self.tensors:
+            base = self.tensors[value.storage]
+            made = Tensor(
+                value.shape, value.strides, value.offset, base.owner, builder=self,
+                moves=base.moves, zero=base.zero,
+            )  # fmt: skip
+            if base.stochastic is not None:  # the same axis of a view still sums to one
+                step, length = base.strides[base.stochastic], base.shape[base.stochastic]
+                made.stochastic = next(
+                    (k for k, n in enumerate(value.shape)
+                     if n == length and value.strides[k] == step), None,
+                )  # fmt: skip
+            if not base.moves:
+                made.base, made.nodes = None, self._data_axes(value.shape)
+        elif value.kind in ("parameter", "buffer"):
+            made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
+            made.kind = value.kind
+        else:
+            made = self.new(value.shape, self._data_axes(value.shape), moves=False)
+        made.value = value
+        self.tensors[value.id] = made
+        return made
+
+    def _data_axes(self, shape: Sequence[int]) -> list[Node]:
+        return [ix.leaf(n, frozen="it is indexed by data") for n in shape]
+
+    def lift(self, item: Any) -> Any:
+        """Arguments with every `Value` replaced by its tensor."""
+        if isinstance(item, Value):
+            return self.tensor(item)
+        if isinstance(item, (tuple, list)):
+            return type(item)(self.lift(x) for x in item) if type(item) in (tuple, list) else item
+        return item
+
+    def arguments(self, call: Call, *names: str, **defaults: Any) -> list[Any]:
+        """The arguments of a call by position or name; `a|b` accepts either name.
+
+        A name without an entry in `defaults` is required unless it ends with `?` (then None).
+        """
+        result = []
+        for position, name in enumerate(names):
+            optional = name.endswith("?")
+            options = name.rstrip("?").split("|")
+            found = [call.kwargs[o] for o in options if o in call.kwargs]
+            if position < len(call.args):
+                item = call.args[position]
+            elif found:
+                item = found[0]
+            elif options[0] in defaults or optional:
+                item = defaults.get(options[0])
+            else:
+                item = next(
+                    (v for k, v in call.kwargs.items() if k in ("input", "self") and not position),
+                    None,
+                )
+            result.append(self.lift(item))
+        return result
+
+    def emit(self, kind: str, out: Tensor, inputs: Sequence[Tensor], **data: Any) -> Tensor:
+        out.moves = any(t.moves for t in inputs)
+        op = Op(kind, out, tuple(inputs), self.where, data)
+        out.producer = op
+        self.ops.append(op)
+        return out
+
+    def unify(self, a: Node, b: Node) -> None:
+        ix.unify(a, b, f"its two readings at {self.where} cut across each other")
+
+    # -- primitives --------------------------------------------------------------------------
+    def same(self, inputs: Sequence[Tensor], shape: Sequence[int] | None = None, **data: Any):
+        """Broadcast sum: every input counts the same units and has the scale of the output.
+
+        `signs` are the coefficients of the sum; `linear=False` marks a pointwise choice
+        (maximum, where) that is homogeneous but not additive.
+        """
+        if shape is None:
+            ndim = max(t.ndim for t in inputs)
+            shape = [
+                max((t.shape[k - ndim + t.ndim] for t in inputs if k >= ndim - t.ndim), default=1)
+                for k in range(ndim)
+            ]
+        nodes: list[Node | None] = [None] * len(shape)
+        for tensor in inputs:
+            if tensor.zero:
+                continue
+            for k, node in enumerate(tensor.axes):
+                at = k + len(shape) - tensor.ndim
+                if tensor.shape[k] == 1 or shape[at] != tensor.shape[k]:
+                    continue
+                if nodes[at] is None:
+                    nodes[at] = node
+                else:
+                    self.unify(nodes[at], node)  # type: ignore[arg-type]
+        made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
+        kept = [t for t in inputs if not t.zero]
+        out = self.new(shape, made, zero=not kept)
+        data.setdefault("signs", tuple(1 for _ in kept))
+        return self.emit("same", out, kept or inputs, **data)
+
+    def alias(self, x: Tensor) -> Tensor:
+        """A copy of a tensor (in another layout or precision, or dropout in evaluation mode)."""
+        out = self.new(x.shape, x.axes, zero=x.zero, stochastic=x.stochastic)
+        return self.emit("same", out, [x], signs=(1,))
+
+    def unary(
+        self, x: Tensor, degree: Fraction | int | str | None = None, sign: str = "pin",
+        linear: bool = False, name: str = "", factor: float = 1.0,
+    ) -> Tensor:  # fmt: skip
+        """An entrywise function f.
+
+        `degree` d means f(s·x) = s^d·f(x) for s > 0 (None: no scale passes). `sign` is "odd",
+        "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`.
+        """
+        out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
+        if linear:
+            return self.emit("same", out, [x], signs=(1,), factor=factor)
+        return self.emit(
+            "unary", out, [x], degree=None if degree is None else Fraction(degree), sign=sign,
+            name=name, constant=factor,
+        )  # fmt: skip
+
+    def contract(
+        self, x: Tensor, y: Tensor, xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any],
+        shape: Sequence[int] | None = None, **data: Any,
+    ) -> Tensor:  # fmt: skip
+        """Generalised matrix product (einsum): labels per axis of x, of y and of the output."""
+        nodes: dict[Any, Node] = {}
+        sizes: dict[Any, int] = {}
+        for tensor, labels in ((x, xs), (y, ys)):
+            for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
+                sizes[label] = max(size, sizes.get(label, 1))
+                if size == 1:
+                    continue
+                if label in nodes:
+                    self.unify(nodes[label], node)
+                else:
+                    nodes[label] = node
+        if shape is None:
+            shape = [sizes[label] for label in zs]
+        out = self.new(
+            shape,
+            [nodes.get(z, ix.UNIT) if n > 1 else ix.UNIT for z, n in zip(zs, shape, strict=True)],
+            zero=x.zero or y.zero,
+        )
+        return self.emit("contract", out, [x, y], labels=(tuple(xs), tuple(ys), tuple(zs)), **data)
+
+    def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
+        """Broadcast entrywise product (or quotient)."""
+        ndim = max(x.ndim, y.ndim)
+        xs = list(range(ndim - x.ndim, ndim))
+        ys = list(range(ndim - y.ndim, ndim))
+        return self.contract(x, y, xs, ys, list(range(ndim)), power=-1 if divide else 1)
+
+    def reduce(self, x: Tensor, dims: Sequence[int], keepdim: bool, kind: str) -> Tensor:
+        """Sum, mean, max or another symmetric function over axes.
+
+        `kind` is "sum", "mean", "max" (homogeneous), "norm2" (sum of squares, of `x` itself) or
+        "other" (symmetric in the units, nothing more).
+        """
+        dims = sorted(d % x.ndim for d in dims) if x.ndim else []
+        shape, nodes = [], []
+        for k, (n, node) in enumerate(zip(x.shape, x.axes, strict=True)):
+            if k not in dims:
+                shape.append(n)
+                nodes.append(node)
+            elif keepdim:
+                shape.append(1)
+                nodes.append(ix.UNIT)
+        out = self.new(shape, nodes, zero=x.zero)
+        if kind in ("sum", "mean") and (source := _square_of(x)) is not None:
+            return self.emit("reduce", out, [source], dims=tuple(dims), how="norm2")
+        return self.emit("reduce", out, [x], dims=tuple(dims), how=kind)
+
+    def mix(self, x: Tensor, dims: Sequence[int], shape: Sequence[int], how: str = "linear"):
+        """A fixed map along the given axes: spatial pooling, padding, cumulative sums.
+
+        Those axes are frozen, the others pass. `how` is "linear", "mean" (the weights sum to one
+        everywhere) or "max" (homogeneous).
+        """
+        dims = [d % x.ndim for d in dims]
+        reason = f"the axis is mixed by a fixed map at {self.where}"
+        for d in dims:
+            ix.freeze(x.axes[d], reason)
+        nodes = [
+            ix.leaf(n, frozen=reason) if k in dims else node
+            for k, (n, node) in enumerate(zip(shape, x.axes, strict=True))
+        ]
+        return self.emit("mix", self.new(shape, nodes), [x], dims=tuple(dims), how=how)
+
+    def normalize(self, x: Tensor, dims: Sequence[int], center: bool, epsilon: float) -> Tensor:
+        """Subtract the mean (if `center`) and divide by the root mean square over axes."""
+        dims = tuple(d % x.ndim for d in dims)
+        out = self.new(x.shape, x.axes)
+        return self.emit("normalize", out, [x], dims=dims, center=center, epsilon=epsilon)
+
+    def softmax(self, x: Tensor, dim: int, log: bool = False) -> Tensor:
+        """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
+        out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
+        return self.emit("softmax", out, [x], dim=dim % x.ndim)
+
+    def lookup(self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, index=None):
+        """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes."""
+        dims = [d % table.ndim for d in dims]
+        for d in dims:
+            ix.freeze(table.axes[d], f"it is indexed by data at {self.where}")
+        rest = [node for k, node in enumerate(table.axes) if k not in dims]
+        count = len(shape) - len(rest)
+        nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
+        out = self.new(shape, nodes)
+        return self.emit("lookup", out, [table], dims=tuple(dims), at=at, count=count, index=index)
+
+    def concatenate(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
+        """Join along one axis; the other axes count the same units."""
+        tensors = [t for t in tensors if math.prod(t.shape)]
+        dim %= tensors[0].ndim
+        nodes = list(tensors[0].axes)
+        for other in tensors[1:]:
+            for k in range(len(nodes)):
+                if k != dim and other.shape[k] > 1:
+                    self.unify(nodes[k], other.axes[k])
+        nodes[dim] = ix.direct_sum([t.axes[dim] for t in tensors])
+        shape = list(tensors[0].shape)
+        shape[dim] = sum(t.shape[dim] for t in tensors)
+        out = self.new(shape, nodes, zero=all(t.zero for t in tensors))
+        return self.emit("concatenate", out, tensors, dim=dim)
+
+    def opaque(self, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]], reason: str):
+        """An operator about which nothing is known: everything that it touches is frozen."""
+        inputs = [t for t in inputs if t.moves]
+        for tensor in inputs:
+            for node in tensor.axes:
+                ix.freeze(node, reason)
+        return [
+            self.emit("opaque", self.frozen(shape, reason), inputs, reason=reason)
+            for shape in shapes
+        ]
+
+    # -- views -------------------------------------------------------------------------------
+    def view(self, x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0):
+        """A window on the storage of x, whose own layout is row-major after a copy if needed."""
+        owner = x.owner
+        if not x.moves:
+            return self.frozen(shape, "it is indexed by data", moves=False, zero=x.zero)
+        return Tensor(
+            tuple(shape), tuple(strides), offset, owner, builder=self, moves=x.moves, zero=x.zero
+        )
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Row-major reshape."""
+        if -1 in shape:
+            known = -math.prod(shape)
+            shape = [math.prod(x.shape) // known if n == -1 else n for n in shape]
+        if tuple(shape) == x.shape:
+            return x
+        if x.base is not None or x.strides != contiguous(x.shape):
+            x = self.alias(x)
+        return self.view(x, shape, contiguous(shape), x.offset)
+
+    def permute(self, x: Tensor, dims: Sequence[int]) -> Tensor:
+        """Reorder axes."""
+        dims = [d % x.ndim for d in dims]
+        out = self.view(x, [x.shape[d] for d in dims], [x.strides[d] for d in dims], x.offset)
+        if out.nodes is None and x.nodes is not None:
+            out.nodes = [x.nodes[d] for d in dims]
+        return out
+
+    def narrow(self, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+        """A contiguous piece of one axis."""
+        dim %= x.ndim
+        shape = [length if k == dim else n for k, n in enumerate(x.shape)]
+        return self.view(x, shape, x.strides, x.offset + start * x.strides[dim])
+
+    def select(self, x: Tensor, dim: int, at: int) -> Tensor:
+        """One entry of an axis, which disappears."""
+        dim %= x.ndim
+        piece = self.narrow(x, dim, at, 1)
+        keep = [k for k in range(x.ndim) if k != dim]
+        return self.view(
+            piece, [x.shape[k] for k in keep], [x.strides[k] for k in keep], piece.offset
+        )
+
+    def expand(self, x: Tensor, dim: int, size: int) -> Tensor:
+        """A new axis of copies before position `dim`."""
+        shape, strides = list(x.shape), list(x.strides)
+        shape.insert(dim, size)
+        strides.insert(dim, 0)
+        return self.view(x, shape, strides, x.offset)
+
+
+def _square_of(x: Tensor) -> Tensor | None:
+    """The tensor whose entrywise square x is, if it is one."""
+    op = x.producer
+    if op is None:
+        return None
+    if op.kind == "unary" and op.data["name"] in ("square", "abs2"):
+        return op.inputs[0]
+    if op.kind == "contract" and op.inputs[0] is op.inputs[1] and op.data.get("power") == 1:
+        xs, ys, zs = op.data["labels"]
+        return op.inputs[0] if xs == ys == zs else None
+    if op.kind == "same" and len(op.inputs) == 1:
+        return _square_of(op.inputs[0])
+    return None
+
+
+def _read_view(view: Tensor) -> None:
+    """Find the axes of a view from its strides: which units of the base does each axis count?"""
+    base = view.owner
+    try:
+        view.nodes = _decode(view, base)
+    except _Unreadable:
+        build: Builder = view.builder
+        reason = f"a view at {build.where} cuts across the units"
+        for node in base.axes:
+            ix.freeze(node, reason)
+        view.nodes = [ix.leaf(n, frozen=reason) for n in view.shape]
+        view.base = None
+        build.emit("opaque", view, [base], reason=reason)
+
+
+class _Unreadable(Exception):
+    pass
+
+
+def _decode(view: Tensor, base: Tensor) -> list[Node]:
+    order = sorted(
+        (k for k in range(base.ndim) if base.shape[k] > 1), key=lambda k: -base.strides[k]
+    )
+    expected = 1
+    for k in reversed(order):  # the base must fill its storage without gaps
+        if base.strides[k] != expected:
+            raise _Unreadable
+        expected *= base.shape[k]
+    pieces: dict[int, list[tuple[int, int, int, int]]] = {k: [] for k in order}
+    counts = [0] * view.ndim
+    copies: dict[int, Node] = {}
+    for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if size > 1 and stride == 0:
+            copies[j] = ix.leaf(size)
+        while size > 1 and stride > 0:  # from the inside out, through the axes of the base
+            k = next(
+                (k for k in order if base.strides[k] <= stride < base.strides[k] * base.shape[k]),
+                None,
+            )
+            if k is None or stride % base.strides[k]:
+                raise _Unreadable
+            unit = stride // base.strides[k]
+            take = min(size, max(1, base.shape[k] // unit))
+            if take < 2 or size % take:
+                raise _Unreadable
+            pieces[k].append((unit, take, j, counts[j]))
+            counts[j] += 1
+            size //= take
+            stride *= take
+    offset = view.offset - base.offset
+    found: dict[tuple[int, int], Node] = {}
+    for k in order:
+        start, offset = divmod(offset, base.strides[k])
+        wanted = sorted(pieces[k], reverse=True)
+        _extract(base.axes[k], base.shape[k], wanted, start, found)
+    nodes = []
+    for j in range(view.ndim):
+        if j in copies:
+            nodes.append(copies[j])
+        else:  # pieces were collected from the inside out
+            nodes.append(ix.product([found[j, i] for i in reversed(range(counts[j]))]))
+    return nodes
+
+
+def _extract(node: Node, size: int, wanted: list, start: int, found: dict) -> None:
+    """Refine one axis of a base so that the wanted (stride, length) pieces are units of it."""
+    reason = "two readings of the axis cut across each other"
+    if not wanted:
+        if size > 1:
+            ix.split_sum(node, [start, 1, size - start - 1], reason)
+        return
+    (stride, length, j, i), rest = wanted[0], wanted[1:]
+    if rest and rest[0][0] * rest[0][1] > stride:
+        raise _Unreadable
+    low, inner_start = divmod(start, stride)
+    stop = (low + length) * stride
+    if stop > size:
+        raise _Unreadable
+    if length * stride < size:
+        pieces = ix.split_sum(node, [low * stride, length * stride, size - stop], reason)
+        node = pieces[1 if low else 0]
+    if stride == 1:
+        found[j, i] = node
+        return
+    outer, inner = ix.split_product(node, [length, stride], reason)
+    found[j, i] = outer
+    _extract(inner, stride, rest, inner_start, found)

@@ -1,0 +1,40 @@
+"""`find_symmetry`: the thin door between a model and its parameter symmetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.infer import infer
+from paramsym.tracing.record import Inputs, record
+
+
+def find_symmetry(
+    model: torch.nn.Module,
+    example_inputs: Inputs,
+    outputs: Callable[[Any], Any] | None = None,
+    training: bool = False,
+) -> ParameterSymmetry:
+    """Find every known way in which the parameters of a model can change without its function.
+
+    The model is run once on fake tensors; no weight is read, and models on the meta device work
+    as well. What has no rule is held fixed and listed in `unknown` with its place in the model.
+
+    Args:
+        model: any `torch.nn.Module`, or the program read from a `.pt2` file.
+        example_inputs: a tuple of positional inputs, or a dict of keyword arguments. Distinct
+            prime sizes of batch and sequence avoid accidental equalities.
+        outputs: from what the model returns to the tensors whose values count; by default every
+            floating tensor except caches.
+        training: trace in training mode, where batch statistics absorb scales.
+
+    Returns:
+        The derived `ParameterSymmetry`. The model keeps its mode, dtype and state.
+
+    Raises:
+        TraceError: the forward pass needs numbers that fake tensors do not have.
+    """
+    return infer(record(model, example_inputs, outputs, training))

@@ -1,0 +1,490 @@
+"""From solved constraints to a `ParameterSymmetry`: spaces, their names, and the signature."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from paramsym.algebra import (
+    ComplexScaling,
+    GeneralLinear,
+    Group,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    UnitComplex,
+    monomial,
+)
+from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
+from paramsym.structure.symmetry import ParameterSymmetry, Space
+from paramsym.tracing import index as ix
+from paramsym.tracing.blocks import Layout, tensor_blocks
+from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.freedom import Freedom, Generator
+from paramsym.tracing.graph import Graph
+from paramsym.tracing.index import Node
+from paramsym.tracing.lower import lower
+from paramsym.tracing.mixing import Mixing, MixingClass, _sum
+from paramsym.tracing.naming import Namer
+from paramsym.tracing.shifts import find_shifts
+
+_GROUPS: dict[str, Callable[[int], Group]] = {
+    "general": GeneralLinear,
+    "orthogonal": Orthogonal,
+    "ones": OrthogonalFixingOnes,
+    "complex": ComplexScaling,
+    "unit_complex": UnitComplex,
+}
+
+
+def infer(graph: Graph) -> ParameterSymmetry:
+    """Derive the parameter symmetry of a traced network."""
+    return _Inference(lower(graph)).symmetry()
+
+
+@dataclass(eq=False)
+class _Carrier:
+    """A space in the making: what it acts with, and on which slots."""
+
+    leaf: Node | None
+    group: Group
+    over: tuple[Node, ...]
+    exponents: dict[Any, Fraction] = field(default_factory=dict)  # unknown -> power
+    mixing: MixingClass | None = None
+    ordered: bool = False
+    why: str = ""
+    name: str = ""
+    leader: _Carrier | None = None
+
+
+class _Inference:
+    """Collects constraints, decides on spaces, writes the signature."""
+
+    def __init__(self, build: Builder):
+        self.build = build
+        self.layout = Layout()
+        self.parameters = _moving_tensors(build)
+        self.mixing = Mixing(build, self.layout)
+        self.freedom = Freedom(build, self.layout, self.parameters)
+        self.rank: dict[int, int] = {}  # leaves in the order in which parameters show them
+        self.leaves: dict[int, Node] = {}
+        self.slots: dict[int, list[tuple[str, int, tuple]]] = defaultdict(list)
+        for name, tensor in self.parameters.items():
+            for block in tensor_blocks(tensor, self.layout):
+                for axis, leaf, stride in block.slots():
+                    self.rank.setdefault(id(leaf), len(self.rank))
+                    self.leaves[id(leaf)] = leaf
+                    self.slots[id(leaf)].append((name, axis, (*block.key, stride)))
+        self.over = self._order_copies()
+        self.carriers: list[_Carrier] = []
+        self.orders: dict[int, _Carrier] = {}  # leaf -> the carrier that leads its order
+        self.bases: dict[tuple, list[tuple[_Carrier, int, Any]]] = {}
+
+    # -- copies ------------------------------------------------------------------------------
+    def _order_copies(self) -> dict[int, set[int]]:
+        """For each leaf, the leaves that accompany it in every tensor: its order may depend
+        on them."""
+        result: dict[int, set[int]] = {}
+        tensors = [*self.parameters.values()]
+        for op in self.build.ops:
+            tensors += [op.out, *op.inputs]
+        seen: set[tuple[int, int, tuple]] = set()
+        for tensor in tensors:
+            if not tensor.moves or (id(tensor), 0, ()) in seen:
+                continue
+            seen.add((id(tensor), 0, ()))
+            for block in tensor_blocks(tensor, self.layout):
+                present = [id(leaf) for _, leaf, _ in block.slots()]
+                for leaf in present:
+                    others = {x for x in present if x != leaf}
+                    result[leaf] = others if leaf not in result else result[leaf] & others
+        return result
+
+    def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
+        """Those bases that come before a leaf, outermost first: copies are never circular."""
+        own = self.rank[id(leaf)]
+        kept = [b for b in bases if b in self.rank and self.rank[b] < own]
+        return tuple(self.leaves[b] for b in sorted(kept, key=self.rank.__getitem__))
+
+    # -- spaces ------------------------------------------------------------------------------
+    def symmetry(self) -> ParameterSymmetry:
+        self._find_mixing()
+        self._find_scales()
+        self._find_orders()
+        for carrier in list(self.carriers):
+            for base in carrier.over:
+                self._base_carrier(base)
+        Namer(self.slots, self.layout, self.parameters).name(self.carriers)
+        spaces = {c.name: self._space(c) for c in self._sorted()}
+        signature, reasons = {}, {}
+        for name, tensor in self.parameters.items():
+            signature[name] = tuple(
+                self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
+            )
+            reasons[name] = tuple(_reason(node) for node in tensor.axes)
+        used = {id(t.owner) for op in self.build.ops for t in op.inputs}
+        outputs = {id(self.build.tensor(v).owner) for v in self.build.graph.outputs}
+        graph = self.build.graph
+        dead = []
+        for name, tensor in self.parameters.items():
+            source = self.build.tensor(graph.parameters.get(name) or graph.buffers[name])
+            if id(source) not in used | outputs:
+                dead.append(name)
+        buffers = tuple(n for n in self.parameters if n in graph.buffers)
+        return ParameterSymmetry(
+            spaces, signature, find_shifts(self.build, self.layout, self.parameters),
+            tuple(n for n in dead if n not in buffers), _ties(graph),
+            {n: c for n, (_, c) in self.build.shifted.items()}, buffers, reasons,
+            dict(self.build.unknown),
+        )  # fmt: skip
+
+    def _find_mixing(self) -> None:
+        self.mixed: dict[int, list[_Carrier]] = defaultdict(list)  # by leaf
+        self.class_of: dict[tuple, tuple[_Carrier, int, tuple]] = {}
+        members: dict[tuple, list[tuple]] = defaultdict(list)
+        for found in self.slots.values():
+            for _, _, slot in found:
+                if slot in self.mixing.parent or slot in self.mixing.classes:
+                    members[self.mixing.find(slot)[0]].append(slot)
+        for root, slots in members.items():
+            known = self.mixing.classes[root]
+            leaf = ix.resolve(known.leaf)
+            level = known.level()
+            # the order of frequencies is fixed, but pairs may still turn; other frozen axes not
+            if level not in ("complex", "unit_complex") and leaf.frozen:
+                known.dead = known.dead or leaf.frozen
+                level = "none"
+            if level == "none" or known.base is None or leaf.size < 2:
+                continue
+            group = _GROUPS[level](leaf.size)
+            if not group.dimension:
+                continue
+            bases = {id(b) for b in (known.over or set())}
+            if level in ("complex", "unit_complex"):
+                over = tuple(
+                    self.leaves[b] for b in sorted(bases & set(self.rank), key=self.rank.get)
+                )
+            else:
+                over = self._before(leaf, bases)
+            carrier = _Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
+            self.carriers.append(carrier)
+            self.mixed[id(leaf)].append(carrier)
+            turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
+            for slot in slots:
+                _, parity, frame = self.mixing.find(slot)
+                relative = _sum(frame, known.base, -1)
+                if turn < 0:
+                    relative = _sum((), relative, -1)
+                self.class_of[slot] = (carrier, parity * turn, relative)
+
+    def _find_scales(self) -> None:
+        position = {}
+        for name, tensor in self.parameters.items():
+            position.setdefault(id(tensor.owner), len(position))
+        for generator in self.freedom.generators:
+            first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
+            if generator.exponents[first] < 0:  # what writes a space is covariant
+                generator.exponents = {u: -p for u, p in generator.exponents.items()}
+            if self._is_mixing(generator) or not self._is_uniform(generator):
+                continue
+            if not generator.component:
+                self.carriers.append(_Carrier(None, monomial(1, False, False, True), (),
+                                              dict(generator.exponents)))  # fmt: skip
+                continue
+            leaves = sorted(generator.component, key=self.rank.__getitem__)
+            carrier_leaf = self.leaves[leaves[-1]]
+            over = tuple(self.leaves[b] for b in leaves[:-1])
+            free = not carrier_leaf.frozen and not self.mixed[id(carrier_leaf)]
+            group = monomial(carrier_leaf.size, free, generator.signed, generator.scales)
+            made = _Carrier(carrier_leaf, group, over, self._on_last(generator, leaves), None, free)
+            made.why = self._scale_reason(generator)
+            self.carriers.append(made)
+
+    def _on_last(self, generator: Generator, leaves: list[int]) -> dict:
+        """Exponents by the slot of the carrying leaf."""
+        at = generator.component.index(leaves[-1])
+        return {
+            (owner, start, strides[at]): power
+            for (owner, start, strides), power in generator.exponents.items()
+        }
+
+    def _is_mixing(self, generator: Generator) -> bool:
+        """Whether a scale or sign is already part of a change of basis."""
+        if not generator.component:
+            return False
+        ids = set(generator.component)
+        for leaf in generator.component:
+            for carrier in self.mixed[leaf]:
+                if not generator.scales or isinstance(carrier.group, (GeneralLinear,)):
+                    at = generator.component.index(leaf)
+                    if self._matches(generator, carrier, at):
+                        return True
+        if generator.scales:  # the modulus of a complex scaling
+            for carrier in self.carriers:
+                if isinstance(carrier.group, ComplexScaling) and ids <= {id(b) for b in carrier.over}:
+                    if self._same_blocks(generator, carrier):
+                        return True
+        return False
+
+    def _matches(self, generator: Generator, carrier: _Carrier, at: int) -> bool:
+        values = set()
+        for (owner, start, strides), power in generator.exponents.items():
+            found = self.class_of.get((owner, start, strides[at]))
+            if found is None or found[0] is not carrier:
+                return False
+            values.add(power * found[1] if generator.scales else Fraction(1))
+        return len(values) == 1
+
+    def _same_blocks(self, generator: Generator, carrier: _Carrier) -> bool:
+        values = set()
+        signs = {slot[:2]: parity for slot, (c, parity, _) in self.class_of.items() if c is carrier}
+        for (owner, start, _), power in generator.exponents.items():
+            if (owner, start) not in signs:
+                return False
+            values.add(power * signs[owner, start])
+        return len(values) == 1
+
+    def _is_uniform(self, generator: Generator) -> bool:
+        """Whether one type per axis can say it: blocks that share a piece of an axis agree."""
+        seen: dict[tuple, Fraction] = {}
+        for name, tensor in self.parameters.items():
+            for block in tensor_blocks(tensor, self.layout):
+                owner, start = block.key
+                if not generator.component:
+                    seen_key: tuple = (name,)
+                    value = generator.exponents.get((owner, start, ()), Fraction(0))
+                    if value and tensor.ndim == 0:
+                        return False
+                    if seen.setdefault(seen_key, value) != value:
+                        return False
+                    continue
+                for axis, place in enumerate(block.places):
+                    for position, (leaf, _) in enumerate(place.leaves if place else ()):
+                        if id(leaf) != max(generator.component, key=self.rank.__getitem__):
+                            continue
+                        stride = block.stride(axis, position)
+                        at = generator.component.index(id(leaf))
+                        value = sum(
+                            (p for (o, s, strides), p in generator.exponents.items()
+                             if (o, s) == (owner, start) and strides[at] == stride),
+                            Fraction(0),
+                        )  # fmt: skip
+                        key = (name, axis, place.start, position)
+                        if seen.setdefault(key, value) != value:
+                            return False
+        return True
+
+    def _find_orders(self) -> None:
+        """Permutations: led by the first scale with the same copies, or by a space of their own."""
+        for key, leaf in sorted(self.leaves.items(), key=lambda item: self.rank[item[0]]):
+            if leaf.frozen or leaf.size < 2 or self._order_is_mixed(key):
+                continue
+            over = self._before(leaf, self.over.get(key, set()))
+            tied = [c for c in self.carriers if c.ordered and c.leaf is leaf]
+            leader = next((c for c in tied if c.over == over), None)
+            if leader is None:
+                leader = _Carrier(leaf, monomial(leaf.size, True, False, False), over, ordered=True)
+                leader.why = self._order_reason(leaf)
+                self.carriers.append(leader)
+            self.orders[key] = leader
+            for other in tied:
+                if other is not leader:
+                    other.leader = leader
+        for carrier in self.carriers:
+            if carrier.ordered and id(carrier.leaf) not in self.orders:
+                raise AssertionError("an ordered space without a leader")
+
+    def _order_is_mixed(self, key: int) -> bool:
+        """Whether the permutations of a leaf are contained in its changes of basis."""
+        if not self.mixed[key]:
+            return False
+        gains = {s for _, _, s in self.slots[key] if self._is_gain(s)}
+        return all(s in self.class_of or s in gains for _, _, s in self.slots[key])
+
+    def _is_gain(self, slot: tuple) -> bool:
+        if slot not in self.mixing.parent and slot not in self.mixing.classes:
+            return True
+        return self.mixing.classes[self.mixing.find(slot)[0]].dead == "it is a gain"
+
+    def _sorted(self) -> list[_Carrier]:
+        """Leaders before followers, bases before what lies over them, otherwise by appearance."""
+        done: list[_Carrier] = []
+        pending = sorted(
+            self.carriers,
+            key=lambda c: (self.rank[id(c.leaf)] if c.leaf is not None else -1, len(c.over)),
+        )
+        while pending:
+            for carrier in pending:
+                needed = [self._base_carrier(b) for b in carrier.over]
+                if carrier.leader is not None:
+                    needed.append(carrier.leader)
+                if all(n is None or n in done for n in needed):
+                    done.append(carrier)
+                    pending.remove(carrier)
+                    break
+            else:
+                raise AssertionError("circular spaces")
+        return done
+
+    def _base_carrier(self, leaf: Node) -> _Carrier | None:
+        """The space that stands for the units of a leaf below others."""
+        found = self.orders.get(id(leaf))
+        if found is not None:
+            return found
+        for carrier in self.carriers:
+            if carrier.leaf is leaf and carrier.mixing is None and not carrier.over:
+                return carrier
+        made = _Carrier(leaf, monomial(leaf.size, False, False, False), ())
+        made.why = leaf.frozen
+        self.carriers.append(made)
+        self.orders[id(leaf)] = made
+        return made
+
+    def _space(self, c: _Carrier) -> Space:
+        over = tuple(self._base_carrier(b).name for b in c.over)  # type: ignore[union-attr]
+        return Space(c.name, c.group, over, None if c.leader is None else c.leader.name, c.why)
+
+    # -- signature ---------------------------------------------------------------------------
+    def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
+        if tensor.shape[axis] == 1:
+            made: AxisType = Fixed(1)
+        else:
+            starts = self._block_starts(tensor, axis)
+            made = self._subtree(tensor, axis, ix.resolve(node), 0, 1, starts)
+        uniform = [
+            (c, c.exponents[key])
+            for c in self.carriers
+            if c.leaf is None and axis == 0
+            for key in [next((k for k in c.exponents if k[0] == id(tensor.owner)), None)]
+            if key is not None
+        ]
+        if uniform:
+            scale = Carried(tuple((c.name, p) for c, p in uniform))
+            inner = made.factors if isinstance(made, Product) else (made,)
+            made = Product((scale, *inner))
+        return made
+
+    def _block_starts(self, tensor: Tensor, axis: int) -> dict[int, tuple]:
+        """A block key for each piece of an axis (blocks that share the piece agree on it)."""
+        found = {}
+        for block in tensor_blocks(tensor, self.layout):
+            place = block.places[axis]
+            if place is not None:
+                found.setdefault(place.start, block.key)
+        return found
+
+    def _subtree(self, tensor, axis, node: Node, start: int, stride: int, starts) -> AxisType:
+        """Types along the tree of an axis, with the position and stride of each leaf."""
+        node = ix.resolve(node)
+        if node.kind == "leaf":
+            return self._leaf_type(tensor, axis, node, start, stride, starts)
+        if node.kind == "sum":
+            terms, position = [], start
+            for part in node.parts:
+                part = ix.resolve(part)
+                terms.append(self._subtree(tensor, axis, part, position, stride, starts))
+                position += part.size * stride
+            if all(isinstance(t, Fixed) for t in terms):
+                return Fixed(node.size)
+            return Sum(tuple(terms))
+        parts = [ix.resolve(p) for p in ix.factors(node)]
+        if not parts:
+            return Fixed(1)
+        factors = []
+        for k, part in enumerate(parts):
+            inner = math.prod(p.size for p in parts[k + 1 :])
+            factors.append(self._subtree(tensor, axis, part, start, stride * inner, starts))
+        if all(isinstance(f, Fixed) for f in factors):
+            return Fixed(math.prod(p.size for p in parts))
+        return Product(tuple(factors))
+
+    def _leaf_type(self, tensor, axis, leaf: Node, start: int, stride: int, starts) -> AxisType:
+        block = starts.get(start)
+        if block is None:  # inside a product of sums the block starts further left
+            block = starts[max(s for s in starts if s <= start)]
+        slot = (*block, stride * tensor.strides[axis])
+        factors: list[tuple[str, Fraction]] = []
+        frame: tuple[Frame, ...] = ()
+        if slot in self.class_of:
+            carrier, parity, key = self.class_of[slot]
+            factors.append((carrier.name, Fraction(parity)))
+            frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
+        if carriers := self.by_slot.get(slot):
+            factors += [(c.name, power) for c, power in carriers]
+        leader = self.orders.get(id(leaf))
+        if leader is not None and leader.ordered:
+            names = {c.name for c in self.carriers if c is leader or c.leader is leader}
+            if not any(name in names for name, _ in factors):
+                plain = leader.group.dimension == 0 and not leader.exponents
+                factors.append((leader.name, Fraction(1 if plain else 0)))
+        return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
+
+    @property
+    def by_slot(self) -> dict[tuple, list[tuple[_Carrier, Fraction]]]:
+        """Scales by the slot that carries them, leaders first."""
+        if not self.bases:
+            table: dict[tuple, list] = defaultdict(list)
+            for carrier in sorted(self.carriers, key=lambda c: c.leader is not None):
+                if carrier.leaf is not None:
+                    for slot, power in carrier.exponents.items():
+                        table[slot].append((carrier, power))
+            self.bases = dict(table)
+        return self.bases  # type: ignore[return-value]
+
+    # -- reasons -----------------------------------------------------------------------------
+    def _scale_reason(self, generator: Generator) -> str:
+        for leaf in generator.component:
+            for _, _, slot in self.slots[leaf]:
+                if slot in self.mixing.parent or slot in self.mixing.classes:
+                    known = self.mixing.classes[self.mixing.find(slot)[0]]
+                    if known.dead and known.dead != "it is a gain":
+                        return known.dead
+        return "a gain scales each coordinate by itself"
+
+    def _order_reason(self, leaf: Node) -> str:
+        system = self.freedom.scales.get((id(leaf),))
+        for _, _, slot in self.slots[id(leaf)]:
+            unknown = (slot[0], slot[1], (slot[2],))
+            if system is not None:
+                root, _ = system.find(unknown)
+                if root in system.why:
+                    return system.why[root]
+        return ""
+
+
+def _moving_tensors(build: Builder) -> dict[str, Tensor]:
+    """The tensors whose axes are typed, by their first name; with the origin that is used."""
+    found: dict[str, Tensor] = {}
+    graph = build.graph
+    for value in [*graph.parameters.values(), *graph.buffers.values()]:
+        if value.name not in found:
+            shifted = build.shifted.get(value.name)
+            found[value.name] = build.tensor(value) if shifted is None else shifted[0]
+    return found
+
+
+def _ties(graph: Graph) -> dict[str, str]:
+    """Further names of tensors that have several."""
+    return {
+        name: value.name
+        for name, value in {**graph.parameters, **graph.buffers}.items()
+        if name != value.name
+    }
+
+
+def _reason(node: Node) -> str:
+    return next((leaf.frozen for leaf in ix.leaves(node) if leaf.frozen), "")
+
+
+def _mixing_reason(known: MixingClass) -> str:
+    return known.why[0] if known.why else ""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """float32 rather than torch.float32."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,157 @@
+"""From graph to primitives: liveness, rotations, then one rule per call."""
+
+from __future__ import annotations
+
+from paramsym.tracing import index as ix
+from paramsym.tracing import rules as rules
+from paramsym.tracing.builder import RULES, Builder, Op, Tensor
+from paramsym.tracing.graph import Call, Graph, Value, values_in
+from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
+
+_ZEROS = {"zeros", "zeros_like", "new_zeros"}
+
+
+def lower(graph: Graph) -> Builder:
+    """Express a traced network in primitives between typed tensors."""
+    build = Builder(graph)
+    moving = moving_values(graph)
+    rotations = find_rotations(graph, moving)
+    alive, build.alive = _alive(graph, rotations)
+    for value in [*graph.parameters.values(), *graph.buffers.values()]:
+        build.tensor(value)
+    for call in graph.calls:
+        if call.index not in alive:
+            continue
+        build.where = call.where
+        if call.index in rotations:
+            _rotate(build, rotations[call.index])
+            continue
+        fresh = [v for v in call.outputs if v.storage == v.id]
+        if not fresh:
+            continue  # a view: its axes are read off the strides when somebody needs them
+        if not any(v.id in moving for v in fresh):
+            zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))
+            for value in fresh:
+                build.tensor(value).zero = zero
+            continue
+        _apply(build, call, fresh)
+    for value in graph.outputs:
+        build.where = "the output of the model"
+        tensor = build.tensor(value)
+        for node in tensor.axes:
+            ix.freeze(node, "it is an output of the model")
+    build.ops = _live_ops(build)
+    _settle_offsets(build)
+    return build
+
+
+def _settle_offsets(build: Builder) -> None:
+    """Keep `parameter + constant` as a change of origin if it is all that is done with it."""
+    uses: dict[int, list[Op]] = {}
+    for op in build.ops:
+        for tensor in op.inputs:
+            uses.setdefault(id(tensor.owner), []).append(op)
+
+    def final(tensor: Tensor) -> list[Op]:
+        found = []
+        for op in uses.get(id(tensor.owner), []):
+            copied = op.kind == "same" and len(op.inputs) == 1 and op.data.get("factor", 1.0) == 1
+            found += final(op.out) if copied else [op]
+        return found
+
+    for op in [op for op in build.ops if op.kind == "offset"]:
+        key = frame_key(op.inputs[0])
+        owner = next((t for t in build.tensors.values() if key and t.name == key[0]), None)
+        every = [] if owner is None else final(owner)
+        same = {o.data.get("constant") for o in every} == {op.data["constant"]}
+        if owner is not None and same and all(o.kind == "offset" for o in every):
+            build.shifted[owner.name] = (op.out, op.data["constant"])
+        else:
+            op.kind = "unary"
+            op.data.update(degree=None, sign="pin", name="shift")
+
+
+def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
+    """Run the rule of one call and give its results the layout of the traced outputs."""
+    function = RULES.get(call.name)
+    result = function(build, call) if function is not None else None
+    if result is None:
+        place = call.where or "an unknown place"
+        build.unknown.setdefault(call.name, place)
+        reason = f"there is no rule for {call.name} at {place}"
+        inputs = [build.tensor(v) for v in call.operands]
+        result = build.opaque(inputs, [v.shape for v in fresh], reason)
+        targets = fresh
+    else:
+        result = [result] if isinstance(result, Tensor) else list(result)
+        targets = list(values_in(call.result))
+    for value, tensor in zip(targets, result, strict=False):
+        if tensor is None or (value.id in build.tensors and build.tensors[value.id].producer):
+            continue
+        if tensor.shape != value.shape:
+            raise AssertionError(
+                f"the rule for {call.name} gave shape {tensor.shape} where the operator at "
+                f"{call.where} returns {value.shape}"
+            )
+        if tensor.base is not None or tensor.value is not None or not tensor.moves:
+            tensor = build.alias(tensor)
+        tensor.strides, tensor.offset, tensor.value = value.strides, value.offset, value
+        build.tensors[value.id] = tensor
+
+
+def _rotate(build: Builder, rotation: Rotation) -> None:
+    source = build.tensor(rotation.source)
+    node = source.axes[rotation.dim]
+    half = source.shape[rotation.dim] // 2
+    sizes = [2, half] if rotation.layout == "half" else [half, 2]
+    reason = f"positions turn its pairs at {build.where}"
+    split = ix.split_product(node, sizes, reason)
+    pair, frequency = split if rotation.layout == "half" else split[::-1]
+    ix.freeze(pair, reason)
+    ix.freeze(frequency, reason)
+    for k in rotation.varies:
+        if k < source.ndim and k != rotation.dim:
+            ix.freeze(source.axes[k], reason)
+    out = build.new(source.shape, source.axes)
+    build.emit("rotate", out, [source], dim=rotation.dim, pair=pair, varies=rotation.varies)
+    out.strides, out.value = rotation.output.strides, rotation.output
+    out.offset = rotation.output.offset
+    build.tensors[rotation.output.id] = out
+
+
+def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[int]]:
+    """Indices of calls and ids of values on which the outputs depend; rotations are one call."""
+    alive: set[int] = set()
+    stack = list(graph.outputs)
+    seen: set[int] = set()
+    while stack:
+        value = stack.pop()
+        if value.id in seen:
+            continue
+        seen.add(value.id)
+        if value.storage != value.id:
+            stack.append(graph.values[value.storage])
+        call = value.call
+        if call is None or call.index in alive:
+            continue
+        if value.storage != value.id and value.storage in {v.storage for v in call.operands}:
+            continue  # a view is read off its owner, whatever led to it
+        alive.add(call.index)
+        if call.index in rotations:
+            stack.append(rotations[call.index].source)
+        else:
+            stack.extend(call.operands)
+    return alive, seen
+
+
+def _live_ops(build: Builder) -> list[Op]:
+    """The primitives that the outputs depend on, in order."""
+    alive: set[int] = set()
+    stack = [build.tensor(v).owner for v in build.graph.outputs]
+    while stack:
+        op = stack.pop().producer
+        if op is None or id(op) in alive:
+            continue
+        alive.add(id(op))
+        stack.extend(t.owner for t in op.inputs)
+    return [op for op in build.ops if id(op) in alive]

@@ -1,0 +1,217 @@
+"""Rotary embeddings, found by what they compute and not by what they are called.
+
+Between a projection and the attention scores, positions enter by a rotation of pairs of
+coordinates: with z = x_i + i·x_j, the result is c·z for a complex factor c that depends on the
+position only. Implementations differ (half-split or interleaved pairs, cosine and sine tables or
+complex numbers, `cat`, `stack`), so every sum or concatenation that is a *linear function with
+constant coefficients of one earlier tensor* is evaluated at random points and compared with that
+form. If it fits, it becomes one primitive, which commutes with complex scalings of each pair.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramsym.tracing.graph import Call, Graph, Value, values_in
+
+_VIEWS = {
+    "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",
+    "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "flatten", "unflatten",
+    "expand", "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias",
+    "view_as", "movedim", "view_as_complex", "view_as_real", "flip", "roll", "real", "imag", "T",
+    "mT", "t", "expand_as", "reshape_as", "tensor_split", "dropout", "_assert_tensor_metadata",
+}  # fmt: skip
+_SUMS = {"add", "sub", "cat", "stack", "view_as_real", "addcmul"}
+_LINEAR = _VIEWS | _SUMS | {"neg", "mul", "div"}
+_LIMIT = 1 << 24  # entries of the largest tensor that is evaluated
+
+
+class Rotation:
+    """`output` is `source` with pairs along `dim` turned; `varies` are axes the angle sees."""
+
+    def __init__(self, source: Value, output: Value, dim: int, layout: str, varies: list[int]):
+        self.source, self.output, self.dim = source, output, dim
+        self.layout, self.varies = layout, varies
+
+
+def moving_values(graph: Graph) -> set[int]:
+    """Ids of the values that depend on a parameter or on a buffer of the state dict."""
+    moving = {v.id for v in [*graph.parameters.values(), *graph.buffers.values()]}
+    for call in graph.calls:
+        if any(v.id in moving for v in call.operands):
+            moving.update(v.id for v in call.outputs)
+    return moving
+
+
+def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
+    """All rotations of a graph, by the index of the call that finishes each."""
+    found: dict[int, Rotation] = {}
+    evaluator = _Evaluator(graph, moving)
+    cache: dict[Any, tuple[int, str, list[int]] | None] = {}
+    taken: set[int] = set()
+    for call in graph.calls:
+        if call.name not in _SUMS or len(call.outputs) != 1 or call.outputs[0].id not in moving:
+            continue
+        region = _region(call, moving, taken)
+        if region is None:
+            continue
+        source, calls = region
+        if source.shape != call.outputs[0].shape or _entries(source) > _LIMIT:
+            continue
+        key = _fingerprint(source, calls, moving)
+        if key not in cache:
+            cache[key] = _probe(evaluator, source, call.outputs[0], calls)
+        if (fit := cache[key]) is not None:
+            found[call.index] = Rotation(source, call.outputs[0], *fit)
+            taken.add(call.outputs[0].id)
+    return found
+
+
+def _entries(value: Value) -> int:
+    count = 1
+    for n in value.shape:
+        count *= n
+    return count
+
+
+def _region(call: Call, moving: set[int], taken: set[int]) -> tuple[Value, list[Call]] | None:
+    """The linear calls behind `call` back to the nearest single tensor, if there is one.
+
+    The frontier is pushed back through its latest member until one value is left.
+    """
+    calls = {call.index: call}
+    frontier = {v.id: v for v in call.operands if v.id in moving}
+    multiplied = call.name in ("view_as_real", "addcmul")
+    while len(frontier) != 1 or not multiplied:
+        latest = max(frontier.values(), key=lambda v: v.id, default=None)
+        if latest is None or latest.call is None or latest.id in taken:
+            return None
+        previous = latest.call
+        if previous.name not in _LINEAR or len(calls) > 40:
+            return None
+        if previous.name in ("mul", "div"):
+            factors = [v for v in previous.operands if v.id in moving]
+            if len(factors) != 1:
+                return None
+            multiplied = multiplied or len(previous.operands) == 2
+        calls[previous.index] = previous
+        for output in previous.outputs:
+            frontier.pop(output.id, None)
+        frontier.update({v.id: v for v in previous.operands if v.id in moving})
+    (source,) = frontier.values()
+    return source, [calls[k] for k in sorted(calls)]
+
+
+def _fingerprint(source: Value, calls: list[Call], moving: set[int]) -> Any:
+    """Regions with equal fingerprints compute the same function: layers repeat."""
+    names = {source.id: -1}
+
+    def name(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            if leaf.id in moving:
+                return ("v", names.setdefault(leaf.id, len(names)), leaf.shape)
+            return ("c", leaf.id)
+        return repr(leaf)
+
+    def flat(tree: Any) -> Any:
+        if isinstance(tree, (tuple, list)):
+            return tuple(flat(x) for x in tree)
+        if isinstance(tree, dict):
+            return tuple((k, flat(v)) for k, v in tree.items())
+        return name(tree)
+
+    return (source.shape, source.strides, tuple(
+        (c.name, flat(c.args), flat(c.kwargs), tuple(map(name, c.outputs))) for c in calls
+    ))  # fmt: skip
+
+
+class _Evaluator:
+    """Runs recorded calls on numbers; constants that the trace lacks get random ones."""
+
+    def __init__(self, graph: Graph, moving: set[int]):
+        self.graph, self.moving = graph, moving
+        self.known: dict[int, Any] = {}
+        self.generator = torch.Generator().manual_seed(0)
+
+    def constant(self, value: Value) -> torch.Tensor:
+        if value.id in self.known:
+            return self.known[value.id]
+        if value.data is not None:
+            made = value.data
+        elif value.call is not None:
+            self.run(value.call, self.known)
+            return self.known[value.id]
+        elif value.storage != value.id:
+            owner = self.constant(self.graph.values[value.storage])
+            made = torch.as_strided(owner, value.shape, value.strides, value.offset)
+        elif value.dtype.is_floating_point or value.dtype.is_complex:
+            made = torch.rand(value.shape, generator=self.generator).to(value.dtype)
+        else:
+            made = torch.zeros(value.shape, dtype=value.dtype)
+        self.known[value.id] = made
+        return made
+
+    def run(self, call: Call, known: dict[int, Any]) -> None:
+        for value in call.operands:
+            if value.id not in known:
+                known[value.id] = self.constant(value)
+        args, kwargs = pytree.tree_map(
+            lambda leaf: known[leaf.id] if isinstance(leaf, Value) else leaf,
+            (call.args, call.kwargs),
+            is_leaf=lambda leaf: isinstance(leaf, Value),
+        )
+        with torch.no_grad():
+            result = call.target(*args, **kwargs)
+        results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        traced = list(values_in(call.result))
+        for value, tensor in zip(traced, results, strict=True):
+            known[value.id] = tensor
+
+
+def _probe(evaluator: _Evaluator, source: Value, output: Value, calls: list[Call]):
+    """Fit `output = c·source` on pairs at two random points and check it at a third."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        known = {source.id: x}
+        for call in calls:
+            evaluator.run(call, known)
+        return known[output.id].double()
+
+    generator = torch.Generator().manual_seed(1)
+    dtype = source.dtype if source.dtype.is_floating_point else torch.float32
+    xs = [torch.randn(source.shape, generator=generator).to(dtype) for _ in range(3)]
+    try:
+        ys = [run(x) for x in xs]
+    except Exception:  # a region that cannot be evaluated is simply not recognised
+        return None
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-9 if dtype == torch.float64 else 0.05
+    for dim in reversed(range(len(source.shape))):
+        size = source.shape[dim]
+        if size % 2:
+            continue
+        for layout in ("half", "interleaved"):
+            zs = [_pair(x.double(), dim, layout) for x in xs]
+            ws = [_pair(y, dim, layout) for y in ys]
+            factor = ws[0] / zs[0]
+            if torch.allclose(factor.imag, torch.zeros(()).double(), atol=tolerance):
+                continue  # an entrywise product: no rotation
+            errors = [(w - factor * z).abs().max() for w, z in zip(ws[1:], zs[1:], strict=True)]
+            if max(errors) < tolerance * 30:
+                varies = [
+                    k
+                    for k in range(factor.ndim)
+                    if factor.shape[k] > 1
+                    and (factor - factor.narrow(k, 0, 1)).abs().max() > tolerance
+                ]
+                return dim, layout, varies
+    return None
+
+
+def _pair(x: torch.Tensor, dim: int, layout: str) -> torch.Tensor:
+    """Pairs of real coordinates along an axis as complex numbers."""
+    sizes = (2, x.shape[dim] // 2) if layout == "half" else (x.shape[dim] // 2, 2)
+    split = x.unflatten(dim, sizes).movedim(dim if layout == "half" else dim + 1, -1)
+    return torch.view_as_complex(split.contiguous())

@@ -1,0 +1,87 @@
+"""Normalisation layers: a parameter-free core, then gain and bias as ordinary products and sums."""
+
+from __future__ import annotations
+
+import math
+
+from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.graph import Call
+
+
+def _affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):
+    labels = list(range(x.ndim))
+    if gain is not None:
+        x = build.contract(x, gain, labels, dims, labels, power=1)
+    if bias is not None:
+        shape = [n if k in dims else 1 for k, n in enumerate(x.shape)]
+        x = build.same([x, build.reshape(bias, shape)], x.shape)
+    return x
+
+
+@rule("layer_norm")
+def layer_norm(build: Builder, call: Call) -> Tensor:
+    x, shape, gain, bias, epsilon = build.arguments(
+        call, "input|self", "normalized_shape", "weight?", "bias?", "eps", eps=1e-5
+    )
+    dims = list(range(x.ndim - len(shape), x.ndim))
+    return _affine(build, build.normalize(x, dims, True, epsilon), gain, bias, dims)
+
+
+@rule("rms_norm")
+def rms_norm(build: Builder, call: Call) -> Tensor:
+    x, shape, gain, epsilon = build.arguments(
+        call, "input|self", "normalized_shape", "weight?", "eps?"
+    )
+    dims = list(range(x.ndim - len(shape), x.ndim))
+    epsilon = 1e-7 if epsilon is None else epsilon
+    return _affine(build, build.normalize(x, dims, False, epsilon), gain, None, dims)
+
+
+@rule("batch_norm", "instance_norm")
+def batch_norm(build: Builder, call: Call) -> Tensor:
+    """With running statistics an affine map per channel; otherwise a normalisation."""
+    x, mean, variance, gain, bias, training = build.arguments(
+        call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
+        "training|use_input_stats", training=True,
+    )  # fmt: skip
+    if call.name == "batch_norm" and isinstance(call.args[1], type(call.args[0])):
+        aten_order = call.target.__class__.__name__ == "OpOverload"
+        if aten_order:  # aten.batch_norm(input, weight, bias, running_mean, running_var, training)
+            gain, bias, mean, variance = mean, variance, gain, bias
+    epsilon = call.kwargs.get("eps", call.args[7] if len(call.args) > 7 else 1e-5)
+    labels = list(range(x.ndim))
+    if training or mean is None:
+        dims = [d for d in labels if d != 1 and not (call.name == "instance_norm" and d == 0)]
+        core = build.normalize(x, dims, True, epsilon)
+        return _affine(build, core, gain, bias, [1])
+    shape = [1, x.shape[1], *[1] * (x.ndim - 2)]
+    centred = build.same([x, build.reshape(mean, shape)], x.shape, signs=(1, -1))
+    # the shift by epsilon pins the scale of the running variance: the gain carries it instead
+    spread = build.unary(build.unary(variance, None, name="shift", factor=epsilon), "-1/2",
+                         name="rsqrt")  # fmt: skip
+    core = build.contract(centred, spread, labels, [1], labels, power=1)
+    return _affine(build, core, gain, bias, [1])
+
+
+@rule("group_norm")
+def group_norm(build: Builder, call: Call) -> Tensor:
+    x, groups, gain, bias, epsilon = build.arguments(
+        call, "input|self", "num_groups", "weight?", "bias?", "eps", eps=1e-5
+    )
+    channels = x.shape[1] // groups
+    shape = (x.shape[0], groups, channels, *x.shape[2:])
+    split = build.reshape(build.alias(x), shape)
+    core = build.normalize(split, range(2, len(shape)), True, epsilon)
+    return _affine(build, build.reshape(core, x.shape), gain, bias, [1])
+
+
+@rule("local_response_norm")
+def local_response_norm(build: Builder, call: Call) -> Tensor:
+    (x,) = build.arguments(call, "input|self")
+    pinned = build.unary(x, None, name="local_response_norm")
+    return build.mix(pinned, [1], x.shape)
+
+
+def root(n: int) -> float:
+    """Square root of an integer."""
+    return math.sqrt(n)

@@ -1,0 +1,229 @@
+"""Entrywise functions, typed by their degree of homogeneity and their parity.
+
+The table states, for each function f, the d with f(s·x) = s^d·f(x) for s > 0 (None if there is
+none) and whether f is odd, even or neither. A function whose behaviour depends on its arguments
+(a leaky slope, a clipping range, an exponent) reads them.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.graph import Call
+from paramsym.tracing.mixing import frame_key
+
+_FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
+    "relu": (1, "pin"), "leaky_relu": (1, "pin"), "rrelu": (1, "pin"),
+    "abs": (1, "even"), "sign": (0, "odd"), "sgn": (0, "odd"), "square": (2, "even"),
+    "sqrt": (Fraction(1, 2), "pin"), "rsqrt": (Fraction(-1, 2), "pin"), "reciprocal": (-1, "odd"),
+    **dict.fromkeys(
+        ("tanh", "sin", "sinh", "asinh", "atan", "tan", "erf", "softsign", "tanhshrink",
+         "hardshrink", "softshrink", "asin", "atanh", "arctan", "arcsin", "arcsinh", "arctanh",
+         "round", "trunc", "sinc_odd"),
+        (None, "odd"),
+    ),
+    **dict.fromkeys(("cos", "cosh", "sinc"), (None, "even")),
+    **dict.fromkeys(
+        ("gelu", "silu", "swish", "sigmoid", "softplus", "elu", "selu", "celu", "mish",
+         "hardswish", "hardsigmoid", "logsigmoid", "relu6", "exp", "exp2", "expm1", "log", "log2",
+         "log10", "log1p", "erfc", "acos", "acosh", "ceil", "floor", "logit", "isnan", "isinf",
+         "isfinite", "logical_not", "bitwise_not", "frac", "digamma", "lgamma", "nan_to_num",
+         "log_sigmoid", "sigmoid_", "bernoulli"),
+        (None, "pin"),
+    ),
+}  # fmt: skip
+
+
+def _register(name: str, degree: Fraction | int | None, sign: str) -> None:
+    @rule(name)
+    def apply(build: Builder, call: Call) -> Tensor:
+        (x,) = build.arguments(call, "input|self")
+        return build.unary(x, degree, sign, name=name)
+
+
+for _name, (_degree, _sign) in _FUNCTIONS.items():
+    _register(_name, _degree, _sign)
+
+
+@rule("threshold")
+def threshold(build: Builder, call: Call) -> Tensor:
+    x, at, value = build.arguments(call, "input|self", "threshold", "value")
+    return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold")
+
+
+@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+def clamp(build: Builder, call: Call) -> Tensor | None:
+    names = {
+        "hardtanh": ("input|self", "min_val", "max_val"),
+        "clamp_min": ("input|self", "min", "-?"),
+        "clamp_max": ("input|self", "-?", "max"),
+    }.get(call.name, ("input|self", "min?", "max?"))
+    if call.name == "clamp_max":
+        x, high = build.arguments(call, "input|self", "max")
+        low = None
+    else:
+        x, low, high = build.arguments(call, *names, min_val=-1.0, max_val=1.0)
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        return None
+    one_sided = (low == 0 and high is None) or (high == 0 and low is None)
+    odd = low is not None and high is not None and low == -high
+    return build.unary(x, 1 if one_sided else None, "odd" if odd else "pin", name="clamp")
+
+
+@rule("prelu")
+def prelu(build: Builder, call: Call) -> Tensor:
+    """max(0, x) + a·min(0, x) with a learned slope a per channel."""
+    x, slope = build.arguments(call, "input|self", "weight")
+    positive = build.unary(x, 1, name="relu")
+    labels = list(range(x.ndim))
+    channel = 1 if x.ndim > 1 else 0
+    if slope.ndim and slope.shape[0] == 1:
+        slope = build.reshape(slope, ())
+    negative = build.contract(positive, slope, labels, [channel] * slope.ndim, labels, power=1)
+    return build.same([positive, negative], x.shape)
+
+
+@rule("glu")
+def glu(build: Builder, call: Call) -> Tensor:
+    x, dim = build.arguments(call, "input|self", "dim", dim=-1)
+    half = x.shape[dim] // 2
+    gate = build.unary(build.narrow(x, dim, half, half), None, name="sigmoid")
+    return build.multiply(build.narrow(x, dim, 0, half), gate)
+
+
+@rule("dropout", "bernoulli_dropout")
+def dropout(build: Builder, call: Call) -> Tensor:
+    x, _, training = build.arguments(call, "input|self", "p", "training|train", training=True)
+    if not training:
+        return build.alias(x)
+    return build.unary(x, 1, "odd", name="dropout")  # a random entrywise factor
+
+
+# -- several operands --------------------------------------------------------------------------
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
+    return build.unary(x, linear=True, factor=float(factor))
+
+
+@rule("add", "sub", "rsub")
+def add(build: Builder, call: Call) -> Tensor:
+    x, y = build.arguments(call, "input|self", "other")
+    alpha = call.kwargs.get("alpha", call.args[2] if len(call.args) > 2 else 1)
+    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-1, 1)}[call.name]
+    if not _is_tensor(x):
+        x, y, signs = y, x, signs[::-1]
+    if not _is_tensor(y):
+        if y == 0:
+            return _scaled(build, x, signs[0])
+        if signs[0] != 1:
+            x = _scaled(build, x, signs[0])
+        elif frame_key(x) is not None:  # a gain that is stored as its difference from one
+            constant = float(y * signs[1])
+            return build.emit("offset", build.new(x.shape, x.axes), [x], constant=constant)
+        return build.unary(x, None, name="shift")
+    if x.zero or y.zero:
+        kept, sign = (y, signs[1]) if x.zero else (x, signs[0])
+        shape = call.outputs[0].shape
+        return build.same([kept], shape, signs=(sign,))
+    return build.same([x, y], signs=signs)
+
+
+@rule("neg", "positive")
+def negative(build: Builder, call: Call) -> Tensor:
+    (x,) = build.arguments(call, "input|self")
+    return _scaled(build, x, -1 if call.name == "neg" else 1)
+
+
+@rule("mul")
+def multiply(build: Builder, call: Call) -> Tensor:
+    x, y = build.arguments(call, "input|self", "other")
+    if not _is_tensor(x):
+        x, y = y, x
+    return build.multiply(x, y) if _is_tensor(y) else _scaled(build, x, y)
+
+
+@rule("div", "rdiv")
+def divide(build: Builder, call: Call) -> Tensor:
+    x, y = build.arguments(call, "input|self", "other")
+    if call.kwargs.get("rounding_mode") is not None:
+        return pointwise(build, call)
+    if call.name == "rdiv":
+        x, y = y, x
+    if not _is_tensor(y):
+        return _scaled(build, x, 1 / y)
+    if not _is_tensor(x):
+        return build.unary(y, -1, "odd", name="reciprocal")
+    return build.multiply(x, y, divide=True)
+
+
+@rule("pow", "rpow")
+def power(build: Builder, call: Call) -> Tensor:
+    x, exponent = build.arguments(call, "input|self", "exponent|other")
+    if call.name == "rpow" or not _is_tensor(x) or _is_tensor(exponent):
+        return pointwise(build, call)
+    if exponent == 1:
+        return build.alias(x)
+    degree = Fraction(exponent).limit_denominator(1 << 16)
+    if degree.denominator > 1:
+        return build.unary(x, degree, "pin", name="pow")
+    parity = "even" if degree % 2 == 0 else "odd"
+    return build.unary(x, degree, parity, name="square" if degree == 2 else "pow")
+
+
+@rule("maximum", "minimum", "fmax", "fmin")
+def maximum(build: Builder, call: Call) -> Tensor:
+    x, y = build.arguments(call, "input|self", "other")
+    if x.zero or y.zero:
+        return build.unary(y if x.zero else x, 1, name="relu")
+    return build.same([x, y], linear=False)
+
+
+@rule("where", "masked_fill")
+def where(build: Builder, call: Call) -> Tensor | None:
+    if call.name == "masked_fill":
+        x, mask, value = build.arguments(call, "input|self", "mask", "value")
+        x, y = value, x
+    else:
+        mask, x, y = build.arguments(call, "condition", "input|self", "other")
+    choices, fills = [], []
+    for item in (x, y):
+        if isinstance(item, Tensor):
+            if item.ndim or item.moves:
+                choices.append(item)
+            continue
+        if item != 0 and abs(item) < 1e4:  # zero and "minus infinity" have every scale
+            return None
+        fills.append(item)
+    if mask.moves:
+        mask = build.unary(mask, None, name="compare")
+    shape = call.outputs[0].shape
+    kept = build.contract(choices[0], mask, *_broadcast(choices[0], mask), shape=shape, mask=True,
+                          hides=any(f < -1e4 for f in fills))
+    for item in choices[1:]:
+        kept = build.same([kept, item], shape, linear=False)
+    return kept
+
+
+def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:
+    ndim = max(x.ndim, y.ndim)
+    return list(range(ndim - x.ndim, ndim)), list(range(ndim - y.ndim, ndim)), list(range(ndim))
+
+
+@rule(
+    "gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__",
+    "__ne__", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "remainder", "fmod",
+    "atan2", "floor_divide", "floordiv", "mod", "logaddexp", "heaviside", "hypot", "xlogy",
+    "lerp", "addcmul", "addcdiv",
+)  # fmt: skip
+def pointwise(build: Builder, call: Call) -> Tensor:
+    """Any other entrywise function: the operands count the same units and keep their scale."""
+    tensors = [t for t in map(build.lift, (*call.args, *call.kwargs.values())) if _is_tensor(t)]
+    pinned = [build.unary(t, None, name=call.name) for t in tensors]
+    return build.same(pinned, call.outputs[0].shape, linear=False)

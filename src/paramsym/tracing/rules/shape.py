@@ -1,0 +1,163 @@
+"""Operators that move entries without changing them, where torch copies instead of viewing."""
+
+from __future__ import annotations
+
+import math
+
+from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.graph import Call
+
+
+@rule(
+    "reshape", "flatten", "view", "unflatten", "squeeze", "unsqueeze", "reshape_as", "view_as",
+    "ravel",
+)  # fmt: skip
+def reshape(build: Builder, call: Call) -> Tensor:
+    (x,) = build.arguments(call, "input|self")
+    return build.reshape(x, call.outputs[0].shape)
+
+
+@rule(
+    "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
+    "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
+    "positive", "native_dropout", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+)  # fmt: skip
+def copy(build: Builder, call: Call) -> Tensor | None:
+    (x,) = build.arguments(call, "input|self")
+    if call.name == "copy" and len(call.args) > 1:  # x.copy_(y): the numbers of y
+        y = build.lift(call.args[1])
+        return build.same([y], call.outputs[0].shape) if isinstance(y, Tensor) else None
+    if x.value is not None and x.value.dtype.is_complex != call.outputs[0].dtype.is_complex:
+        return None
+    if not call.outputs[0].dtype.is_floating_point and x.value is not None:
+        if x.value.dtype.is_floating_point:  # rounding
+            return build.unary(x, None, name="round")
+    return build.alias(x)
+
+
+@rule("permute", "transpose", "t", "T", "mT", "movedim", "numpy_T", "expand", "expand_as")
+def permute(build: Builder, call: Call) -> Tensor | None:
+    """These are views except under readers that copy; a copy in the same order is an alias."""
+    (x,) = build.arguments(call, "input|self")
+    if call.name in ("permute",):
+        dims = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
+        return build.permute(x, list(dims))
+    if call.name == "transpose":
+        dims = list(range(x.ndim))
+        a, b = call.args[1] % x.ndim, call.args[2] % x.ndim
+        dims[a], dims[b] = dims[b], dims[a]
+        return build.permute(x, dims)
+    return None
+
+
+@rule("cat")
+def concatenate(build: Builder, call: Call) -> Tensor:
+    tensors, dim = build.arguments(call, "tensors", "dim|axis", dim=0)
+    tensors = [t for t in tensors if math.prod(t.shape)]
+    return build.concatenate(tensors, dim)
+
+
+@rule("stack")
+def stack(build: Builder, call: Call) -> Tensor:
+    tensors, dim = build.arguments(call, "tensors", "dim", dim=0)
+    dim %= tensors[0].ndim + 1
+    shape = list(tensors[0].shape)
+    shape.insert(dim, 1)
+    return build.concatenate([build.reshape(t, shape) for t in tensors], dim)
+
+
+@rule("repeat_interleave")
+def repeat_interleave(build: Builder, call: Call) -> Tensor | None:
+    x, repeats, dim = build.arguments(call, "input|self", "repeats", "dim?")
+    if not isinstance(repeats, int) or dim is None:
+        return None
+    return repeat_entries(build, x, repeats, dim)
+
+
+def repeat_entries(build: Builder, x: Tensor, repeats: int, dim: int) -> Tensor:
+    """Each entry of an axis `repeats` times in a row."""
+    dim %= x.ndim
+    wide = build.alias(build.expand(x, dim + 1, repeats))
+    shape = [n * repeats if k == dim else n for k, n in enumerate(x.shape)]
+    return build.reshape(wide, shape)
+
+
+@rule("repeat", "tile")
+def repeat(build: Builder, call: Call) -> Tensor:
+    (x,) = build.arguments(call, "input|self")
+    shape = call.outputs[0].shape
+    x = build.reshape(x, (1,) * (len(shape) - x.ndim) + x.shape)
+    for k, n in enumerate(shape):
+        if n != x.shape[k]:
+            wide = build.alias(build.expand(x, k, n // x.shape[k]))
+            x = build.reshape(wide, (*x.shape[:k], n, *x.shape[k + 1 :]))
+    return x
+
+
+@rule("pad", "constant_pad_nd", "zero_pad2d")
+def pad(build: Builder, call: Call) -> Tensor:
+    x, widths, *_ = build.arguments(call, "input|self", "pad", "mode?")
+    mode = call.kwargs.get("mode", "constant")
+    value = call.kwargs.get("value", 0.0)
+    for item in call.args[2:]:
+        mode, value = (item, value) if isinstance(item, str) else (mode, item)
+    dims = [x.ndim - 1 - k // 2 for k in range(0, len(widths), 2) if any(widths[k : k + 2])]
+    if mode == "constant" and value not in (None, 0, 0.0):
+        x = build.unary(x, None, name="pad")
+    if mode == "constant":
+        return pad_with_zeros(build, x, list(widths))
+    return build.mix(x, dims, call.outputs[0].shape, how="mean")
+
+
+def pad_with_zeros(build: Builder, x: Tensor, widths: list[int]) -> Tensor:
+    """Join zeros to both ends of the last axes, innermost first."""
+    for k in range(0, len(widths), 2):
+        dim = x.ndim - 1 - k // 2
+        for width, front in ((widths[k], True), (widths[k + 1], False)):
+            if width < 0:
+                start = -width if front else 0
+                x = build.narrow(x, dim, start, x.shape[dim] + width)
+            elif width:
+                shape = [width if j == dim else n for j, n in enumerate(x.shape)]
+                zeros = build.frozen(shape, "it is padding", moves=False, zero=True)
+                parts = [zeros, x] if front else [x, zeros]
+                for j in range(x.ndim):
+                    if j != dim:
+                        zeros.axes[j] = x.axes[j]
+                x = build.concatenate(parts, dim)
+    return x
+
+
+@rule("roll", "flip", "cumsum", "fliplr", "flipud", "rot90", "tril", "triu", "diff")
+def rearrange(build: Builder, call: Call) -> Tensor | None:
+    (x,) = build.arguments(call, "input|self")
+    dims: list[int]
+    if call.name in ("tril", "triu"):
+        dims = [-1, -2]
+    elif call.name == "diff":
+        dims = [call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else -1)]
+    elif call.name in ("fliplr", "flipud", "rot90"):
+        dims = [1] if call.name == "fliplr" else [0] if call.name == "flipud" else [0, 1]
+    else:
+        position = 2 if call.name == "roll" else 1
+        found = call.kwargs.get("dims", call.kwargs.get("dim"))
+        if found is None and len(call.args) > position:
+            found = call.args[position]
+        if found is None:
+            return None
+        dims = list(found) if isinstance(found, (tuple, list)) else [found]
+    return build.mix(x, dims, call.outputs[0].shape)
+
+
+@rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
+def pixel_shuffle(build: Builder, call: Call) -> Tensor:
+    x, r = build.arguments(call, "input|self", "upscale_factor|downscale_factor|groups")
+    batch, c, h, w = x.shape
+    if call.name == "channel_shuffle":
+        split = build.reshape(x, (batch, r, c // r, h, w))
+        return build.reshape(build.permute(split, [0, 2, 1, 3, 4]), x.shape)
+    if call.name == "pixel_shuffle":
+        split = build.reshape(x, (batch, c // r**2, r, r, h, w))
+        return build.reshape(build.permute(split, [0, 1, 4, 2, 5, 3]), call.outputs[0].shape)
+    split = build.reshape(x, (batch, c, h // r, r, w // r, r))
+    return build.reshape(build.permute(split, [0, 1, 3, 5, 2, 4]), call.outputs[0].shape)

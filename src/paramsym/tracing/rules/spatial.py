@@ -1,0 +1,124 @@
+"""Convolutions, pooling and resampling: spatial axes are frozen, channels are contracted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paramsym.tracing import index as ix
+from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.graph import Call
+
+
+def _tuple(item: Any, n: int) -> tuple:
+    return tuple(item) if isinstance(item, (tuple, list)) else (item,) * n
+
+
+def _convolve(
+    build: Builder, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int,
+    transposed: bool, padded: bool,
+) -> Tensor:  # fmt: skip
+    shape = call.outputs[0].shape
+    spatial = weight.ndim - 2
+    batched = x.ndim == spatial + 2
+    if not batched:
+        x = build.reshape(x, (1, *x.shape))
+        shape = (1, *shape)
+    for node in weight.axes[2:]:
+        ix.freeze(node, f"it is a position in a kernel at {build.where}")
+    # a virtual tensor of windows: (batch, channel, output position, kernel position)
+    windows = build.new(
+        (x.shape[0], x.shape[1], *shape[2:], *weight.shape[2:]),
+        [x.axes[0], x.axes[1], *(ix.leaf(n, frozen="it is a position") for n in shape[2:]),
+         *weight.axes[2:]],
+    )  # fmt: skip
+    for node in x.axes[2:]:
+        ix.freeze(node, f"it is a position under a kernel at {build.where}")
+    build.emit("mix", windows, [x], dims=tuple(range(2, 2 + spatial)),
+               how="linear" if padded else "mean", windows=True)  # fmt: skip
+    inside, outside = x.shape[1] // groups, shape[1] // groups
+    if groups > 1:
+        windows = build.reshape(
+            windows, (windows.shape[0], groups, inside, *windows.shape[2:])
+        )
+        if transposed:
+            weight = build.reshape(weight, (groups, inside, *weight.shape[1:]))
+        else:
+            weight = build.reshape(weight, (groups, outside, *weight.shape[1:]))
+    positions = [f"p{k}" for k in range(spatial)]
+    kernel = [f"k{k}" for k in range(spatial)]
+    group = ["g"] if groups > 1 else []
+    channels = [*group, "i", "o"] if transposed else [*group, "o", "i"]
+    out = build.contract(
+        windows, weight, ["b", *group, "i", *positions, *kernel], [*channels, *kernel],
+        ["b", *group, "o", *positions],
+    )  # fmt: skip
+    out = build.reshape(out, shape)
+    if bias is not None:
+        out = build.same([out, build.reshape(bias, (1, shape[1], *[1] * spatial))], shape)
+    return out if batched else build.reshape(out, shape[1:])
+
+
+@rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+      "conv_transpose2d_input")  # fmt: skip
+def convolution(build: Builder, call: Call) -> Tensor:
+    x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
+    transposed = "transpose" in call.name
+    position = 7 if transposed else 6
+    groups = call.kwargs.get(
+        "groups", call.args[position - (1 if transposed else 0)]
+        if len(call.args) > position - (1 if transposed else 0) else 1,
+    )  # fmt: skip
+    padding = call.kwargs.get("padding", call.args[4] if len(call.args) > 4 else 0)
+    padded = transposed or (padding not in ("valid",) and any(map(bool, _tuple(padding, 1))))
+    return _convolve(build, call, x, weight, bias, groups, transposed, padded)
+
+
+@rule("convolution")
+def aten_convolution(build: Builder, call: Call) -> Tensor:
+    x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
+    padding, transposed, groups = call.args[4], call.args[6], call.args[8]
+    return _convolve(build, call, x, weight, bias, groups, transposed, transposed or any(padding))
+
+
+_LINEAR = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+           "adaptive_avg_pool3d", "interpolate", "upsample", "upsample_nearest2d",
+           "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d", "upsample_linear1d",
+           "grid_sample", "affine_grid")  # fmt: skip
+_MAX = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+        "adaptive_max_pool3d", "_max_pool2d", "_max_pool1d", "max_pool2d_with_indices",
+        "boolean_dispatch", "fn", "lp_pool2d")  # fmt: skip
+
+
+@rule(*_LINEAR, *_MAX)
+def pool(build: Builder, call: Call) -> Any:
+    (x,) = build.arguments(call, "input|self")
+    shape = call.outputs[0].shape
+    padding = call.kwargs.get("padding", call.args[3] if len(call.args) > 3 else 0)
+    mean = not ("avg" in call.name and "adaptive" not in call.name and padding not in (0, (0, 0)))
+    batch = 2 if x.ndim > 2 and (x.ndim == len(shape)) else 1
+    spatial = [k for k in range(x.ndim) if k >= batch]
+    if call.name in _LINEAR:
+        return build.mix(x, spatial, shape, how="mean" if mean else "linear")
+    out = build.mix(x, spatial, shape, how="max")
+    if len(call.outputs) > 1:
+        reason = f"positions of maxima are used at {call.where}"
+        return [out, *build.opaque([x], [call.outputs[1].shape], reason)]
+    return out
+
+
+@rule("unfold", "im2col")
+def unfold(build: Builder, call: Call) -> Tensor | None:
+    (x,) = build.arguments(call, "input|self")
+    if x.ndim != 4 or call.name == "unfold" and len(call.outputs[0].shape) != 3:
+        return None
+    channels = x.shape[1]
+    width = call.outputs[0].shape[1] // channels
+    wide = build.new(
+        (x.shape[0], channels, width, call.outputs[0].shape[2]),
+        [x.axes[0], x.axes[1], ix.leaf(width, frozen="it is a position in a window"),
+         ix.leaf(call.outputs[0].shape[2], frozen="it is a position")],
+    )  # fmt: skip
+    for node in x.axes[2:]:
+        ix.freeze(node, "it is a position")
+    build.emit("mix", wide, [x], dims=(2, 3), how="linear", windows=True)
+    return build.reshape(wide, call.outputs[0].shape)

@@ -1,0 +1,151 @@
+"""Exact solution of the sparse linear systems of scales (over ℚ) and signs (over GF(2)).
+
+Nearly all equations relate two unknowns or set one to zero; a weighted union–find takes them in
+constant time. The few others (products of two moving tensors) go through Gaussian elimination on
+the representatives that are left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from fractions import Fraction
+
+Row = dict[Hashable, Fraction]
+
+
+class System:
+    """A homogeneous linear system; `modulo` 2 for signs."""
+
+    def __init__(self, modulo: int = 0):
+        self.modulo = modulo
+        self.parent: dict[Hashable, tuple[Hashable, Fraction]] = {}
+        self.zero: set[Hashable] = set()
+        self.rows: list[list[tuple[Fraction, Hashable]]] = []
+        self.why: dict[Hashable, str] = {}  # what pinned a representative
+
+    def find(self, unknown: Hashable) -> tuple[Hashable, Fraction]:
+        """(representative, ratio) with unknown = ratio · representative."""
+        ratio = Fraction(1)
+        path = []
+        while unknown in self.parent:
+            path.append((unknown, ratio))
+            unknown, step = self.parent[unknown]
+            ratio *= step
+        for node, before in path:
+            self.parent[node] = (unknown, ratio / before)
+        return unknown, ratio
+
+    def add(self, equation: list[tuple[Fraction, Hashable]], reason: str = "") -> None:
+        """Demand Σ coefficient·unknown = 0; the reason is kept where it pins an unknown."""
+        total: Row = defaultdict(Fraction)
+        for coefficient, unknown in equation:
+            representative, ratio = self.find(unknown)
+            total[representative] += coefficient * ratio
+        terms = [(self._reduce(c), u) for u, c in total.items()]
+        terms = [(c, u) for c, u in terms if c and u not in self.zero]
+        if not terms:
+            return
+        if len(terms) == 1:
+            self.zero.add(terms[0][1])
+            self.why.setdefault(terms[0][1], reason)
+        elif len(terms) == 2 and (self.modulo or all(terms)):
+            (a, x), (b, y) = terms
+            self.parent[x] = (y, self._reduce(-b / a))
+        else:
+            self.rows.append(terms)
+
+    def _reduce(self, c: Fraction) -> Fraction:
+        if not self.modulo:
+            return c
+        if c.denominator % 2 == 0:
+            return Fraction(1)  # roots of positive numbers carry no sign; keep them pinned
+        return Fraction((c.numerator * c.denominator) % 2)
+
+    def solve(self, weight: dict[Hashable, int]) -> list[Row]:
+        """A basis of the solutions as {representative: value}.
+
+        Representatives with the largest weight stay free, so that the solutions are as simple as
+        possible on the unknowns that matter.
+        """
+        total: dict[Hashable, int] = defaultdict(int)
+        for unknown, w in weight.items():
+            representative, _ = self.find(unknown)
+            if representative not in self.zero:
+                total[representative] += w
+        self.simplify()
+        rows = [self._merged(row) for row in sorted(self.rows, key=len)]
+        solved: dict[Hashable, Row] = {}  # pivot -> the others
+        for row in rows:
+            row = self._substitute(row, solved)
+            if not row:
+                continue
+            pivot = min(row, key=lambda u: (total.get(u, 0), str(u)))
+            scale = row.pop(pivot)
+            expression = {u: self._reduce(-c / scale) for u, c in row.items()}
+            for other, known in solved.items():
+                if pivot in known:
+                    solved[other] = self._substitute(known, {pivot: expression})
+            solved[pivot] = expression
+        free = {u for u in total if u not in solved}
+        for expression in solved.values():
+            free.update(expression)
+        basis = []
+        for unknown in sorted(free, key=lambda u: (-total.get(u, 0), str(u))):
+            solution: Row = {unknown: Fraction(1)}
+            for pivot, expression in solved.items():
+                if expression.get(unknown):
+                    solution[pivot] = expression[unknown]
+            basis.append(solution)
+        return basis
+
+    def simplify(self) -> None:
+        """Let what is known by now shorten the rows, until nothing changes."""
+        before = None
+        while before != (len(self.parent), len(self.zero)):
+            before = (len(self.parent), len(self.zero))
+            rows, self.rows = self.rows, []
+            for row in rows:
+                self.add(row)
+
+    @staticmethod
+    def _merged(terms: list[tuple[Fraction, Hashable]]) -> Row:
+        merged: Row = defaultdict(Fraction)
+        for c, u in terms:
+            merged[u] += c
+        return {u: c for u, c in merged.items() if c}
+
+    def _substitute(self, row: Row, solved: dict[Hashable, Row]) -> Row:
+        result: Row = defaultdict(Fraction)
+        for unknown, c in row.items():
+            for other, d in solved.get(unknown, {unknown: Fraction(1)}).items():
+                result[other] += c * d
+        return {u: r for u, c in result.items() if (r := self._reduce(c))}
+
+    def value(self, unknown: Hashable, solution: Row) -> Fraction:
+        """The value of any unknown in a solution."""
+        representative, ratio = self.find(unknown)
+        if representative in self.zero:
+            return Fraction(0)
+        return self._reduce(ratio * solution.get(representative, Fraction(0)))
+
+
+def rank_over_rationals(vectors: Iterable[dict]) -> int:
+    """Rank of sparse rational vectors."""
+    pivots: dict[Hashable, Row] = {}
+    count = 0
+    for vector in vectors:
+        row = {k: Fraction(v) for k, v in vector.items() if v}
+        while row:
+            lead = min(row, key=str)
+            if lead not in pivots:
+                scale = row[lead]
+                pivots[lead] = {k: v / scale for k, v in row.items()}
+                count += 1
+                break
+            factor = row[lead]
+            for k, v in pivots[lead].items():
+                row[k] = row.get(k, Fraction(0)) - factor * v
+                if not row[k]:
+                    del row[k]
+    return count
