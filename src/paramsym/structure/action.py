@@ -224,7 +224,7 @@ def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out:
 def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order: bool = False):
     """What a shift adds, term by term; the divisor only matters for finite motions."""
     divisor = 1.0
-    if shift.divisor and not first_order:
+    if shift.divisor is not None and not first_order:
         divisor = 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
     for term in shift.terms:
         update = term.coefficient * _einsum(
@@ -274,7 +274,7 @@ def _row_major(window) -> bool:
 
 def _inverse_offset(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
     """The offset that undoes a shift: −δ, and for a transvection −δ / (1 + Σ δ·divisor)."""
-    if not shift.divisor:
+    if shift.divisor is None:
         return -delta
     return -delta / (1.0 + _einsum(delta, shift.letters, shift.divisor, "", params))
 

@@ -122,7 +122,7 @@ def sample(
     for shift in symmetry.shifts:
         if wanted is None or shift.name in wanted:
             delta = torch.randn(shift.shape, generator=generator, dtype=dtype) * strength
-            parts.append(({}, {shift.name: delta * (0.1 if shift.divisor else 1.0)}))
+            parts.append(({}, {shift.name: delta * (1.0 if shift.divisor is None else 0.1)}))
     return GroupElement(symmetry, tuple(parts))
 
 

@@ -93,7 +93,7 @@ class Shift:
     letters: str
     shape: tuple[int, ...]
     terms: tuple[Term, ...]
-    divisor: tuple[Factor, ...] = ()
+    divisor: tuple[Factor, ...] | None = None
 
     @property
     def dimension(self) -> int:
@@ -310,7 +310,7 @@ def _shift_to_dict(shift: Shift) -> dict[str, Any]:
         "shape": shift.shape,
         "terms": [[_window(t.target), t.coefficient, [factor(f) for f in t.factors], t.divided]
                   for t in shift.terms],
-        "divisor": [factor(f) for f in shift.divisor],
+        "divisor": None if shift.divisor is None else [factor(f) for f in shift.divisor],
     }  # fmt: skip
 
 
@@ -328,5 +328,5 @@ def _shift_from_dict(data: dict[str, Any]) -> Shift:
     return Shift(
         data["name"], data["family"], data["letters"], tuple(data["shape"]),
         tuple(Term(window(t[0]), t[1], tuple(map(factor, t[2])), t[3]) for t in data["terms"]),
-        tuple(map(factor, data["divisor"])),
+        None if data["divisor"] is None else tuple(map(factor, data["divisor"])),
     )  # fmt: skip

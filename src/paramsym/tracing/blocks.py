@@ -27,16 +27,22 @@ class Place:
 
 
 class Layout:
-    """The places of every axis of a tensor, once all index types are final."""
+    """The places of every axis of a tensor, once all index types are final.
 
-    _cache: dict[int, tuple[Place, ...]]
+    A `coarse` layout reads an axis that was joined from frozen pieces (positions in a sequence) as
+    one place, because some statements hold for all positions together only.
+    """
 
-    def __init__(self) -> None:
-        self._cache = {}
+    def __init__(self, coarse: bool = False) -> None:
+        self.coarse = coarse
+        self._cache: dict[int, tuple[Place, ...]] = {}
 
     def places(self, node: Node) -> tuple[Place, ...]:
+        """The places of one axis."""
         node = ix.resolve(node)
         found = self._cache.get(id(node))
+        if found is None and self.coarse and node.kind == "sum" and _all_frozen(node):
+            found = self._cache[id(node)] = (Place(0, ((node, 1),)),)
         if found is None:
             found = tuple(
                 Place(start, tuple((ix.resolve(n), s) for n, s in leaves))
@@ -46,12 +52,17 @@ class Layout:
         return found
 
 
+def _all_frozen(node: Node) -> bool:
+    return all(leaf.frozen for leaf in ix.leaves(node))
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """A block of a tensor, with the places of its axes."""
 
     tensor: Tensor
     places: tuple[Place | None, ...]  # None for axes of length one
+    layout: Layout | None = None  # given where views may start inside a coarse place
 
     @cached_property
     def key(self) -> tuple[int, int]:
@@ -60,6 +71,8 @@ class Block:
         start = tensor.offset + sum(
             p.start * s for p, s in zip(self.places, tensor.strides, strict=True) if p is not None
         )
+        if self.layout is not None and self.layout.coarse:
+            start = _coarse_start(tensor.owner, start, self.layout)
         return id(tensor.owner), start
 
     def slots(self) -> Iterator[tuple[int, Node, int]]:
@@ -75,6 +88,19 @@ class Block:
         place = self.places[axis]
         assert place is not None
         return place.leaves[position][1] * self.tensor.strides[axis]
+
+
+def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
+    """The start of the block of the owner in which an entry lies."""
+    rest, total = start - owner.offset, owner.offset
+    order = sorted((k for k in range(owner.ndim) if owner.shape[k] > 1),
+                   key=lambda k: -owner.strides[k])  # fmt: skip
+    for k in order:
+        at, rest = divmod(rest, owner.strides[k])
+        total += max(p.start for p in layout.places(owner.axes[k]) if p.start <= at) * (
+            owner.strides[k]
+        )
+    return total
 
 
 def labels_of(op: Op) -> tuple[list[tuple], tuple]:
@@ -128,18 +154,19 @@ def joint_blocks(op: Op, layout: Layout) -> Iterator[tuple[dict, list[Block], Bl
         where = dict(zip(names, picked, strict=True))
         yield (
             where,
-            [_block(t, labels, where) for t, labels in zip(op.inputs, ins, strict=True)],
-            _block(op.out, outs, where),
+            [_block(t, labels, where, layout) for t, labels in zip(op.inputs, ins, strict=True)],
+            _block(op.out, outs, where, layout),
         )
 
 
-def _block(tensor: Tensor, labels: tuple, where: dict) -> Block:
+def _block(tensor: Tensor, labels: tuple, where: dict, layout: Layout) -> Block:
     return Block(
         tensor,
         tuple(
             where[label] if size > 1 else None
             for label, size in zip(labels, tensor.shape, strict=True)
         ),
+        layout,
     )
 
 
@@ -158,8 +185,8 @@ def _concatenated(op: Op, layout: Layout, choices: dict, ins: list, outs: tuple)
                 continue
             for picked in itertools.product(*others.values()):
                 where = dict(zip(others, picked, strict=True))
-                source = _block(tensor, labels, {**where, dim: piece})
-                out = _block(op.out, outs, {**where, dim: target})
+                source = _block(tensor, labels, {**where, dim: piece}, layout)
+                out = _block(op.out, outs, {**where, dim: target}, layout)
                 yield {**where, dim: target}, [source], out
         position += size
 
@@ -171,4 +198,4 @@ def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
         for node, size in zip(tensor.axes, tensor.shape, strict=True)
     ]
     for places in itertools.product(*axes):
-        yield Block(tensor, places)
+        yield Block(tensor, places, layout)

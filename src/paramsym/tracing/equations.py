@@ -22,6 +22,8 @@ Equation = list[tuple[Fraction, Unknown]]
 Component = tuple[int, ...]  # ids of leaves, sorted
 
 _ONE = Fraction(1)
+# A norm whose ε is below this lets the scale of its input pass: exact up to ε, and said so.
+NEGLIGIBLE = 1e-9
 
 
 def equations(
@@ -167,7 +169,7 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
         if signs:
             along = bool(inside & set(data["dims"])) and data["center"]
             yield from zero(parts[0], result) if along else equal(parts[0])
-        elif data["epsilon"] > 0 or inside & set(data["dims"]):
+        elif data["epsilon"] > NEGLIGIBLE or inside & set(data["dims"]):
             yield from zero(parts[0], result)
         else:
             yield from zero(result)

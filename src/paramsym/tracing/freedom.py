@@ -15,7 +15,13 @@ from fractions import Fraction
 
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
-from paramsym.tracing.equations import Component, Unknown, block_unknowns, equations
+from paramsym.tracing.equations import (
+    NEGLIGIBLE,
+    Component,
+    Unknown,
+    block_unknowns,
+    equations,
+)
 from paramsym.tracing.index import Node
 from paramsym.tracing.solve import Row, System
 
@@ -28,6 +34,8 @@ class Generator:
     exponents: dict[Unknown, Fraction]  # on parameter blocks, zeros left out
     scales: bool = True
     signed: bool = False
+    known: bool = False  # already contained in a change of basis
+    exact: bool = True  # False where it holds up to the negligible ε of a norm
 
 
 def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]:
@@ -51,7 +59,10 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
 class Freedom:
     """Solves for all generators of scales and signs of a lowered network."""
 
-    def __init__(self, build: Builder, layout: Layout, parameters: dict[str, Tensor]):
+    def __init__(
+        self, build: Builder, layout: Layout, parameters: dict[str, Tensor],
+        mixing: list[Generator],
+    ):  # fmt: skip
         self.layout = layout
         self.pairs = candidate_pairs(parameters.values(), layout)
         self.blocks: list[Block] = [
@@ -61,11 +72,23 @@ class Freedom:
         for block in self.blocks:
             for component, unknown in block_unknowns(block, self.pairs):
                 self.members[component].append(unknown)
+        self.negligible = self._negligible(build)
         self.scales = self._collect(build, signs=False)
         self.signs = self._collect(build, signs=True)
-        self.generators: list[Generator] = []
+        self.generators: list[Generator] = list(mixing)
         for component in sorted(self.members, key=lambda c: -len(c)):
             self._solve(component)
+        self.generators = [g for g in self.generators if not g.known]
+
+    def _negligible(self, build: Builder) -> dict[Component, list[Unknown]]:
+        """Scales that enter a norm with a tiny ε."""
+        result: dict[Component, list[Unknown]] = defaultdict(list)
+        for op in build.ops:
+            if op.kind == "normalize" and 0 < op.data["epsilon"] <= NEGLIGIBLE:
+                for block in tensor_blocks(op.inputs[0], self.layout):
+                    for component, unknown in block_unknowns(block, self.pairs):
+                        result[component].append(unknown)
+        return result
 
     def _collect(self, build: Builder, signs: bool) -> dict[Component, System]:
         systems: dict[Component, System] = {}
@@ -89,6 +112,9 @@ class Freedom:
                 weight[unknown] += 1
             solutions = system.solve(weight)
             found = [self._generator(component, system, row) for row in solutions]
+            for generator, row in zip(found, solutions, strict=True):
+                touched = self.negligible.get(component, ())
+                generator.exact = not any(system.value(u, row) for u in touched)
             found = self._new(component, [g for g in found if g.exponents])
         if component:
             self._add_signs(component, found)
@@ -103,7 +129,7 @@ class Freedom:
         inside = set(component)
         known = []
         for generator in self.generators:
-            if inside < set(generator.component):
+            if generator.scales and inside <= set(generator.component):
                 known.append(self._restrict(generator, component))
         pivots: dict[Unknown, Row] = {}
         for vector in known:
@@ -131,7 +157,7 @@ class Freedom:
         pivots: dict[Unknown, Row] = {}
         inside = set(component)
         for generator in self.generators:
-            if generator.signed and inside < set(generator.component):
+            if generator.signed and inside <= set(generator.component):
                 restricted = self._restrict(generator, component)
                 _reduce_into(pivots, {u: Fraction(v % 2) for u, v in restricted.items()}, 2)
         for generator in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -23,7 +23,7 @@ from paramsym.algebra import (
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Layout, tensor_blocks
+from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.freedom import Freedom, Generator
 from paramsym.tracing.graph import Graph
@@ -60,6 +60,7 @@ class _Carrier:
     why: str = ""
     name: str = ""
     leader: _Carrier | None = None
+    exact: bool = True
 
 
 class _Inference:
@@ -70,12 +71,13 @@ class _Inference:
         self.layout = Layout()
         self.parameters = _moving_tensors(build)
         self.mixing = Mixing(build, self.layout)
-        self.freedom = Freedom(build, self.layout, self.parameters)
         self.rank: dict[int, int] = {}  # leaves in the order in which parameters show them
         self.leaves: dict[int, Node] = {}
         self.slots: dict[int, list[tuple[str, int, tuple]]] = defaultdict(list)
+        self.blocks: dict[tuple[int, int], Block] = {}
         for name, tensor in self.parameters.items():
             for block in tensor_blocks(tensor, self.layout):
+                self.blocks[block.key] = block
                 for axis, leaf, stride in block.slots():
                     self.rank.setdefault(id(leaf), len(self.rank))
                     self.leaves[id(leaf)] = leaf
@@ -114,6 +116,8 @@ class _Inference:
     # -- spaces ------------------------------------------------------------------------------
     def symmetry(self) -> ParameterSymmetry:
         self._find_mixing()
+        known = list(self._contained())
+        self.freedom = Freedom(self.build, self.layout, self.parameters, known)
         self._find_scales()
         self._find_orders()
         for carrier in list(self.carriers):
@@ -190,11 +194,13 @@ class _Inference:
             first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
             if generator.exponents[first] < 0:  # what writes a space is covariant
                 generator.exponents = {u: -p for u, p in generator.exponents.items()}
-            if self._is_mixing(generator) or not self._is_uniform(generator):
+            if not self._is_uniform(generator):
                 continue
             if not generator.component:
-                self.carriers.append(_Carrier(None, monomial(1, False, False, True), (),
-                                              dict(generator.exponents)))  # fmt: skip
+                made = _Carrier(None, monomial(1, False, False, True), (), generator.exponents)
+                made.why = "only the size of the whole matters to a norm"
+                made.exact = generator.exact
+                self.carriers.append(made)
                 continue
             leaves = sorted(generator.component, key=self.rank.__getitem__)
             carrier_leaf = self.leaves[leaves[-1]]
@@ -203,6 +209,7 @@ class _Inference:
             group = monomial(carrier_leaf.size, free, generator.signed, generator.scales)
             made = _Carrier(carrier_leaf, group, over, self._on_last(generator, leaves), None, free)
             made.why = self._scale_reason(generator)
+            made.exact = generator.exact
             self.carriers.append(made)
 
     def _on_last(self, generator: Generator, leaves: list[int]) -> dict:
@@ -213,41 +220,24 @@ class _Inference:
             for (owner, start, strides), power in generator.exponents.items()
         }
 
-    def _is_mixing(self, generator: Generator) -> bool:
-        """Whether a scale or sign is already part of a change of basis."""
-        if not generator.component:
-            return False
-        ids = set(generator.component)
-        for leaf in generator.component:
-            for carrier in self.mixed[leaf]:
-                if not generator.scales or isinstance(carrier.group, (GeneralLinear,)):
-                    at = generator.component.index(leaf)
-                    if self._matches(generator, carrier, at):
-                        return True
-        if generator.scales:  # the modulus of a complex scaling
-            for carrier in self.carriers:
-                if isinstance(carrier.group, ComplexScaling) and ids <= {id(b) for b in carrier.over}:
-                    if self._same_blocks(generator, carrier):
-                        return True
-        return False
+    def _contained(self) -> Iterator[Generator]:
+        """The scales and signs that changes of basis contain, so that they are not counted twice.
 
-    def _matches(self, generator: Generator, carrier: _Carrier, at: int) -> bool:
-        values = set()
-        for (owner, start, strides), power in generator.exponents.items():
-            found = self.class_of.get((owner, start, strides[at]))
-            if found is None or found[0] is not carrier:
-                return False
-            values.add(power * found[1] if generator.scales else Fraction(1))
-        return len(values) == 1
-
-    def _same_blocks(self, generator: Generator, carrier: _Carrier) -> bool:
-        values = set()
-        signs = {slot[:2]: parity for slot, (c, parity, _) in self.class_of.items() if c is carrier}
-        for (owner, start, _), power in generator.exponents.items():
-            if (owner, start) not in signs:
-                return False
-            values.add(power * signs[owner, start])
-        return len(values) == 1
+        GL and complex scalings contain a scale per copy (their modulus), orthogonal maps a sign.
+        """
+        for carrier in self.carriers:
+            complex_kind = isinstance(carrier.group, (ComplexScaling, UnitComplex))
+            leaves = carrier.over if complex_kind else (*carrier.over, carrier.leaf)
+            component = tuple(sorted(id(leaf) for leaf in leaves))
+            exponents = {}
+            for slot, (owner_carrier, parity, _) in self.class_of.items():
+                if owner_carrier is carrier:
+                    block = self.blocks[slot[:2]]
+                    strides = {id(leaf): s for _, leaf, s in block.slots()}
+                    strides[id(carrier.leaf)] = slot[2]
+                    exponents[(*slot[:2], tuple(strides[c] for c in component))] = Fraction(parity)
+            scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
+            yield Generator(component, exponents, scales=scales, signed=True, known=True)
 
     def _is_uniform(self, generator: Generator) -> bool:
         """Whether one type per axis can say it: blocks that share a piece of an axis agree."""
@@ -316,7 +306,7 @@ class _Inference:
         done: list[_Carrier] = []
         pending = sorted(
             self.carriers,
-            key=lambda c: (self.rank[id(c.leaf)] if c.leaf is not None else -1, len(c.over)),
+            key=lambda c: (self.rank[id(c.leaf)] if c.leaf is not None else 1 << 60, len(c.over)),
         )
         while pending:
             for carrier in pending:
@@ -347,7 +337,8 @@ class _Inference:
 
     def _space(self, c: _Carrier) -> Space:
         over = tuple(self._base_carrier(b).name for b in c.over)  # type: ignore[union-attr]
-        return Space(c.name, c.group, over, None if c.leader is None else c.leader.name, c.why)
+        return Space(c.name, c.group, over, None if c.leader is None else c.leader.name, c.why,
+                     c.exact)  # fmt: skip
 
     # -- signature ---------------------------------------------------------------------------
     def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
@@ -417,7 +408,9 @@ class _Inference:
         if carriers := self.by_slot.get(slot):
             factors += [(c.name, power) for c, power in carriers]
         leader = self.orders.get(id(leaf))
-        if leader is not None and leader.ordered:
+        if leader is not None and not factors and not leader.ordered:
+            factors.append((leader.name, Fraction(1)))  # an index below other spaces
+        elif leader is not None and leader.ordered:
             names = {c.name for c in self.carriers if c is leader or c.leader is leader}
             if not any(name in names for name, _ in factors):
                 plain = leader.group.dimension == 0 and not leader.exponents

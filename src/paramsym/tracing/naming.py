@@ -60,8 +60,12 @@ class Namer:
                 members = [n for n, _ in place.leaves]
                 if leaf in members and len(members) > 1:
                     position = members.index(leaf)
+                    if leaf.frozen:
+                        return ".pair" if leaf.size == 2 and "turn its pairs" in leaf.frozen else (
+                            ".frequency" if "turn its pairs" in leaf.frozen else ".index"
+                        )
                     if position == 0:
-                        return ".head" if not leaf.frozen else ".index"
+                        return ".head"
                     return ".dim" if position == len(members) - 1 else ".group"
         return ""
 

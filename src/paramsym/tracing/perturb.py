@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paramsym.structure.symmetry import Factor, Window
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of
+from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks
 from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.mixing import Frame, _sum, frame_key
 
@@ -47,10 +47,18 @@ class Known:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A change of which only constancy is known: strides of slots, one of them in a frame."""
+    """A change of which only constancy is known: strides of slots, some of them in a frame."""
 
     constant: frozenset[int]
-    frame: Frame = ()
+    frames: tuple[tuple[int, Frame], ...] = ()
+
+    def frame(self, strides: set[int]) -> Frame:
+        """The frame of the slots that matter."""
+        total: Frame = ()
+        for stride, frame in self.frames:
+            if stride in strides:
+                total = _sum(total, frame)
+        return total
 
 
 State = Known | Unknown
@@ -74,6 +82,7 @@ class Circuit:
 
     def __init__(self, build: Builder, layout: Layout):
         self.build, self.layout = build, layout
+        self.seen: list[Op] = []
         self.readers: dict[Key, list[tuple[Joint, int]]] = defaultdict(list)
         self.position: dict[int, int] = {}
         for number, op in enumerate(build.ops):
@@ -83,7 +92,25 @@ class Circuit:
                 for k, block in enumerate(blocks):
                     if block.tensor.moves:
                         self.readers[block.key].append((joint, k))
+            if op.kind == "concatenate":
+                self._whole(op)
         self.outputs = {id(build.tensor(v).owner) for v in build.graph.outputs}
+
+    def _whole(self, op: Op) -> None:
+        """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""
+        starts = {place.start for place in self.layout.places(op.out.axes[op.data["dim"]])}
+        position = 0
+        for tensor in op.inputs:
+            size = tensor.shape[op.data["dim"]]
+            inside = {s for s in starts if position <= s < position + size}
+            pieces = self.layout.places(tensor.axes[op.data["dim"]]) if size > 1 else (None,)
+            if tensor.moves and (len(inside) < len(pieces) or len(starts) == 1 < len(op.inputs)):
+                seen = Op("opaque", op.out, (tensor,), op.where)
+                self.position[id(seen)] = self.position[id(op)]
+                self.seen.append(seen)
+                for block in tensor_blocks(tensor, self.layout):
+                    self.readers[block.key].append((Joint(seen, (block,), block), 0))
+            position += size
 
     def label_slots(self, joint: Joint, index: int) -> dict[tuple, int]:
         """(label, leaf position) → storage stride in an input block (−1: the output)."""
@@ -183,8 +210,10 @@ class Transfer:
         if op.kind == "mix":
             return self._mix(joint, k, state)
         if op.kind == "lookup":
-            flat = self._constant_on(joint, k, state, op.data["dims"])
-            return self._carry(joint, k, state if flat else self._forget(joint, k, state), 1.0)
+            if self._constant_on(joint, k, state, op.data["dims"]):
+                return self._carry(joint, k, state, 1.0)
+            fresh = {("new", n) for n in range(op.data["count"])}
+            return self._carry(joint, k, self._forget(joint, k, state), 1.0, spoiled=fresh)
         if op.kind == "rotate":
             return self._carry(joint, k, self._forget(joint, k, state), 1.0,
                                spoiled={op.data["dim"], *op.data["varies"]})  # fmt: skip
@@ -217,6 +246,14 @@ class Transfer:
         slots = {s for _, _, s in joint.inputs[k].slots()}
         return Unknown(frozenset(slots - varying))
 
+    def frame_at(self, joint: Joint, k: int, state: State) -> Frame:
+        """The frame in which a change is constant along the axes that an operation centres."""
+        if isinstance(state, Known):
+            return ()
+        op, block = joint.op, joint.inputs[k]
+        dims = op.data["dims"] if op.kind == "normalize" else (op.data["dim"],)
+        return state.frame({s for axis, _, s in block.slots() if axis in dims})
+
     def _carry(self, joint: Joint, k: int, state: State, weight: float, spoiled=frozenset()):
         """The same change seen in the output; new axes see it constant."""
         source = self.circuit.label_slots(joint, k)
@@ -227,7 +264,8 @@ class Transfer:
                 stride for at, stride in target.items()
                 if at[0] not in spoiled and (at not in source or source[at] in state.constant)
             }  # fmt: skip
-            return Unknown(frozenset(kept), state.frame)
+            frames = tuple((renamed[s], f) for s, f in state.frames if renamed.get(s) in kept)
+            return Unknown(frozenset(kept), frames)
         pieces = []
         for piece in state.pieces:
             if any(s not in renamed for s, _ in piece.letters):
@@ -286,29 +324,33 @@ class Transfer:
             return False
         if any(other.shape[theirs.index(x)] > 1 for x in theirs if x not in zs and x not in summed):
             return False
-        kept = [x for x in theirs if x in mine and x not in summed]
         varying = {s for piece in state.pieces for s, _ in piece.letters}
         slots = self.circuit.label_slots(joint, k)
         if any(slots[at] in varying for at in slots if at[0] == summed[0]):
             return False
-        return len(self.circuit.layout.places(other.axes[other.stochastic])) == 1 or not kept
+        return len(self.circuit.layout.places(other.axes[other.stochastic])) == 1
 
     def _unknown_product(self, joint: Joint, k: int, state: State) -> State | str:
         unknown = self._forget(joint, k, state)
         mine = self.circuit.label_slots(joint, k)
         theirs = self.circuit.label_slots(joint, 1 - k)
         target = self.circuit.label_slots(joint, -1)
-        kept, frame = set(), unknown.frame
+        kept: set[int] = set()
+        before = dict(unknown.frames)
+        frames: dict[int, Frame] = {}
         gain = frame_key(joint.inputs[1 - k].tensor)
         for at, stride in target.items():
             if at in theirs and joint.inputs[1 - k].tensor.strides:
                 if gain is not None and at in mine and mine[at] in unknown.constant:
                     kept.add(stride)
-                    frame = _sum(frame, ((gain, int(joint.op.data.get("power", 1))),))
+                    more = ((gain, int(joint.op.data.get("power", 1))),)
+                    frames[stride] = _sum(before.get(mine[at], ()), more)
                 continue
             if at in mine and mine[at] in unknown.constant:
                 kept.add(stride)
-        return Unknown(frozenset(kept), frame)
+                if mine[at] in before:
+                    frames[stride] = before[mine[at]]
+        return Unknown(frozenset(kept), tuple(sorted(frames.items())))
 
     def _reduce(self, joint: Joint, k: int, state: State) -> State | str:
         op = joint.op

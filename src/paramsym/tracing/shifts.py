@@ -8,8 +8,9 @@ before its gain): whatever reads it may change along that direction.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramsym.structure.symmetry import Factor, Shift, Term, Window
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
@@ -55,10 +56,25 @@ class Absence:
 
 def find_shifts(build: Builder, layout: Layout, parameters: dict[str, Tensor]) -> tuple[Shift, ...]:
     """All shift families of a lowered network."""
-    return _Families(build, layout, parameters).all()
+    fine = _Families(build, layout, parameters)
+    found = fine.all()
+    if any(_joined(t, layout) for op in build.ops for t in (op.out,)):
+        started = {shift.name for shift in found}
+        coarse = _Families(build, Layout(coarse=True), parameters)
+        found += [shift for shift in coarse.all() if shift.name not in started]
+    return tuple(_rename(found))
+
+
+def _joined(tensor: Tensor, layout: Layout) -> bool:
+    coarse = Layout(coarse=True)
+    return tensor.moves and any(
+        len(layout.places(node)) > len(coarse.places(node)) for node in tensor.axes
+    )
 
 
 class _Families:
+    """All attempts on one layout of blocks."""
+
     def __init__(self, build: Builder, layout: Layout, parameters: dict[str, Tensor]):
         self.build, self.layout, self.parameters = build, layout, parameters
         self.circuit = Circuit(build, layout)
@@ -70,14 +86,15 @@ class _Families:
         self.absent = self._absences()
         self.verdicts: dict[tuple, frozenset[Frame] | None] = {}
 
-    def all(self) -> tuple[Shift, ...]:
+    def all(self) -> list[Shift]:
+        """Every family that was found."""
         found: list[Shift] = []
         for name, tensor in self.sources.items():
             for number, block in enumerate(tensor_blocks(tensor, self.layout)):
                 if block.key in self.circuit.readers:
                     found += self._from_source(name, block, number)
         found += self._unreceived()
-        return tuple(_rename(found))
+        return found
 
     # -- who can cancel what -----------------------------------------------------------------
     def _inject(self, name: str, tensor: Tensor, block: Block) -> None:
@@ -110,12 +127,14 @@ class _Families:
     def _from_source(self, name: str, block: Block, number: int) -> list[Shift]:
         slots = [s for _, _, s in block.slots()]
         every = self._attempt(name, block, number, None)
-        if every is not None:
-            return [every]
-        found = [self._attempt(name, block, number, s) for s in slots]
+        if every is not None and len(every.terms) == 1:
+            return [every]  # the whole block is ignored
+        found = [every, *(self._attempt(name, block, number, s, every is None) for s in slots)]
         return [shift for shift in found if shift is not None]
 
-    def _attempt(self, name: str, block: Block, number: int, constant: int | None) -> Shift | None:
+    def _attempt(
+        self, name: str, block: Block, number: int, constant: int | None, compensate: bool = True
+    ) -> Shift | None:
         """A change of one parameter block, free or constant along one of its slots."""
         letters, shape = {}, []
         alphabet = fresh_letters(set())
@@ -127,9 +146,15 @@ class _Families:
         rest = fresh_letters(set(text))
         target = window_of(block, letters, name, rest)
         piece = Piece(1.0, (), tuple(sorted(letters.items())))
-        journey = _Journey(self, name, text)
-        state: State = Known((piece,))
-        if not journey.run(block.key, state):
+        known, unseen = Known((piece,)), Unknown(frozenset({constant or 0}))
+        options: list[tuple[State, bool]] = [(known, False), (known, True)]
+        if constant is not None:  # best where nothing has to compensate
+            options = [(unseen, False), *(options if compensate else ())]
+        for state, with_buffers in options:
+            journey = _Journey(self, name, text, with_buffers)
+            if journey.run(block.key, state):
+                break
+        else:
             if constant is not None:
                 return None
             return self._transvection(name, block, target, text, tuple(shape))
@@ -324,21 +349,17 @@ class _Families:
             terms.append(term)
         divisor = tuple(self._frame_factors(absence.frame, text, 1))
         family = "a bias against the direction that its readers never receive"
-        if not divisor:
-            ones = Window(name, text, (0,), (1,), 0)
-            del ones
-        return Shift(name, family, text, shape, tuple(terms), divisor or _no_factor())
-
-
-def _no_factor() -> tuple[Factor, ...]:
-    return ()
+        return Shift(name, family, text, shape, tuple(terms), divisor)
 
 
 class _Journey:
     """Follows one change to its end; collects what compensates it and the frames it needs."""
 
-    def __init__(self, families: _Families, source: str, letters: str, transvect: bool = False):
-        self.families, self.source = families, source
+    def __init__(
+        self, families: _Families, source: str, letters: str, with_buffers: bool = False,
+        transvect: bool = False,
+    ):  # fmt: skip
+        self.families, self.source, self.with_buffers = families, source, with_buffers
         self.circuit = families.circuit
         self.transfer = Transfer(self.circuit, letters)
         self.terms: list[Term] = []
@@ -346,12 +367,14 @@ class _Journey:
         self.transvect = transvect
         self.readers: list[tuple[Absence, Term]] = []
         self.steps = 0
+        self.pending: dict[Key, State] = {}
+        self.visited: set[Key] = set()
+        self.touched: dict[tuple, Key] = {}  # products that see a change, and through what
 
     def run(self, key: Key, state: State) -> bool:
         """True if the change has no effect in the end."""
-        pending: dict[Key, State] = {}
-        self.pending = pending
-        if not self._arrive(key, state, first=True):
+        pending = self.pending
+        if not self._arrive(key, state):
             return False
         while pending:
             key = min(pending, key=self._order)
@@ -364,10 +387,8 @@ class _Journey:
         readers = self.circuit.readers.get(key, [])
         return min((self.circuit.position[id(j.op)] for j, _ in readers), default=1 << 60)
 
-    def _arrive(self, key: Key, state: State, first: bool = False) -> bool:
+    def _arrive(self, key: Key, state: State) -> bool:
         """A change reaches a block: cancel it here, or let its readers see it."""
-        if key[0] in self.circuit.outputs:
-            return False
         if isinstance(state, Unknown):
             frames = self._unseen(key, state)
             if frames is None:
@@ -391,6 +412,9 @@ class _Journey:
         assert isinstance(state, Known)
         if self._cancel(key, state):
             return True
+        if key[0] in self.circuit.outputs:
+            return False
+        self.visited.add(key)
         for joint, k in self.circuit.readers.get(key, []):
             if any(other in self.pending for n, other in enumerate(joint.keys) if n != k) and (
                 joint.op.kind == "contract"
@@ -398,20 +422,26 @@ class _Journey:
                 return False  # both factors of a product change
             if self.transvect and self._absorb_in_weight(key, joint, k):
                 continue
+            if joint.op.kind == "contract":
+                touched = (id(joint.op), joint.out.key)
+                if self.touched.setdefault(touched, joint.keys[k]) != joint.keys[k] and any(
+                    n != k and other in self.visited for n, other in enumerate(joint.keys)
+                ):  # fmt: skip
+                    return False
             result = self.transfer(joint, k, state)
             if result == "seen":
                 return False
-            if result != "unseen" and not self._arrive(joint.out.key, result):  # type: ignore[arg-type]
-                return False
             if result == "unseen":
                 self.frames.add(())
+            elif not self._arrive(joint.out.key, result):  # type: ignore[arg-type]
+                return False
         return True
 
     def _cancel(self, key: Key, state: Known) -> bool:
         """Let a parameter that is added here take the change away."""
         options = sorted(self.families.injections.get(key, []), key=lambda i: i.buffer)
         for option in options:
-            if option.name == self.source:
+            if option.name == self.source or (option.buffer and not self.with_buffers):
                 continue
             slots = dict(option.slots)
             if all(s in slots for piece in state.pieces for s, _ in piece.letters):
@@ -472,7 +502,7 @@ class _Journey:
                     found = None
                     break
                 if result == "unseen":
-                    own.add(item[1].frame)
+                    own.add(self.transfer.frame_at(joint, k, item[1]))
                 else:
                     found.append((joint.out.key, result))
             graph[item], frames[item] = found, own
@@ -493,7 +523,8 @@ class _Journey:
                         verdicts[memo] = None
                         return None
                     total |= verdicts[nxt]  # type: ignore[arg-type]
-        verdicts[memo] = frozenset(total)
+        for item in graph:
+            verdicts[item] = frozenset(total)
         return verdicts[memo]
 
 
@@ -503,6 +534,10 @@ def _merge(a: Known, b: Known) -> Known:
     for piece in (*a.pieces, *b.pieces):
         total[piece.factors, piece.letters] += piece.coefficient
     return Known(tuple(Piece(c, f, s) for (f, s), c in total.items() if abs(c) > 1e-12))
+
+
+def _numel(window: Window) -> int:
+    return math.prod(window.shape)
 
 
 def _describe(name: str, journey: _Journey, constant: int | None) -> str:
@@ -515,12 +550,18 @@ def _describe(name: str, journey: _Journey, constant: int | None) -> str:
 
 
 def _rename(shifts: list[Shift]) -> list[Shift]:
-    """Unique names."""
-    from dataclasses import replace
-
+    """Unique names; of two parameters that slide against each other one shift is enough."""
     seen: dict[str, int] = defaultdict(int)
+    pairs: set[frozenset] = set()
     result = []
     for shift in shifts:
+        if len(shift.terms) == 2 and not any(term.factors for term in shift.terms):
+            sizes = {_numel(term.target) for term in shift.terms}
+            pair = frozenset((t.target.parameter, t.target.start) for t in shift.terms)
+            if len(sizes) == 1 and len(pair) == 2:
+                if pair in pairs:
+                    continue
+                pairs.add(pair)
         seen[shift.name] += 1
         suffix = "" if seen[shift.name] == 1 else f"~{seen[shift.name]}"
         result.append(replace(shift, name=f"shift:{shift.name}{suffix}"))

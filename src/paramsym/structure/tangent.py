@@ -1,0 +1,220 @@
+"""The tangent space of an orbit: all velocities of the parameters, as a linear operator.
+
+    coordinates  c = (one algebra element per copy of each space, one offset per shift)
+    tangent(c)   = d/dt act(exp(t c), θ) at t = 0
+
+The operator's velocities are those of `infinitesimal`, which differentiates `act` itself; nothing
+about any group is written here. Its rank at θ is the dimension of the orbit through θ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from paramsym.structure.action import infinitesimal
+from paramsym.structure.element import AlgebraElement, batch_of
+from paramsym.structure.rank import matrix_rank
+from paramsym.structure.symmetry import ParameterSymmetry
+
+_CHUNK = 1 << 23  # entries of one batch of velocities
+DENSE_LIMIT = 150_000_000  # entries of the largest dense matrix of generators
+GENERATOR_LIMIT = 6_000  # rows of the largest one, whose cube is the cost of its rank
+
+
+@dataclass(frozen=True)
+class Block:
+    """The generators of one space, with all its copies, or of one shift."""
+
+    name: str
+    batch: tuple[int, ...]  # copies; the shape of δ for a shift
+    width: int  # dimension of the algebra of one copy; 1 for a shift
+    is_shift: bool
+    parameters: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.batch) * self.width
+
+
+@dataclass(frozen=True)
+class TangentOperator:
+    """Coordinates ↦ velocities of the parameters and floating buffers, at fixed parameters.
+
+    Rows of `dense()` are generators; `names` gives the order of its columns, which `columns`
+    spells out. Tied names count once, under the name that the signature uses.
+    """
+
+    symmetry: ParameterSymmetry
+    params: Mapping[str, torch.Tensor]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        ties = self.symmetry.ties
+        return tuple(
+            n for n, p in self.params.items() if p.is_floating_point() and n not in ties
+        )  # fmt: skip
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        symmetry = self.symmetry
+        made = [
+            Block(
+                space.name,
+                batch_of(symmetry, space),
+                space.group.dimension,
+                False,
+                tuple(n for n in symmetry.parameters_of(space.name) if n in self.params),
+            )
+            for space in symmetry.spaces.values()
+        ]
+        made += [Block(s.name, s.shape, 1, True, s.parameters) for s in symmetry.shifts]
+        return tuple(block for block in made if block.size)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(generators, entries of all parameters and floating buffers)."""
+        entries = sum(self.params[n].numel() for n in self.names)
+        return sum(block.size for block in self.blocks), entries
+
+    @cached_property
+    def columns(self) -> dict[str, slice]:
+        """Where each parameter stands among the columns of `dense()`."""
+        found, start = {}, 0
+        for name in self.names:
+            found[name] = slice(start, start + self.params[name].numel())
+            start += self.params[name].numel()
+        return found
+
+    def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
+        """The algebra element with these coordinates, of shape (generators,)."""
+        values, offsets, start = {}, {}, 0
+        for block in self.blocks:
+            part = coordinates[start : start + block.size]
+            start += block.size
+            if block.is_shift:
+                offsets[block.name] = part.reshape(block.batch)
+            else:
+                group = self.symmetry.spaces[block.name].group
+                values[block.name] = group.tangent(part.reshape(*block.batch, block.width))
+        return AlgebraElement(self.symmetry, values, offsets)
+
+    def matvec(self, coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The velocity of each parameter that moves, for coordinates of shape (generators,)."""
+        return self._kept(infinitesimal(self.symmetry, self.algebra(coordinates), self.params))
+
+    def velocities(self, block: Block) -> Iterator[dict[str, torch.Tensor]]:
+        """Velocities of a block's generators, in batches: name → (batch, *shape)."""
+        symmetry = self.symmetry
+        first = next(iter(self.params[n] for n in self.names))
+
+        def one(coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
+            if block.is_shift:
+                algebra = AlgebraElement(
+                    symmetry, {}, {block.name: coordinates.reshape(block.batch)}
+                )
+            else:
+                shaped = coordinates.reshape(*block.batch, block.width)
+                value = symmetry.spaces[block.name].group.tangent(shaped)
+                algebra = AlgebraElement(symmetry, {block.name: value}, {})
+            return self._kept(infinitesimal(symmetry, algebra, self.params))
+
+        moved = sum(self.params[n].numel() for n in block.parameters)
+        step = max(1, _CHUNK // max(1, moved))
+        for low in range(0, block.size, step):
+            high = min(low + step, block.size)
+            basis = torch.zeros(high - low, block.size, dtype=first.dtype, device=first.device)
+            basis[torch.arange(high - low), torch.arange(low, high)] = 1.0
+            yield torch.func.vmap(one)(basis)
+
+    def _kept(self, velocity: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {n: v for n, v in velocity.items() if n not in self.symmetry.ties}
+
+    def dense(
+        self, blocks: tuple[Block, ...] | None = None, names: tuple[str, ...] | None = None
+    ) -> torch.Tensor:
+        """The matrix of generators × entries, for some blocks and some parameters if given."""
+        blocks = self.blocks if blocks is None else blocks
+        names = self.names if names is None else names
+        places, width = {}, 0
+        for name in names:
+            places[name] = slice(width, width + self.params[name].numel())
+            width += self.params[name].numel()
+        first = self.params[self.names[0]]
+        matrix = torch.zeros(
+            sum(b.size for b in blocks), width, dtype=first.dtype, device=first.device
+        )
+        row = 0
+        for block in blocks:
+            for batch in self.velocities(block):
+                count = next((len(v) for v in batch.values()), 0)
+                for name, velocity in batch.items():
+                    if name in places:
+                        matrix[row : row + count, places[name]] = velocity.reshape(count, -1)
+                row += count
+        return matrix
+
+
+def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> TangentOperator:
+    """The tangent operator of the orbit through `params` (a complete state dict)."""
+    return TangentOperator(symmetry, dict(params))
+
+
+def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> int:
+    """In how many independent directions the parameters can move at `params`.
+
+    Groups, shifts and dead parameters count together, overlaps once. Buffers (running statistics)
+    are held: only directions that leave them where they are count, which for the matrix G of all
+    generators are rank(G) − rank(G restricted to the columns of buffers).
+
+    Parameters that no generator joins form independent components, whose ranks add up. A component
+    too large for a dense rank (over `GENERATOR_LIMIT` generators or `DENSE_LIMIT` entries) is
+    counted by its structure instead: the sum of the dimensions of its spaces and shifts, which is
+    the rank up to the stabiliser of `params` and up to families that overlap.
+
+    Args:
+        symmetry: what `find_symmetry` derived.
+        params: the complete state dict; ranks are computed in float64.
+    """
+    wide = {n: p.detach().double() if p.is_floating_point() else p for n, p in params.items()}
+    operator = tangent(symmetry, wide)
+    dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
+    total = sum(wide[n].numel() for n in dead)
+    for blocks, names in components(operator):
+        rows = sum(block.size for block in blocks)
+        alive = tuple(n for n in names if n not in dead)
+        if rows > GENERATOR_LIMIT or rows * sum(wide[n].numel() for n in alive) > DENSE_LIMIT:
+            total += rows
+            continue
+        total += held_rank(operator.dense(blocks, alive), _buffer_columns(operator, alive))
+    return total
+
+
+def held_rank(matrix: torch.Tensor, buffers: torch.Tensor) -> int:
+    """The dimension of the combinations of rows that vanish in the marked columns."""
+    return matrix_rank(matrix).rank - matrix_rank(matrix[:, buffers]).rank
+
+
+def _buffer_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+    held = set(operator.symmetry.buffers)
+    marks = [torch.full((operator.params[n].numel(),), n in held) for n in names]
+    return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
+
+
+def components(operator: TangentOperator) -> list[tuple[tuple[Block, ...], tuple[str, ...]]]:
+    """Blocks of generators that share no parameter with each other, and what they move."""
+    groups: list[tuple[list[Block], set[str]]] = []
+    for block in operator.blocks:
+        members, names = [block], set(block.parameters)
+        for other in [g for g in groups if g[1] & names]:
+            groups.remove(other)
+            members, names = other[0] + members, other[1] | names
+        groups.append((members, names))
+    return [
+        (tuple(members), tuple(n for n in operator.names if n in names))
+        for members, names in groups
+    ]

@@ -1,0 +1,149 @@
+"""Running a user's model in float64, whatever it says about dtypes, without touching it.
+
+Certificates are issued in float64. Two things stand in the way: parameters that are float32, and
+upcasts to float32 inside the forward pass (many RMS norms and softmaxes do it), which round every
+activation to 1e-7 and so hide what is flat to 1e-16. Parameters and inputs are converted on the
+side and substituted by `torch.func.functional_call`; requests for a narrower floating type are
+lifted to float64 while they pass by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from paramsym.tracing.graph import canonical_name
+from paramsym.tracing.record import floating_outputs, preserved, split_inputs
+
+_WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_CASTS = {"float", "half", "bfloat16", "cfloat"}
+
+
+class _Lift(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = canonical_name(func)
+        if name in _CASTS and isinstance(args[0], torch.Tensor):
+            return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
+        args, kwargs = pytree.tree_map(_widened, (args, kwargs or {}))
+        if name == "embedding":
+            args, kwargs = _plain_lookup(args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            # A constant that is neither parameter nor buffer meets a widened operand.
+            if "dtype" not in str(error) and "scalar type" not in str(error):
+                raise
+            args, kwargs = pytree.tree_map(_widened_tensor, (args, kwargs))
+            return func(*args, **kwargs)
+
+
+def _widened(leaf: Any) -> Any:
+    return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def _widened_tensor(leaf: Any) -> Any:
+    return leaf.to(_WIDER.get(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _plain_lookup(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """An embedding without its training recipes: no row's gradient is suppressed or rescaled.
+
+    `padding_idx` makes autograd report a zero derivative for a row that the function reads, which
+    would then be counted as a dead parameter.
+    """
+    names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+    given = {**dict(zip(names, args[2:], strict=False)), **kwargs}
+    kept = {k: v for k, v in given.items() if k not in ("padding_idx", *names[3:])}
+    if kept.get("max_norm") is None:
+        kept.pop("norm_type", None)
+    return args[:2], kept
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """Read every request for a narrower floating type as float64, and create in float64.
+
+    `.float()`, `.to(torch.float32)`, `dtype=torch.float32` and factories without a dtype all give
+    float64 (complex128 for complex types). Derivatives of embeddings are those of the function.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Lift():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def converted(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Detached copies of all parameters and buffers, floating ones in `dtype`, ties once."""
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if meta := next((n for n, t in named.items() if t.device.type == "meta"), None):
+        raise ValueError(
+            f"verify/audit(model={type(model).__name__}): {meta!r} is on the meta device and has "
+            "no numbers; a certificate needs weights. Load them, or materialise the model with "
+            "model.to_empty(device='cpu') and initialise it."
+        )
+    return {
+        name: tensor.detach().to(_target(tensor, dtype), copy=True)
+        for name, tensor in named.items()
+    }
+
+
+def converted_inputs(inputs: Any, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword inputs, floating ones in `dtype`."""
+
+    def convert(leaf: Any) -> Any:
+        return leaf.detach().to(_target(leaf, dtype)) if isinstance(leaf, torch.Tensor) else leaf
+
+    return pytree.tree_map(convert, split_inputs(inputs))
+
+
+def _target(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    if tensor.is_complex():
+        return dtype.to_complex()
+    return dtype if tensor.is_floating_point() else tensor.dtype
+
+
+def functional(
+    model: torch.nn.Module,
+    params: Mapping[str, torch.Tensor],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    outputs: Callable[[Any], Any] | None = None,
+    training: bool = False,
+) -> list[torch.Tensor]:
+    """The chosen floating outputs of a model at other parameters; the model is only read.
+
+    Where the parameters are float64, upcasts are lifted to it. In training mode buffers are
+    cloned, since batch statistics write to them, and dropout draws the same numbers every time.
+    """
+    wide = any(p.dtype == torch.float64 for p in params.values())
+    state = dict(params)
+    if training:
+        trained = {name for name, _ in model.named_parameters()}
+        state = {n: t if n in trained else t.clone() for n, t in state.items()}
+
+    def run() -> list[torch.Tensor]:
+        with preserved(model, training):
+            returned = torch.func.functional_call(model, state, args, dict(kwargs))
+            return floating_outputs(returned if outputs is None else outputs(returned))
+
+    with torch.random.fork_rng(enabled=training):
+        if training:
+            torch.manual_seed(0)
+        if not wide:
+            return run()
+        with lifted():
+            return run()
