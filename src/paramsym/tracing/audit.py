@@ -23,6 +23,9 @@ from paramsym.tracing.find import find_symmetry
 from paramsym.tracing.jacobian import Cost, Network, cost_of, triangular_jacobian
 from paramsym.tracing.record import Inputs
 
+_ROUNDS = 6  # of further inputs, until they confirm the null space
+_ROUNDING = 1e-12  # a column this small next to the largest is a dead parameter, rounded
+
 
 class AuditTooLarge(ValueError):
     """The dense decomposition behind an audit would exceed the limit."""
@@ -100,8 +103,10 @@ def audit(
     """Count the parameter directions that leave the function unchanged; explain them.
 
     The Jacobian of the outputs over fresh random inputs of the given shapes is taken in float64,
-    upcasts lifted. Columns that are exactly zero are dead parameters; the others are scaled to
-    unit length, which changes no dimension, before their singular values are computed.
+    upcasts lifted. Columns that are zero (below 1e-12 of the largest) are dead parameters; the
+    others are scaled to unit length, which changes no dimension, before their singular values are
+    computed. Further inputs, each time twice as large, must then confirm the null directions, or
+    they are added: a ReLU that stayed on one side is not counted as a symmetry.
 
     Args:
         model: any module; it keeps its parameters, mode and dtype.
@@ -129,14 +134,15 @@ def audit(
             f"limit={network.count} to go on."
         )
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
-    factor, _ = triangular_jacobian(network, samples)
-    norms = torch.linalg.vector_norm(factor, dim=0)
-    alive = norms > 0
+    factor = triangular_jacobian(network, cost.calls, cost.rows)
+    for _ in range(_ROUNDS):
+        alive, null, gap, values = _null_space(factor, tolerance)
+        network.spread *= 2
+        fresh = triangular_jacobian(network, max(1, cost.calls // 4), cost.rows)
+        if _vanish(fresh, alive, null, gap):
+            break
+        factor = torch.linalg.qr(torch.cat([factor, fresh]), mode="r").R
     dead = int((~alive).sum())
-    scale = norms[alive]
-    _, values, right = _decompose(factor[:, alive] / scale)
-    gap = find_gap(values, tolerance)
-    null = right[gap.rank :].T / scale[:, None]  # back to unscaled coordinates: (alive, nullity)
     nullity = dead + null.shape[1]
 
     directions = _explained_directions(symmetry, network, alive)
@@ -150,11 +156,29 @@ def audit(
     )
 
 
-def _decompose(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A full SVD, whose right vectors include the whole null space."""
-    left, values, right = torch.linalg.svd(matrix, full_matrices=True)
-    padding = values.new_zeros(matrix.shape[1] - len(values))
-    return left, torch.cat([values, padding]), right
+def _null_space(
+    factor: torch.Tensor, tolerance: float
+) -> tuple[torch.Tensor, torch.Tensor, Gap, torch.Tensor]:
+    """(live columns, null directions over them, gap, singular values)."""
+    norms = torch.linalg.vector_norm(factor, dim=0)
+    alive = norms > _ROUNDING * norms.max()
+    scale = norms[alive]
+    _, values, right = torch.linalg.svd(factor[:, alive] / scale, full_matrices=True)
+    values = torch.cat([values, values.new_zeros(len(right) - len(values))])
+    gap = find_gap(values, tolerance)
+    null = right[gap.rank :].T / scale[:, None]  # back to unscaled coordinates: (alive, nullity)
+    return alive, torch.linalg.qr(null).Q, gap, values
+
+
+def _vanish(fresh: torch.Tensor, alive: torch.Tensor, null: torch.Tensor, gap: Gap) -> bool:
+    """Whether inputs that had no part in finding the null directions confirm them."""
+    norms = torch.linalg.vector_norm(fresh, dim=0)
+    if bool((norms[~alive] > _ROUNDING * norms.max()).any()):
+        return False
+    if not null.shape[1]:
+        return True
+    along = torch.linalg.vector_norm(fresh[:, alive] @ null, dim=0).max()
+    return float(along / torch.linalg.matrix_norm(fresh, 2)) < max(1e-9, 10 * gap.tolerance)
 
 
 def _explained_directions(
@@ -210,8 +234,7 @@ def _shares(
     count: int,
 ) -> dict[str, float]:
     """Which tensors the null directions orthogonal to the explained ones live in."""
-    basis = torch.linalg.qr(null).Q
-    rest = basis - directions @ (directions.T @ basis)
+    rest = null - directions @ (directions.T @ null)
     left, _, _ = torch.linalg.svd(rest, full_matrices=False)
     energy = torch.zeros(len(alive), dtype=torch.float64)
     energy[alive] = left[:, :count].square().sum(1) / count

@@ -103,6 +103,7 @@ class Builder:
         self.ops: list[Op] = []
         self.where = ""
         self.unknown: dict[str, str] = {}  # operator -> first place, for the report
+        self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
         self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
 
@@ -326,7 +327,14 @@ class Builder:
         return self.emit("softmax", out, [x], dim=dim % x.ndim)
 
     def lookup(self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, index=None):
-        """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes."""
+        """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes.
+
+        An index that itself depends on parameters (a router's choice) is kept alive, so that what
+        it was computed from stays pinned.
+        """
+        if isinstance(index, Tensor) and index.moves:
+            self.anchors.append(index)
+            index = None
         dims = [d % table.ndim for d in dims]
         for d in dims:
             ix.freeze(table.axes[d], f"it is indexed by data at {self.where}")

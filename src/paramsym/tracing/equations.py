@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from fractions import Fraction
 
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks
 from paramsym.tracing.builder import Builder, Op
 from paramsym.tracing.index import Node
+from paramsym.tracing.solve import Number, exact
 
 Unknown = tuple[int, int, tuple[int, ...]]  # owner, block, strides of the leaves
-Equation = list[tuple[Fraction, Unknown]]
+Equation = list[tuple[Number, Unknown]]
 Component = tuple[int, ...]  # ids of leaves, sorted
 
-_ONE = Fraction(1)
+_ONE = 1
 # A norm whose ε is below this lets the scale of its input pass: exact up to ε, and said so.
 NEGLIGIBLE = 1e-9
 
@@ -140,13 +140,13 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
             if degree is None:
                 yield from zero(x, result)
             else:
-                yield from equal(x, Fraction(degree))
+                yield from equal(x, exact(degree))
         elif data["sign"] == "odd":
             yield from equal(x)
         else:
             yield from zero(result, *([x] if data["sign"] == "pin" else []))
     elif kind == "contract":
-        power = Fraction(data.get("power", 1))
+        power = data.get("power", 1)
         yield [(_ONE, parts[0]), (power, parts[1]), (-_ONE, result)]
     elif kind == "reduce":
         dims, how = set(data["dims"]), data["how"]
@@ -155,7 +155,7 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
         elif how == "other" or (how == "max" and signs):
             yield from zero(parts[0], result)
         elif how == "norm2":
-            yield from ([[(_ONE, result)]] if signs else equal(parts[0], Fraction(2)))
+            yield from ([[(_ONE, result)]] if signs else equal(parts[0], 2))
         else:
             yield from equal(parts[0])
     elif kind == "mix":

@@ -23,7 +23,7 @@ from paramsym.tracing.equations import (
     equations,
 )
 from paramsym.tracing.index import Node
-from paramsym.tracing.solve import Row, System
+from paramsym.tracing.solve import Number, Row, System, exact
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class Generator:
     """A free scale function on the leaves of `component`; `signed` if it may also be negative."""
 
     component: Component
-    exponents: dict[Unknown, Fraction]  # on parameter blocks, zeros left out
+    exponents: dict[Unknown, Number]  # on parameter blocks, zeros left out
     scales: bool = True
     signed: bool = False
     known: bool = False  # already contained in a change of basis
@@ -104,14 +104,12 @@ class Freedom:
     def _solve(self, component: Component) -> None:
         members = self.members[component]
         system = self.scales.get(component, System())
-        if all(system.find(u)[0] in system.zero for u in members):
-            found: list[Generator] = []
-        else:
-            weight: dict[Unknown, int] = defaultdict(int)
-            for unknown in members:
-                weight[unknown] += 1
-            solutions = system.solve(weight)
-            found = [self._generator(component, system, row) for row in solutions]
+        table = system.spread(members)
+        found: list[Generator] = []
+        if table:
+            solutions = system.solve(dict.fromkeys(members, 1))
+            table = system.spread(members)
+            found = [_generator(component, table, row) for row in solutions]
             for generator, row in zip(found, solutions, strict=True):
                 touched = self.negligible.get(component, ())
                 generator.exact = not any(system.value(u, row) for u in touched)
@@ -119,10 +117,6 @@ class Freedom:
         if component:
             self._add_signs(component, found)
         self.generators += found
-
-    def _generator(self, component: Component, system: System, row: Row) -> Generator:
-        values = {u: system.value(u, row) for u in self.members[component]}
-        return Generator(component, {u: v for u, v in values.items() if v})
 
     def _new(self, component: Component, found: list[Generator]) -> list[Generator]:
         """Those that are no restrictions of generators on larger sets."""
@@ -138,7 +132,7 @@ class Freedom:
 
     def _restrict(self, generator: Generator, component: Component) -> Row:
         """The part of a generator that depends on the smaller set alone (up to a common factor)."""
-        row: Row = defaultdict(Fraction)
+        row: Row = defaultdict(int)
         for (owner, start, strides), value in generator.exponents.items():
             if component:
                 index = [generator.component.index(c) for c in component]
@@ -151,7 +145,7 @@ class Freedom:
     def _add_signs(self, component: Component, found: list[Generator]) -> None:
         system = self.signs.get(component)
         members = self.members[component]
-        if system is None or all(system.find(u)[0] in system.zero for u in members):
+        if system is None or not system.spread(members):
             return
         system.simplify()
         pivots: dict[Unknown, Row] = {}
@@ -159,17 +153,16 @@ class Freedom:
         for generator in self.generators:
             if generator.signed and inside <= set(generator.component):
                 restricted = self._restrict(generator, component)
-                _reduce_into(pivots, {u: Fraction(v % 2) for u, v in restricted.items()}, 2)
+                _reduce_into(pivots, {u: v % 2 for u, v in restricted.items()}, 2)
         for generator in found:
             integral = all(v.denominator == 1 for v in generator.exponents.values())
             if integral and self._is_sign_solution(system, generator):
                 generator.signed = True
-                _reduce_into(pivots, {u: Fraction(v % 2) for u, v in generator.exponents.items()}, 2)
-        weight: dict[Unknown, int] = defaultdict(int)
-        for unknown in members:
-            weight[unknown] += 1
-        for row in system.solve(weight):
-            generator = self._generator(component, system, row)
+                _reduce_into(pivots, {u: v % 2 for u, v in generator.exponents.items()}, 2)
+        solutions = system.solve(dict.fromkeys(members, 1))
+        table = system.spread(members)
+        for row in solutions:
+            generator = _generator(component, table, row, 2)
             generator.scales, generator.signed = False, True
             if generator.exponents and _reduce_into(pivots, dict(generator.exponents), 2):
                 found.append(generator)
@@ -180,7 +173,7 @@ class Freedom:
         classes: dict[object, set[int]] = defaultdict(set)
         for unknown in self.members[generator.component]:
             representative, ratio = signs.find(unknown)
-            parity = int(exponents.get(unknown, Fraction(0))) % 2
+            parity = int(exponents.get(unknown, 0)) % 2
             if representative in signs.zero:
                 if parity:
                     return False
@@ -188,13 +181,24 @@ class Freedom:
                 classes[representative].add(parity)
         if any(len(found) > 1 for found in classes.values()):
             return False
-        known: Row = {u: Fraction(next(iter(found))) for u, found in classes.items()}
+        known: Row = {u: next(iter(found)) for u, found in classes.items()}
         for row in signs.rows:
             if not all(signs.find(u)[0] in known for _, u in row):
                 return False  # an activation stands between: undecided is not free
             if sum(int(c * known[signs.find(u)[0]]) for c, u in row) % 2:
                 return False
         return True
+
+
+def _generator(component: Component, table: dict, row: Row, modulo: int = 0) -> Generator:
+    """A solution on the parameter blocks, zeros left out."""
+    exponents = {}
+    for representative, value in row.items():
+        for unknown, ratio in table.get(representative, ()):
+            power = ratio * value
+            if power := power % modulo if modulo else power:
+                exponents[unknown] = exact(power)
+    return Generator(component, exponents)
 
 
 def _reduce_into(pivots: dict, vector: Row, modulo: int = 0) -> bool:
@@ -204,13 +208,13 @@ def _reduce_into(pivots: dict, vector: Row, modulo: int = 0) -> bool:
         lead = min(row)
         if lead not in pivots:
             scale = row[lead]
-            pivots[lead] = {k: v / scale for k, v in row.items()}
+            pivots[lead] = {k: exact(Fraction(v) / scale) for k, v in row.items()}
             return True
         factor = row[lead]
         for k, v in pivots[lead].items():
-            value = row.get(k, Fraction(0)) - factor * v
+            value = row.get(k, 0) - factor * v
             if modulo:
-                value = Fraction(value.numerator % modulo)
+                value = value % modulo
             if value:
                 row[k] = value
             else:

@@ -71,12 +71,13 @@ def _root(graph: Graph, value: Value) -> Value | None:
 
 
 def generic_inputs(
-    inputs: Any, lengths: dict[int, int], generator: torch.Generator
+    inputs: Any, lengths: dict[int, int], generator: torch.Generator, spread: float = 1.0
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Fresh inputs of the same shapes, as positional and keyword arguments.
 
-    Floating inputs become standard normal (float64), unless they look like masks: constant, two
-    values only, or not finite. Integer inputs that index a table become random places of it;
+    Floating inputs become normal (float64) with a standard deviation of `spread` times a random
+    number between 1/2 and 4, so that units with large biases are reached on both sides; unless
+    they look like masks (constant, two values only, or not finite). Integer inputs that index a table become random places of it;
     whatever else there is stays as it was given.
     """
     counter = iter(range(1 << 30))
@@ -89,7 +90,8 @@ def generic_inputs(
             if _is_mask(leaf):
                 return leaf.detach().double()
             noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-            return noise.to(leaf.device)
+            scale = 2 ** (3 * float(torch.rand((), generator=generator)) - 1)
+            return (spread * scale * noise).to(leaf.device)
         if at in lengths and leaf.dtype != torch.bool:
             drawn = torch.randint(lengths[at], leaf.shape, generator=generator, dtype=leaf.dtype)
             return drawn.to(leaf.device)

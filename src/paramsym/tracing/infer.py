@@ -32,6 +32,7 @@ from paramsym.tracing.lower import lower
 from paramsym.tracing.mixing import Mixing, MixingClass, _sum
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.shifts import find_shifts
+from paramsym.tracing.solve import Number
 
 _GROUPS: dict[str, Callable[[int], Group]] = {
     "general": GeneralLinear,
@@ -54,7 +55,7 @@ class _Carrier:
     leaf: Node | None
     group: Group
     over: tuple[Node, ...]
-    exponents: dict[Any, Fraction] = field(default_factory=dict)  # unknown -> power
+    exponents: dict[Any, Number] = field(default_factory=dict)  # unknown -> power
     mixing: MixingClass | None = None
     ordered: bool = False
     why: str = ""
@@ -75,7 +76,9 @@ class _Inference:
         self.leaves: dict[int, Node] = {}
         self.slots: dict[int, list[tuple[str, int, tuple]]] = defaultdict(list)
         self.blocks: dict[tuple[int, int], Block] = {}
+        self.names: dict[int, list[str]] = defaultdict(list)  # by storage
         for name, tensor in self.parameters.items():
+            self.names[id(tensor.owner)].append(name)
             for block in tensor_blocks(tensor, self.layout):
                 self.blocks[block.key] = block
                 for axis, leaf, stride in block.slots():
@@ -235,36 +238,31 @@ class _Inference:
                     block = self.blocks[slot[:2]]
                     strides = {id(leaf): s for _, leaf, s in block.slots()}
                     strides[id(carrier.leaf)] = slot[2]
-                    exponents[(*slot[:2], tuple(strides[c] for c in component))] = Fraction(parity)
+                    exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
             yield Generator(component, exponents, scales=scales, signed=True, known=True)
 
     def _is_uniform(self, generator: Generator) -> bool:
         """Whether one type per axis can say it: blocks that share a piece of an axis agree."""
-        seen: dict[tuple, Fraction] = {}
-        for name, tensor in self.parameters.items():
+        last = max(generator.component, key=self.rank.__getitem__, default=None)
+        carried: dict[tuple, Number] = defaultdict(int)
+        for (owner, start, strides), power in generator.exponents.items():
+            stride = None if last is None else strides[generator.component.index(last)]
+            carried[owner, start, stride] += power
+        seen: dict[tuple, Number] = {}
+        for name in {n for owner, _, _ in carried for n in self.names[owner]}:
+            tensor = self.parameters[name]
             for block in tensor_blocks(tensor, self.layout):
-                owner, start = block.key
-                if not generator.component:
-                    seen_key: tuple = (name,)
-                    value = generator.exponents.get((owner, start, ()), Fraction(0))
-                    if value and tensor.ndim == 0:
-                        return False
-                    if seen.setdefault(seen_key, value) != value:
+                if last is None:
+                    value = carried.get((*block.key, None), 0)
+                    if (value and not tensor.ndim) or seen.setdefault((name,), value) != value:
                         return False
                     continue
-                for axis, place in enumerate(block.places):
-                    for position, (leaf, _) in enumerate(place.leaves if place else ()):
-                        if id(leaf) != max(generator.component, key=self.rank.__getitem__):
-                            continue
-                        stride = block.stride(axis, position)
-                        at = generator.component.index(id(leaf))
-                        value = sum(
-                            (p for (o, s, strides), p in generator.exponents.items()
-                             if (o, s) == (owner, start) and strides[at] == stride),
-                            Fraction(0),
-                        )  # fmt: skip
-                        key = (name, axis, place.start, position)
+                for axis, leaf, stride in block.slots():
+                    if id(leaf) == last:
+                        place = block.places[axis]
+                        value = carried.get((*block.key, stride), 0)
+                        key = (name, axis, place.start if place else 0, stride)
                         if seen.setdefault(key, value) != value:
                             return False
         return True
@@ -355,7 +353,7 @@ class _Inference:
             if key is not None
         ]
         if uniform:
-            scale = Carried(tuple((c.name, p) for c, p in uniform))
+            scale = Carried(tuple((c.name, Fraction(p)) for c, p in uniform))
             inner = made.factors if isinstance(made, Product) else (made,)
             made = Product((scale, *inner))
         return made
@@ -406,7 +404,7 @@ class _Inference:
             factors.append((carrier.name, Fraction(parity)))
             frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
         if carriers := self.by_slot.get(slot):
-            factors += [(c.name, power) for c, power in carriers]
+            factors += [(c.name, Fraction(power)) for c, power in carriers]
         leader = self.orders.get(id(leaf))
         if leader is not None and not factors and not leader.ordered:
             factors.append((leader.name, Fraction(1)))  # an index below other spaces
@@ -414,11 +412,11 @@ class _Inference:
             names = {c.name for c in self.carriers if c is leader or c.leader is leader}
             if not any(name in names for name, _ in factors):
                 plain = leader.group.dimension == 0 and not leader.exponents
-                factors.append((leader.name, Fraction(1 if plain else 0)))
+                factors.append((leader.name, Fraction(int(plain))))
         return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
 
     @property
-    def by_slot(self) -> dict[tuple, list[tuple[_Carrier, Fraction]]]:
+    def by_slot(self) -> dict[tuple, list[tuple[_Carrier, Number]]]:
         """Scales by the slot that carries them, leaders first."""
         if not self.bases:
             table: dict[tuple, list] = defaultdict(list)

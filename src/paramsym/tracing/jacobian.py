@@ -22,6 +22,7 @@ from paramsym.tracing.precision import converted, functional
 from paramsym.tracing.record import Inputs, record
 
 OVERSAMPLING = 1.3  # output entries per parameter
+_FEWEST_ROWS = 2000  # for small networks, so that the inputs reach both sides of every ReLU
 _FEWEST_CALLS = 4
 _BATCH = 1 << 24  # entries of one batch of rows
 
@@ -40,6 +41,7 @@ class Network:
         self.lengths = table_lengths(
             record(self.model, self.inputs, self.outputs, self.training)
         )
+        self.spread = 1.0
         self.state = converted(self.model, torch.float64)
         names = [n for n, p in self.model.named_parameters() if p.is_floating_point()]
         self.names = tuple(names)
@@ -49,7 +51,9 @@ class Network:
         """All output entries of one call as a vector, and the parameters to derive by."""
         leaves = [self.state[n].clone().requires_grad_() for n in self.names]
         state = {**self.state, **dict(zip(self.names, leaves, strict=True))}
-        args, kwargs = generic_inputs(self.inputs, self.lengths, self.generator)
+        args, kwargs = generic_inputs(
+            self.inputs, self.lengths, self.generator, self.spread
+        )
         with torch.enable_grad():
             found = functional(
                 self.model, state, args, kwargs, self.outputs, self.training
@@ -104,13 +108,22 @@ def _products(
     )
 
 
-def triangular_jacobian(network: Network, samples: int | None) -> tuple[torch.Tensor, int]:
-    """(R, calls): R has at most p rows, and the null space and singular values of J."""
-    per_call = network.outputs_of_fresh_inputs()[0].numel()
-    entries = math.ceil(OVERSAMPLING * network.count) + 64
-    calls = samples or max(_FEWEST_CALLS, math.ceil(entries / per_call))
-    wanted = math.ceil(entries / calls) + 8
-    factor = torch.zeros(0, network.count, dtype=torch.float64)
+def planned_calls(network: Network, per_call: int, samples: int | None) -> tuple[int, int]:
+    """(calls, rows of each) that give enough rows for the rank to be generic."""
+    rows = max(math.ceil(OVERSAMPLING * network.count) + 64, _FEWEST_ROWS)
+    calls = samples or max(_FEWEST_CALLS, math.ceil(rows / per_call))
+    return calls, math.ceil(rows / calls) + 8
+
+
+def triangular_jacobian(
+    network: Network, calls: int, wanted: int, factor: torch.Tensor | None = None
+) -> torch.Tensor:
+    """R with at most p rows and the null space and singular values of J, for `calls` inputs.
+
+    Rows are added to those of an earlier `factor`, if one is given.
+    """
+    if factor is None:
+        factor = torch.zeros(0, network.count, dtype=torch.float64)
     pending: list[torch.Tensor] = []
     for k in range(calls):
         pending.append(network.rows(wanted).cpu())
@@ -119,7 +132,7 @@ def triangular_jacobian(network: Network, samples: int | None) -> tuple[torch.Te
             pending = []
             if len(factor) > network.count:
                 factor = torch.linalg.qr(factor, mode="r").R
-    return factor, calls
+    return factor
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,7 @@ class Cost:
     parameters: int
     outputs: int  # entries per call
     calls: int
+    rows: int  # of the Jacobian, per call
     bytes: int
     seconds: float  # estimated, one thread
 
@@ -141,11 +155,11 @@ class Cost:
 
 def cost_of(network: Network, samples: int | None = None) -> Cost:
     """The cost, from one timed call and the cubic work of the decomposition."""
+    network.outputs_of_fresh_inputs()  # the first call of an operator is slow
     start = time.perf_counter()
     outputs = network.outputs_of_fresh_inputs()[0].numel()
     forward = time.perf_counter() - start
     p = network.count
-    calls = samples or max(_FEWEST_CALLS, math.ceil((OVERSAMPLING * p + 64) / outputs))
-    rows = OVERSAMPLING * p
-    seconds = 3 * forward * (calls + rows / 8) + 60e-11 * p**3
-    return Cost(p, outputs, calls, 8 * 6 * p * p, seconds)
+    calls, rows = planned_calls(network, outputs, samples)
+    seconds = forward * calls * (1 + min(rows, outputs) / 16) + 40e-11 * p**3
+    return Cost(p, outputs, calls, rows, 8 * 6 * p * p, seconds)

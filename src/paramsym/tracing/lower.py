@@ -6,9 +6,11 @@ from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Op, Tensor
 from paramsym.tracing.graph import Call, Graph, Value, values_in
+from paramsym.tracing.mixing import frame_key
 from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
 
-_ZEROS = {"zeros", "zeros_like", "new_zeros"}
+# what is not yet written counts as zero: it says nothing about units or scales
+_ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
 
 
 def lower(graph: Graph) -> Builder:
@@ -148,6 +150,7 @@ def _live_ops(build: Builder) -> list[Op]:
     """The primitives that the outputs depend on, in order."""
     alive: set[int] = set()
     stack = [build.tensor(v).owner for v in build.graph.outputs]
+    stack += [t.owner for t in build.anchors]
     while stack:
         op = stack.pop().producer
         if op is None or id(op) in alive:

@@ -7,6 +7,7 @@ shape, a layout and a dtype. What is recorded are the functions as the user call
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -92,7 +93,7 @@ class _Recorder(TorchFunctionMode):
         self.known: dict[int, Value] = {}  # id(tensor) -> value
         self.storages: dict[int, int] = {}  # storage -> id of the value that owns it
         self.alive: list[torch.Tensor] = []  # ids stay valid while the tensors live
-        self.stale: dict[int, int] = {}  # owner -> id of the first value after an in-place write
+        self.later: list[Call] = []  # partial writes, to follow the call that wrote
 
     # -- values ------------------------------------------------------------------------------
     def add(self, tensor: torch.Tensor, kind: str, name: str = "", data=None) -> Value:
@@ -166,46 +167,51 @@ class _Recorder(TorchFunctionMode):
         for output in call.outputs:
             output.call = call
         self.graph.calls.append(call)
+        for following in self.later:
+            following.index = len(self.graph.calls)
+            self.graph.calls.append(following)
+        self.later.clear()
         return result
 
     def rewrite(self, tensor: torch.Tensor) -> Value:
-        """A new value for a tensor that was written in place; a view's owner is renewed too."""
+        """New values after a write in place: of the tensor, and of all windows on its storage.
+
+        A write of the whole storage makes the written value the owner. A write of a part is
+        followed by a `partial_write` that puts the part into the whole.
+        """
         old = self.value(tensor)
         owner = self.graph.values[old.storage]
-        value = Value(
-            len(self.graph.values), old.shape, old.strides, old.offset, -1, old.dtype, "activation"
-        )
-        value.storage = value.id
-        self.graph.values.append(value)
-        self.known[id(tensor)] = value
-        self.storages[tensor.untyped_storage()._cdata] = value.id
-        for other in self.alive:  # the other windows on this storage see something new as well
-            seen = self.known.get(id(other))
-            if other is not tensor and seen is not None and seen.storage == owner.id:
-                self._renew(other, seen, value, whole=old.shape == owner.shape)
-        return value
-
-    def _renew(self, tensor, seen: Value, written: Value, whole: bool) -> None:
-        if whole:  # the write covered the storage: this view looks at the new numbers
-            value = Value(
-                len(self.graph.values), seen.shape, seen.strides, seen.offset, written.id,
-                seen.dtype, "activation",
-            )  # fmt: skip
-            self.graph.values.append(value)
-        else:  # a part was written: what the whole holds now is described by no single value
-            value = Value(
-                len(self.graph.values), seen.shape, seen.strides, seen.offset, -1, seen.dtype,
-                "activation",
-            )  # fmt: skip
-            value.storage = value.id
-            self.graph.values.append(value)
+        written = self._fresh(old, None)
+        whole = written
+        if math.prod(old.shape) != math.prod(owner.shape):
+            whole = self._fresh(owner, None)
             call = Call(
-                len(self.graph.calls), "partial_write", "partial_write", (seen, written), {},
-                [value], value, self.where(),
+                len(self.graph.calls), "partial_write", "partial_write", (owner, written), {},
+                [whole], whole, self.where(),
             )  # fmt: skip
-            value.call = call
-            self.graph.calls.append(call)
-        self.known[id(tensor)] = value
+            whole.call = call
+            self.later.append(call)
+        self.storages[tensor.untyped_storage()._cdata] = whole.id
+        for other in self.alive:
+            seen = self.known.get(id(other))
+            if seen is not None and seen.storage == owner.id:
+                if other is tensor and whole is written:
+                    self.known[id(other)] = written
+                elif seen is owner:
+                    self.known[id(other)] = whole
+                else:
+                    self.known[id(other)] = self._fresh(seen, whole)
+        return written
+
+    def _fresh(self, like: Value, owner: Value | None) -> Value:
+        """A value with the layout of another one, in its own storage or in that of an owner."""
+        number = len(self.graph.values)
+        value = Value(
+            number, like.shape, like.strides, like.offset, number if owner is None else owner.id,
+            like.dtype, "activation",
+        )  # fmt: skip
+        self.graph.values.append(value)
+        return value
 
     def where(self) -> str:
         """The innermost line of the user's model, and the module that it belongs to."""

@@ -11,7 +11,19 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from fractions import Fraction
 
-Row = dict[Hashable, Fraction]
+Number = int | Fraction  # integers stay integers: they are ten times faster
+Row = dict[Hashable, Number]
+
+
+def exact(x: Number) -> Number:
+    """An integer where possible."""
+    return x.numerator if x.denominator == 1 else x
+
+
+def _divide(a: Number, b: Number) -> Number:
+    if b == 1:
+        return a
+    return -a if b == -1 else exact(Fraction(a) / b)
 
 
 class System:
@@ -19,26 +31,26 @@ class System:
 
     def __init__(self, modulo: int = 0):
         self.modulo = modulo
-        self.parent: dict[Hashable, tuple[Hashable, Fraction]] = {}
+        self.parent: dict[Hashable, tuple[Hashable, Number]] = {}
         self.zero: set[Hashable] = set()
-        self.rows: list[list[tuple[Fraction, Hashable]]] = []
+        self.rows: list[list[tuple[Number, Hashable]]] = []
         self.why: dict[Hashable, str] = {}  # what pinned a representative
 
-    def find(self, unknown: Hashable) -> tuple[Hashable, Fraction]:
+    def find(self, unknown: Hashable) -> tuple[Hashable, Number]:
         """(representative, ratio) with unknown = ratio · representative."""
-        ratio = Fraction(1)
+        ratio = 1
         path = []
         while unknown in self.parent:
             path.append((unknown, ratio))
             unknown, step = self.parent[unknown]
             ratio *= step
         for node, before in path:
-            self.parent[node] = (unknown, ratio / before)
+            self.parent[node] = (unknown, _divide(ratio, before))
         return unknown, ratio
 
-    def add(self, equation: list[tuple[Fraction, Hashable]], reason: str = "") -> None:
+    def add(self, equation: list[tuple[Number, Hashable]], reason: str = "") -> None:
         """Demand Σ coefficient·unknown = 0; the reason is kept where it pins an unknown."""
-        total: Row = defaultdict(Fraction)
+        total: Row = defaultdict(int)
         for coefficient, unknown in equation:
             representative, ratio = self.find(unknown)
             total[representative] += coefficient * ratio
@@ -51,16 +63,16 @@ class System:
             self.why.setdefault(terms[0][1], reason)
         elif len(terms) == 2 and (self.modulo or all(terms)):
             (a, x), (b, y) = terms
-            self.parent[x] = (y, self._reduce(-b / a))
+            self.parent[x] = (y, self._reduce(_divide(-b, a)))
         else:
             self.rows.append(terms)
 
-    def _reduce(self, c: Fraction) -> Fraction:
+    def _reduce(self, c: Number) -> Number:
         if not self.modulo:
             return c
         if c.denominator % 2 == 0:
-            return Fraction(1)  # roots of positive numbers carry no sign; keep them pinned
-        return Fraction((c.numerator * c.denominator) % 2)
+            return 1  # roots of positive numbers carry no sign; keep them pinned
+        return (c.numerator * c.denominator) % 2
 
     def solve(self, weight: dict[Hashable, int]) -> list[Row]:
         """A basis of the solutions as {representative: value}.
@@ -82,7 +94,7 @@ class System:
                 continue
             pivot = min(row, key=lambda u: (total.get(u, 0), str(u)))
             scale = row.pop(pivot)
-            expression = {u: self._reduce(-c / scale) for u, c in row.items()}
+            expression = {u: self._reduce(_divide(-c, scale)) for u, c in row.items()}
             for other, known in solved.items():
                 if pivot in known:
                     solved[other] = self._substitute(known, {pivot: expression})
@@ -92,7 +104,7 @@ class System:
             free.update(expression)
         basis = []
         for unknown in sorted(free, key=lambda u: (-total.get(u, 0), str(u))):
-            solution: Row = {unknown: Fraction(1)}
+            solution: Row = {unknown: 1}
             for pivot, expression in solved.items():
                 if expression.get(unknown):
                     solution[pivot] = expression[unknown]
@@ -109,43 +121,31 @@ class System:
                 self.add(row)
 
     @staticmethod
-    def _merged(terms: list[tuple[Fraction, Hashable]]) -> Row:
-        merged: Row = defaultdict(Fraction)
+    def _merged(terms: list[tuple[Number, Hashable]]) -> Row:
+        merged: Row = defaultdict(int)
         for c, u in terms:
             merged[u] += c
         return {u: c for u, c in merged.items() if c}
 
     def _substitute(self, row: Row, solved: dict[Hashable, Row]) -> Row:
-        result: Row = defaultdict(Fraction)
+        result: Row = defaultdict(int)
         for unknown, c in row.items():
-            for other, d in solved.get(unknown, {unknown: Fraction(1)}).items():
+            for other, d in solved.get(unknown, {unknown: 1}).items():
                 result[other] += c * d
         return {u: r for u, c in result.items() if (r := self._reduce(c))}
 
-    def value(self, unknown: Hashable, solution: Row) -> Fraction:
+    def spread(self, members: Iterable[Hashable]) -> dict[Hashable, list[tuple[Hashable, Number]]]:
+        """The members of each representative with their ratios; those that are zero are left out."""
+        table: dict[Hashable, list[tuple[Hashable, Number]]] = defaultdict(list)
+        for unknown in members:
+            representative, ratio = self.find(unknown)
+            if representative not in self.zero:
+                table[representative].append((unknown, ratio))
+        return table
+
+    def value(self, unknown: Hashable, solution: Row) -> Number:
         """The value of any unknown in a solution."""
         representative, ratio = self.find(unknown)
         if representative in self.zero:
-            return Fraction(0)
-        return self._reduce(ratio * solution.get(representative, Fraction(0)))
-
-
-def rank_over_rationals(vectors: Iterable[dict]) -> int:
-    """Rank of sparse rational vectors."""
-    pivots: dict[Hashable, Row] = {}
-    count = 0
-    for vector in vectors:
-        row = {k: Fraction(v) for k, v in vector.items() if v}
-        while row:
-            lead = min(row, key=str)
-            if lead not in pivots:
-                scale = row[lead]
-                pivots[lead] = {k: v / scale for k, v in row.items()}
-                count += 1
-                break
-            factor = row[lead]
-            for k, v in pivots[lead].items():
-                row[k] = row.get(k, Fraction(0)) - factor * v
-                if not row[k]:
-                    del row[k]
-    return count
+            return 0
+        return self._reduce(ratio * solution.get(representative, 0))

@@ -12,8 +12,6 @@ from paramsym.tracing.graph import Call
 def embedding(build: Builder, call: Call) -> Tensor | None:
     first, second = build.arguments(call, "input|weight", "weight|indices")
     table, index = (second, first) if not first.moves else (first, second)
-    if index.moves:
-        return None
     return build.lookup(table, [0], call.outputs[0].shape, 0, index=index)
 
 
@@ -22,8 +20,11 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
     x = build.lift(call.args[0])
     items = call.args[1] if isinstance(call.args[1], (tuple, list)) else (call.args[1],)
     items = [build.lift(item) for item in items]
-    if any(isinstance(item, Tensor) and item.moves for item in items):
-        return None
+    if not x.moves:
+        return build.opaque([t for t in items if isinstance(t, Tensor)], [call.outputs[0].shape],
+                            f"data is chosen by what the network computes at {call.where}")[0]  # fmt: skip
+    if any(isinstance(item, list) for item in items):
+        return _by_list(build, x, items, call)
     used = sum(item is not None and item is not Ellipsis for item in items)
     if call.name == "index":
         used = len(items)
@@ -49,6 +50,9 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
             dim += 1
     if not simple or not dims or dims != list(range(dims[0], dims[0] + len(dims))):
         return None
+    for item in items:
+        if isinstance(item, Tensor) and item.moves:
+            build.anchors.append(item)
     index = items[-1] if isinstance(items[-1], Tensor) and len(dims) == 1 else None
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], index=index)
 
@@ -58,13 +62,32 @@ def gather(build: Builder, call: Call) -> Tensor | None:
     x, dim, index = build.arguments(call, "input|self", "dim", "index")
     if call.name == "take_along_dim":
         dim, index = index, dim
-    if index.moves:
-        return None
     if call.name == "index_select":
         return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index=index)
+    if index.moves:
+        build.anchors.append(index)
+    if not x.moves:
+        return build.opaque([index], [call.outputs[0].shape], f"it is chosen at {call.where}")[0]
     return build.mix(x, list(range(x.ndim)), call.outputs[0].shape)
 
 
-@rule("one_hot", "bincount", "histc")
-def data_only(build: Builder, call: Call) -> Any:
-    return None
+def _by_list(build: Builder, x: Tensor, items: list, call: Call) -> Tensor | None:
+    """One list of consecutive positions is a slice."""
+    lists = [(k, item) for k, item in enumerate(items) if isinstance(item, list)]
+    if len(lists) != 1 or any(isinstance(i, Tensor) or i is None for i in items):
+        return None
+    (k, picked), = lists  # fmt: skip
+    dim = k if Ellipsis not in items[:k] else x.ndim - (len(items) - k)
+    plain = all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, list))
+    picked = [i % x.shape[dim] for i in picked]
+    if not plain or picked != list(range(picked[0], picked[0] + len(picked))):
+        return None
+    return build.alias(build.narrow(x, dim, picked[0], len(picked)))
+
+
+@rule("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "kthvalue")
+def rank(build: Builder, call: Call) -> Any:
+    """Choices by rank: nothing that they see may change its order or scale."""
+    (x,) = build.arguments(call, "input|self")
+    reason = f"choices are made by rank ({call.name}) at {call.where}"
+    return build.opaque([x], [v.shape for v in call.outputs], reason)

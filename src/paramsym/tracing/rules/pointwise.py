@@ -30,7 +30,7 @@ _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
          "hardswish", "hardsigmoid", "logsigmoid", "relu6", "exp", "exp2", "expm1", "log", "log2",
          "log10", "log1p", "erfc", "acos", "acosh", "ceil", "floor", "logit", "isnan", "isinf",
          "isfinite", "logical_not", "bitwise_not", "frac", "digamma", "lgamma", "nan_to_num",
-         "log_sigmoid", "sigmoid_", "bernoulli"),
+         "log_sigmoid", "bernoulli", "bool", "int", "long", "byte"),
         (None, "pin"),
     ),
 }  # fmt: skip

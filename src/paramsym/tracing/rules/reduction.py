@@ -31,10 +31,10 @@ def extremum(build: Builder, call: Call) -> Any:
     return [out, *build.opaque([x], [out.shape], f"{call.name} returns positions at {call.where}")]
 
 
-@rule("prod", "logsumexp", "median", "any", "all", "count_nonzero", "argmax", "argmin")
+@rule("prod", "logsumexp", "median", "any", "all", "count_nonzero")
 def symmetric(build: Builder, call: Call) -> Tensor | None:
     x, dim, keepdim = build.arguments(call, "input|self", "dim?", "keepdim", keepdim=False)
-    if len(call.outputs) > 1 or "arg" in call.name:
+    if len(call.outputs) > 1:
         return None
     return build.reduce(x, _dims(x, dim), bool(keepdim), "other")
 

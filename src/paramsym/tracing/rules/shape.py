@@ -161,3 +161,52 @@ def pixel_shuffle(build: Builder, call: Call) -> Tensor:
         return build.reshape(build.permute(split, [0, 1, 4, 2, 5, 3]), call.outputs[0].shape)
     split = build.reshape(x, (batch, c, h // r, r, w // r, r))
     return build.reshape(build.permute(split, [0, 1, 3, 5, 2, 4]), call.outputs[0].shape)
+
+
+@rule("partial_write")
+def partial_write(build: Builder, call: Call) -> Tensor | None:
+    """A slab of one axis is replaced: what is before and after it is joined with the new part."""
+    whole, part = (build.lift(item) for item in call.args)
+    if len(whole.shape) != len(part.shape) or whole.strides != part.strides:
+        return None
+    dims = [k for k in range(whole.ndim) if whole.shape[k] != part.shape[k]]
+    if len(dims) != 1:
+        return None
+    (dim,) = dims
+    low, rest = divmod(part.offset - whole.offset, whole.strides[dim])
+    high = low + part.shape[dim]
+    if rest or high > whole.shape[dim]:
+        return None
+    fresh = build.alias(part) if part.moves else part
+    pieces = []
+    for start, stop in ((0, low), (high, whole.shape[dim])):
+        if stop > start:
+            shape = [stop - start if k == dim else n for k, n in enumerate(whole.shape)]
+            piece = build.narrow(whole, dim, start, stop - start)
+            if whole.zero:
+                piece = build.frozen(shape, "it is not written yet", moves=False, zero=True)
+                for k in range(whole.ndim):
+                    if k != dim:
+                        piece.axes[k] = fresh.axes[k]
+            pieces.append(piece)
+    pieces.insert(1 if low else 0, fresh)
+    return build.concatenate(pieces, dim)
+
+
+@rule(
+    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+    "new_empty", "rand_like", "randn_like",
+)  # fmt: skip
+def constant_like(build: Builder, call: Call) -> Tensor:
+    """Only the shape of the argument matters."""
+    zero = "zeros" in call.name or "empty" in call.name
+    return build.frozen(call.outputs[0].shape, "it is a constant", moves=False, zero=zero)
+
+
+@rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
+      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot", "searchsorted")  # fmt: skip
+def scatter(build: Builder, call: Call) -> list[Tensor]:
+    """Entries go to places that data chooses."""
+    reason = f"entries are placed by data ({call.name}) at {call.where}"
+    inputs = [build.tensor(v) for v in call.operands]
+    return build.opaque(inputs, [v.shape for v in call.outputs], reason)
