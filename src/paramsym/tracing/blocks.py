@@ -73,7 +73,7 @@ class Block:
         )
         if self.layout is not None and self.layout.coarse:
             start = _coarse_start(tensor.owner, start, self.layout)
-        return id(tensor.owner), start
+        return tensor.owner.serial, start
 
     def slots(self) -> Iterator[tuple[int, Node, int]]:
         """(axis, leaf, stride in storage) of every leaf that varies in the storage."""

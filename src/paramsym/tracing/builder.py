@@ -8,6 +8,7 @@ freedom (`shifts.py`). No later pass knows an operator of torch.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Tensor:
     producer: Op | None = None
     value: Value | None = None
     builder: Any = field(default=None, repr=False)
+    serial: int = field(default_factory=itertools.count().__next__)
 
     @property
     def owner(self) -> Tensor:
@@ -103,6 +105,7 @@ class Builder:
         self.ops: list[Op] = []
         self.where = ""
         self.unknown: dict[str, str] = {}  # operator -> first place, for the report
+        self.mirrors: dict[int, tuple[Value, Tensor]] = {}  # copies that are still read as views
         self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
         self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
@@ -126,6 +129,10 @@ class Builder:
         found = self.tensors.get(value.id)
         if found is not None:
             return found
+        if value.storage in self.mirrors:
+            found = self._through_mirror(value)
+            if found is not None:
+                return found
         if value.storage != value.id and value.storage in self.tensors:
             base = self.tensors[value.storage]
             made = Tensor(
@@ -148,6 +155,30 @@ class Builder:
         made.value = value
         self.tensors[value.id] = made
         return made
+
+    def mirror(self, value: Value, source: Tensor) -> None:
+        """Let a copy of a view be read through the view, as long as windows on it allow that.
+
+        A copy of `x.view(…, 3, heads, width)` would otherwise tie what its three parts count.
+        """
+        self.mirrors[value.id] = (value, source)
+        self.tensors[value.id] = source
+
+    def _through_mirror(self, value: Value) -> Tensor | None:
+        """A window on a copy as a window on the original, or None after copying in earnest."""
+        copy, source = self.mirrors[value.storage]
+        composed = _compose(value, copy, source)
+        if composed is not None:
+            shape, strides, offset = composed
+            made = self.view(source, shape, strides, offset)
+            made.value = value
+            self.tensors[value.id] = made
+            return made
+        del self.mirrors[value.storage]
+        real = self.alias(source)
+        real.strides, real.offset, real.value = copy.strides, copy.offset, copy
+        self.tensors[copy.id] = real
+        return None
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
         return [ix.leaf(n, frozen="it is indexed by data") for n in shape]
@@ -420,6 +451,30 @@ class Builder:
         shape.insert(dim, size)
         strides.insert(dim, 0)
         return self.view(x, shape, strides, x.offset)
+
+
+def _compose(window: Value, copy: Value, source: Tensor):
+    """(shape, strides, offset) on the owner of `source` for a window on a copy of it."""
+    order = sorted((k for k in range(len(copy.shape)) if copy.shape[k] > 1),
+                   key=lambda k: -copy.strides[k])  # fmt: skip
+    strides = []
+    for size, stride in zip(window.shape, window.strides, strict=True):
+        if size == 1 or stride == 0:
+            strides.append(0 if size > 1 else 1)
+            continue
+        k = next((k for k in order if copy.strides[k] <= stride < copy.strides[k] * copy.shape[k]),
+                 None)  # fmt: skip
+        if k is None or stride % copy.strides[k]:
+            return None
+        unit = stride // copy.strides[k]
+        if size * unit > copy.shape[k]:
+            return None  # it spans several axes, which lie elsewhere in the original
+        strides.append(unit * source.strides[k])
+    rest, offset = window.offset - copy.offset, source.offset
+    for k in order:
+        at, rest = divmod(rest, copy.strides[k])
+        offset += at * source.strides[k]
+    return window.shape, tuple(strides), offset
 
 
 def _square_of(x: Tensor) -> Tensor | None:

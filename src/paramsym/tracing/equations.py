@@ -66,7 +66,7 @@ def block_unknowns(
     slots = list(block.slots())
     yield (), (owner, start, ())
     for _, leaf, stride in slots:
-        yield (id(leaf),), (owner, start, (stride,))
+        yield (leaf.serial,), (owner, start, (stride,))
     yield from _joint(block, slots, pairs)
 
 
@@ -74,8 +74,8 @@ def _joint(block: Block, slots, pairs) -> Iterator[tuple[Component, Unknown]]:
     owner, start = block.key
     for count in (2, 3):
         for chosen in itertools.combinations(slots, count):
-            ordered = sorted(chosen, key=lambda slot: id(slot[1]))
-            component = tuple(id(leaf) for _, leaf, _ in ordered)
+            ordered = sorted(chosen, key=lambda slot: slot[1].serial)
+            component = tuple(leaf.serial for _, leaf, _ in ordered)
             if component in pairs:
                 yield component, (owner, start, tuple(stride for _, _, stride in ordered))
 
@@ -89,13 +89,13 @@ def _components(op: Op, where: dict, pairs: set[Component]):
         for position, (leaf, _) in enumerate(place.leaves)
     ]
     for label, position, leaf in slots:
-        yield (id(leaf),), ((label, position, leaf),)
+        yield (leaf.serial,), ((label, position, leaf),)
     if not pairs:
         return
     for count in (2, 3):
         for chosen in itertools.combinations(slots, count):
-            ordered = sorted(chosen, key=lambda slot: id(slot[2]))
-            component = tuple(id(leaf) for _, _, leaf in ordered)
+            ordered = sorted(chosen, key=lambda slot: slot[2].serial)
+            component = tuple(leaf.serial for _, _, leaf in ordered)
             if component in pairs:
                 yield component, tuple(ordered)
 
@@ -186,4 +186,4 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
 
 def leaf_ids(nodes: list[Node]) -> Component:
     """The component of a set of leaves."""
-    return tuple(sorted({id(n) for n in nodes}))
+    return tuple(sorted({n.serial for n in nodes}))

@@ -46,13 +46,13 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
             for place in block.places:
                 for count in (2, 3):
                     for chosen in itertools.combinations(place.leaves if place else (), count):
-                        pairs.add(tuple(sorted(id(leaf) for leaf, _ in chosen)))
+                        pairs.add(tuple(sorted(leaf.serial for leaf, _ in chosen)))
             if tensor.ndim == 3 and all(block.places):
                 first, *others = [[n for n, _ in p.leaves] for p in block.places if p]
                 for a, b in itertools.product(first, itertools.chain(*others)):
                     if not a.frozen.startswith("it is a position") and a is not b:
                         if not b.frozen.startswith("it is a position"):
-                            pairs.add(tuple(sorted((id(a), id(b)))))
+                            pairs.add(tuple(sorted((a.serial, b.serial))))
     return pairs
 
 
@@ -224,4 +224,4 @@ def _reduce_into(pivots: dict, vector: Row, modulo: int = 0) -> bool:
 
 def leaf_table(blocks: Iterable[Block]) -> dict[int, Node]:
     """Leaves by identity."""
-    return {id(leaf): leaf for b in blocks for p in b.places if p for leaf, _ in p.leaves}
+    return {leaf.serial: leaf for b in blocks for p in b.places if p for leaf, _ in p.leaves}

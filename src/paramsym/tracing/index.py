@@ -9,8 +9,12 @@ can no longer be exchanged: both sides are frozen, which is always sound.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+
+
+_SERIALS = itertools.count()
 
 
 class Node:
@@ -24,7 +28,7 @@ class Node:
         self.parts = parts
         self.bound: Node | None = None
         self.frozen = frozen  # why the order of a leaf is fixed; empty while it is free
-        self.serial = -1
+        self.serial = next(_SERIALS)  # an order that does not depend on memory addresses
 
     def __repr__(self) -> str:
         node = resolve(self)

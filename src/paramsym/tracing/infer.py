@@ -78,13 +78,13 @@ class _Inference:
         self.blocks: dict[tuple[int, int], Block] = {}
         self.names: dict[int, list[str]] = defaultdict(list)  # by storage
         for name, tensor in self.parameters.items():
-            self.names[id(tensor.owner)].append(name)
+            self.names[tensor.owner.serial].append(name)
             for block in tensor_blocks(tensor, self.layout):
                 self.blocks[block.key] = block
                 for axis, leaf, stride in block.slots():
-                    self.rank.setdefault(id(leaf), len(self.rank))
-                    self.leaves[id(leaf)] = leaf
-                    self.slots[id(leaf)].append((name, axis, (*block.key, stride)))
+                    self.rank.setdefault(leaf.serial, len(self.rank))
+                    self.leaves[leaf.serial] = leaf
+                    self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
         self.over = self._order_copies()
         self.carriers: list[_Carrier] = []
         self.orders: dict[int, _Carrier] = {}  # leaf -> the carrier that leads its order
@@ -98,13 +98,13 @@ class _Inference:
         tensors = [*self.parameters.values()]
         for op in self.build.ops:
             tensors += [op.out, *op.inputs]
-        seen: set[tuple[int, int, tuple]] = set()
+        seen: set[int] = set()
         for tensor in tensors:
-            if not tensor.moves or (id(tensor), 0, ()) in seen:
+            if not tensor.moves or id(tensor) in seen:
                 continue
-            seen.add((id(tensor), 0, ()))
+            seen.add(id(tensor))
             for block in tensor_blocks(tensor, self.layout):
-                present = [id(leaf) for _, leaf, _ in block.slots()]
+                present = [leaf.serial for _, leaf, _ in block.slots()]
                 for leaf in present:
                     others = {x for x in present if x != leaf}
                     result[leaf] = others if leaf not in result else result[leaf] & others
@@ -112,7 +112,7 @@ class _Inference:
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
         """Those bases that come before a leaf, outermost first: copies are never circular."""
-        own = self.rank[id(leaf)]
+        own = self.rank[leaf.serial]
         kept = [b for b in bases if b in self.rank and self.rank[b] < own]
         return tuple(self.leaves[b] for b in sorted(kept, key=self.rank.__getitem__))
 
@@ -134,13 +134,13 @@ class _Inference:
                 self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
             )
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
-        used = {id(t.owner) for op in self.build.ops for t in op.inputs}
-        outputs = {id(self.build.tensor(v).owner) for v in self.build.graph.outputs}
+        used = {t.owner.serial for op in self.build.ops for t in op.inputs}
+        outputs = {self.build.tensor(v).owner.serial for v in self.build.graph.outputs}
         graph = self.build.graph
         dead = []
         for name, tensor in self.parameters.items():
             source = self.build.tensor(graph.parameters.get(name) or graph.buffers[name])
-            if id(source) not in used | outputs:
+            if source.serial not in used | outputs:
                 dead.append(name)
         buffers = tuple(n for n in self.parameters if n in graph.buffers)
         return ParameterSymmetry(
@@ -171,7 +171,7 @@ class _Inference:
             group = _GROUPS[level](leaf.size)
             if not group.dimension:
                 continue
-            bases = {id(b) for b in (known.over or set())}
+            bases = {b.serial for b in (known.over or set())}
             if level in ("complex", "unit_complex"):
                 over = tuple(
                     self.leaves[b] for b in sorted(bases & set(self.rank), key=self.rank.get)
@@ -180,7 +180,7 @@ class _Inference:
                 over = self._before(leaf, bases)
             carrier = _Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
             self.carriers.append(carrier)
-            self.mixed[id(leaf)].append(carrier)
+            self.mixed[leaf.serial].append(carrier)
             turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
             for slot in slots:
                 _, parity, frame = self.mixing.find(slot)
@@ -192,7 +192,7 @@ class _Inference:
     def _find_scales(self) -> None:
         position = {}
         for name, tensor in self.parameters.items():
-            position.setdefault(id(tensor.owner), len(position))
+            position.setdefault(tensor.owner.serial, len(position))
         for generator in self.freedom.generators:
             first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
             if generator.exponents[first] < 0:  # what writes a space is covariant
@@ -208,7 +208,7 @@ class _Inference:
             leaves = sorted(generator.component, key=self.rank.__getitem__)
             carrier_leaf = self.leaves[leaves[-1]]
             over = tuple(self.leaves[b] for b in leaves[:-1])
-            free = not carrier_leaf.frozen and not self.mixed[id(carrier_leaf)]
+            free = not carrier_leaf.frozen and not self.mixed[carrier_leaf.serial]
             group = monomial(carrier_leaf.size, free, generator.signed, generator.scales)
             made = _Carrier(carrier_leaf, group, over, self._on_last(generator, leaves), None, free)
             made.why = self._scale_reason(generator)
@@ -231,13 +231,13 @@ class _Inference:
         for carrier in self.carriers:
             complex_kind = isinstance(carrier.group, (ComplexScaling, UnitComplex))
             leaves = carrier.over if complex_kind else (*carrier.over, carrier.leaf)
-            component = tuple(sorted(id(leaf) for leaf in leaves))
+            component = tuple(sorted(leaf.serial for leaf in leaves))
             exponents = {}
             for slot, (owner_carrier, parity, _) in self.class_of.items():
                 if owner_carrier is carrier:
                     block = self.blocks[slot[:2]]
-                    strides = {id(leaf): s for _, leaf, s in block.slots()}
-                    strides[id(carrier.leaf)] = slot[2]
+                    strides = {leaf.serial: s for _, leaf, s in block.slots()}
+                    strides[carrier.leaf.serial] = slot[2]
                     exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
             yield Generator(component, exponents, scales=scales, signed=True, known=True)
@@ -259,7 +259,7 @@ class _Inference:
                         return False
                     continue
                 for axis, leaf, stride in block.slots():
-                    if id(leaf) == last:
+                    if leaf.serial == last:
                         place = block.places[axis]
                         value = carried.get((*block.key, stride), 0)
                         key = (name, axis, place.start if place else 0, stride)
@@ -284,7 +284,7 @@ class _Inference:
                 if other is not leader:
                     other.leader = leader
         for carrier in self.carriers:
-            if carrier.ordered and id(carrier.leaf) not in self.orders:
+            if carrier.ordered and carrier.leaf.serial not in self.orders:
                 raise AssertionError("an ordered space without a leader")
 
     def _order_is_mixed(self, key: int) -> bool:
@@ -304,7 +304,7 @@ class _Inference:
         done: list[_Carrier] = []
         pending = sorted(
             self.carriers,
-            key=lambda c: (self.rank[id(c.leaf)] if c.leaf is not None else 1 << 60, len(c.over)),
+            key=lambda c: (self.rank[c.leaf.serial] if c.leaf is not None else 1 << 60, len(c.over)),
         )
         while pending:
             for carrier in pending:
@@ -321,7 +321,7 @@ class _Inference:
 
     def _base_carrier(self, leaf: Node) -> _Carrier | None:
         """The space that stands for the units of a leaf below others."""
-        found = self.orders.get(id(leaf))
+        found = self.orders.get(leaf.serial)
         if found is not None:
             return found
         for carrier in self.carriers:
@@ -330,7 +330,7 @@ class _Inference:
         made = _Carrier(leaf, monomial(leaf.size, False, False, False), ())
         made.why = leaf.frozen
         self.carriers.append(made)
-        self.orders[id(leaf)] = made
+        self.orders[leaf.serial] = made
         return made
 
     def _space(self, c: _Carrier) -> Space:
@@ -349,7 +349,7 @@ class _Inference:
             (c, c.exponents[key])
             for c in self.carriers
             if c.leaf is None and axis == 0
-            for key in [next((k for k in c.exponents if k[0] == id(tensor.owner)), None)]
+            for key in [next((k for k in c.exponents if k[0] == tensor.owner.serial), None)]
             if key is not None
         ]
         if uniform:
@@ -405,7 +405,7 @@ class _Inference:
             frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
         if carriers := self.by_slot.get(slot):
             factors += [(c.name, Fraction(power)) for c, power in carriers]
-        leader = self.orders.get(id(leaf))
+        leader = self.orders.get(leaf.serial)
         if leader is not None and not factors and not leader.ordered:
             factors.append((leader.name, Fraction(1)))  # an index below other spaces
         elif leader is not None and leader.ordered:
@@ -438,8 +438,8 @@ class _Inference:
         return "a gain scales each coordinate by itself"
 
     def _order_reason(self, leaf: Node) -> str:
-        system = self.freedom.scales.get((id(leaf),))
-        for _, _, slot in self.slots[id(leaf)]:
+        system = self.freedom.scales.get((leaf.serial,))
+        for _, _, slot in self.slots[leaf.serial]:
             unknown = (slot[0], slot[1], (slot[2],))
             if system is not None:
                 root, _ = system.find(unknown)

@@ -75,6 +75,11 @@ def _settle_offsets(build: Builder) -> None:
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
     """Run the rule of one call and give its results the layout of the traced outputs."""
+    if call.name in ("contiguous", "clone") and len(fresh) == 1:
+        source = build.tensor(call.operands[0])
+        if source.base is not None and source.nodes is None:
+            build.mirror(fresh[0], source)
+            return
     function = RULES.get(call.name)
     result = function(build, call) if function is not None else None
     if result is None:

@@ -34,7 +34,7 @@ class Namer:
         return self._unique(f"{base}.{count}")
 
     def _base(self, carrier) -> str:
-        found = self.slots[id(carrier.leaf)]
+        found = self.slots[carrier.leaf.serial]
         if carrier.exponents:
             own = [item for item in found if item[2] in carrier.exponents]
             found = [i for i in own if carrier.exponents[i[2]] > 0] or own or found

@@ -94,7 +94,7 @@ class Circuit:
                         self.readers[block.key].append((joint, k))
             if op.kind == "concatenate":
                 self._whole(op)
-        self.outputs = {id(build.tensor(v).owner) for v in build.graph.outputs}
+        self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
 
     def _whole(self, op: Op) -> None:
         """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""

@@ -72,7 +72,10 @@ def preserved(model: torch.nn.Module, training: bool):
     """Run a block in the wanted mode and give every submodule back the mode that it had."""
     modes = {module: module.training for module in model.modules()}
     fastpath = torch.backends.mha.get_fastpath_enabled()
-    model.train(training)
+    try:
+        model.train(training)
+    except NotImplementedError:  # an exported program has the mode that it was exported in
+        pass
     torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
     try:
         yield
@@ -241,6 +244,8 @@ _UNTRACED = {
 
 
 def _is_inplace(func: Any) -> bool:
+    if isinstance(func, torch._ops.OpOverload):
+        return func._schema.is_mutable
     name = getattr(func, "__name__", "")
     if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__"):
         return True

@@ -8,11 +8,12 @@ the representatives that are left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 Number = int | Fraction  # integers stay integers: they are ten times faster
-Row = dict[Hashable, Number]
+Row = dict[Any, Number]
 
 
 def exact(x: Number) -> Number:
@@ -31,12 +32,12 @@ class System:
 
     def __init__(self, modulo: int = 0):
         self.modulo = modulo
-        self.parent: dict[Hashable, tuple[Hashable, Number]] = {}
-        self.zero: set[Hashable] = set()
-        self.rows: list[list[tuple[Number, Hashable]]] = []
-        self.why: dict[Hashable, str] = {}  # what pinned a representative
+        self.parent: dict[Any, tuple[Any, Number]] = {}
+        self.zero: set[Any] = set()
+        self.rows: list[list[tuple[Number, Any]]] = []
+        self.why: dict[Any, str] = {}  # what pinned a representative
 
-    def find(self, unknown: Hashable) -> tuple[Hashable, Number]:
+    def find(self, unknown: Any) -> tuple[Any, Number]:
         """(representative, ratio) with unknown = ratio · representative."""
         ratio = 1
         path = []
@@ -48,7 +49,7 @@ class System:
             self.parent[node] = (unknown, _divide(ratio, before))
         return unknown, ratio
 
-    def add(self, equation: list[tuple[Number, Hashable]], reason: str = "") -> None:
+    def add(self, equation: list[tuple[Number, Any]], reason: str = "") -> None:
         """Demand Σ coefficient·unknown = 0; the reason is kept where it pins an unknown."""
         total: Row = defaultdict(int)
         for coefficient, unknown in equation:
@@ -74,25 +75,25 @@ class System:
             return 1  # roots of positive numbers carry no sign; keep them pinned
         return (c.numerator * c.denominator) % 2
 
-    def solve(self, weight: dict[Hashable, int]) -> list[Row]:
+    def solve(self, weight: dict[Any, int]) -> list[Row]:
         """A basis of the solutions as {representative: value}.
 
         Representatives with the largest weight stay free, so that the solutions are as simple as
         possible on the unknowns that matter.
         """
-        total: dict[Hashable, int] = defaultdict(int)
+        total: dict[Any, int] = defaultdict(int)
         for unknown, w in weight.items():
             representative, _ = self.find(unknown)
             if representative not in self.zero:
                 total[representative] += w
         self.simplify()
         rows = [self._merged(row) for row in sorted(self.rows, key=len)]
-        solved: dict[Hashable, Row] = {}  # pivot -> the others
+        solved: dict[Any, Row] = {}  # pivot -> the others
         for row in rows:
             row = self._substitute(row, solved)
             if not row:
                 continue
-            pivot = min(row, key=lambda u: (total.get(u, 0), str(u)))
+            pivot = min(row, key=lambda u: (total.get(u, 0), u))
             scale = row.pop(pivot)
             expression = {u: self._reduce(_divide(-c, scale)) for u, c in row.items()}
             for other, known in solved.items():
@@ -103,7 +104,7 @@ class System:
         for expression in solved.values():
             free.update(expression)
         basis = []
-        for unknown in sorted(free, key=lambda u: (-total.get(u, 0), str(u))):
+        for unknown in sorted(free, key=lambda u: (-total.get(u, 0), u)):
             solution: Row = {unknown: 1}
             for pivot, expression in solved.items():
                 if expression.get(unknown):
@@ -121,29 +122,29 @@ class System:
                 self.add(row)
 
     @staticmethod
-    def _merged(terms: list[tuple[Number, Hashable]]) -> Row:
+    def _merged(terms: list[tuple[Number, Any]]) -> Row:
         merged: Row = defaultdict(int)
         for c, u in terms:
             merged[u] += c
         return {u: c for u, c in merged.items() if c}
 
-    def _substitute(self, row: Row, solved: dict[Hashable, Row]) -> Row:
+    def _substitute(self, row: Row, solved: dict[Any, Row]) -> Row:
         result: Row = defaultdict(int)
         for unknown, c in row.items():
             for other, d in solved.get(unknown, {unknown: 1}).items():
                 result[other] += c * d
         return {u: r for u, c in result.items() if (r := self._reduce(c))}
 
-    def spread(self, members: Iterable[Hashable]) -> dict[Hashable, list[tuple[Hashable, Number]]]:
+    def spread(self, members: Iterable[Any]) -> dict[Any, list[tuple[Any, Number]]]:
         """The members of each representative with their ratios; those that are zero are left out."""
-        table: dict[Hashable, list[tuple[Hashable, Number]]] = defaultdict(list)
+        table: dict[Any, list[tuple[Any, Number]]] = defaultdict(list)
         for unknown in members:
             representative, ratio = self.find(unknown)
             if representative not in self.zero:
                 table[representative].append((unknown, ratio))
         return table
 
-    def value(self, unknown: Hashable, solution: Row) -> Number:
+    def value(self, unknown: Any, solution: Row) -> Number:
         """The value of any unknown in a solution."""
         representative, ratio = self.find(unknown)
         if representative in self.zero:

@@ -23,6 +23,9 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
     if not x.moves:
         return build.opaque([t for t in items if isinstance(t, Tensor)], [call.outputs[0].shape],
                             f"data is chosen by what the network computes at {call.where}")[0]  # fmt: skip
+    items = [_constant_positions(item) for item in items]
+    if call.name == "index":
+        items = [slice(None) if item is None else item for item in items]
     if any(isinstance(item, list) for item in items):
         return _by_list(build, x, items, call)
     used = sum(item is not None and item is not Ellipsis for item in items)
@@ -69,6 +72,16 @@ def gather(build: Builder, call: Call) -> Tensor | None:
     if not x.moves:
         return build.opaque([index], [call.outputs[0].shape], f"it is chosen at {call.where}")[0]
     return build.mix(x, list(range(x.ndim)), call.outputs[0].shape)
+
+
+def _constant_positions(item: Any) -> Any:
+    """A constant vector of positions, where the trace captured its numbers, as a list."""
+    data = getattr(item.value, "data", None) if isinstance(item, Tensor) else None
+    if data is None or item.value.kind != "constant" or data.ndim != 1 or data.is_floating_point():
+        return item
+    found = [] if str(data.dtype) == "torch.bool" else data.tolist()
+    consecutive = bool(found) and found == list(range(found[0], found[0] + len(found)))
+    return found if consecutive else item
 
 
 def _by_list(build: Builder, x: Tensor, items: list, call: Call) -> Tensor | None:
