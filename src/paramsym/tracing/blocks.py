@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Op, Tensor
+from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.index import Node
 
 
@@ -24,6 +24,7 @@ class Place:
 
     start: int
     leaves: tuple[tuple[Node, int], ...]
+    origins: tuple[int, ...] = ()  # where the reading of each leaf starts on the axis
 
 
 class Layout:
@@ -42,10 +43,14 @@ class Layout:
         node = ix.resolve(node)
         found = self._cache.get(id(node))
         if found is None and self.coarse and node.kind == "sum" and _all_frozen(node):
-            found = self._cache[id(node)] = (Place(0, ((node, 1),)),)
+            found = self._cache[id(node)] = (Place(0, ((node, 1),), (0,)),)
         if found is None:
             found = tuple(
-                Place(start, tuple((ix.resolve(n), s) for n, s in leaves))
+                Place(
+                    start,
+                    tuple((ix.resolve(n), s) for n, s, _ in leaves),
+                    tuple(origin for _, _, origin in leaves),
+                )
                 for start, leaves in ix.blocks(node)
             )
             self._cache[id(node)] = found
@@ -82,6 +87,13 @@ class Block:
                 continue
             for leaf, stride in place.leaves:
                 yield axis, leaf, stride * self.tensor.strides[axis]
+
+    def readings(self) -> Iterator[tuple[int, int, Node, int]]:
+        """(axis, origin, leaf, stride in storage): what one type per axis has to tell apart."""
+        for axis, place in enumerate(self.places):
+            for (leaf, stride), origin in zip(*(place.leaves, place.origins) if place else ((), ()),
+                                              strict=True):  # fmt: skip
+                yield axis, origin, leaf, stride * self.tensor.strides[axis]
 
     def stride(self, axis: int, position: int) -> int:
         """The storage stride of the leaf at a position of an axis."""
@@ -199,3 +211,29 @@ def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
     ]
     for places in itertools.product(*axes):
         yield Block(tensor, places, layout)
+
+
+def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
+    """Blocks of tensors that are read otherwise than they were written.
+
+    A reader whose block nobody wrote (an axis was refined on one side only) would see an unknown
+    without equations, which looks like freedom. All blocks of such tensors have to be pinned.
+    """
+    written: dict[int, dict[int, Block]] = {}
+    read: dict[int, list[Block]] = {}
+    for op in build.ops:
+        for block in tensor_blocks(op.out, layout):
+            written.setdefault(block.key[0], {})[block.key[1]] = block
+        for tensor in op.inputs:
+            if tensor.moves:
+                for block in tensor_blocks(tensor, layout):
+                    read.setdefault(block.key[0], []).append(block)
+                if tensor.owner.producer is None:
+                    for block in tensor_blocks(tensor.owner, layout):
+                        written.setdefault(block.key[0], {})[block.key[1]] = block
+    torn = []
+    for owner, blocks in read.items():
+        known = written.get(owner, {})
+        if any(block.key[1] not in known for block in blocks):
+            torn += [*blocks, *known.values()]
+    return torn

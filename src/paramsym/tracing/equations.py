@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks
+from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
 from paramsym.tracing.builder import Builder, Op
 from paramsym.tracing.index import Node
 from paramsym.tracing.solve import Number, exact
@@ -47,6 +47,9 @@ def equations(
                     kept = [(c, u) for c, u in equation if u is not None]
                     if kept:
                         yield component, kept, f"{_title(op)} at {op.where}"
+    for block in torn_blocks(build, layout):
+        for component, unknown in block_unknowns(block, pairs):
+            yield component, [(_ONE, unknown)], "its readers and its writer disagree"
     for value in build.graph.outputs:
         tensor = build.tensor(value)
         for block in tensor_blocks(tensor, layout):

@@ -256,19 +256,22 @@ def _unify_product(a: Node, b: Node, reason: str) -> None:
         left = factors(inner) + left
 
 
-def blocks(node: Node) -> list[tuple[int, tuple[tuple[Node, int], ...]]]:
-    """The homogeneous blocks of an axis: (offset, ((leaf, stride), ...)) for each, in order.
+def blocks(node: Node) -> list[tuple[int, tuple[tuple[Node, int, int], ...]]]:
+    """The homogeneous blocks of an axis: (offset, ((leaf, stride, origin), ...)), in order.
 
     Within a block, entry number offset + Σ iₖ·strideₖ belongs to the units i₁, i₂, … of its
-    leaves. Offsets and strides count positions along this axis.
+    leaves. The origin of a leaf is where its own reading of the axis starts: blocks that differ
+    only further inside share it. Everything counts positions along this axis.
     """
     node = resolve(node)
     if node.kind == "leaf":
-        return [(0, ((node, 1),))]
+        return [(0, ((node, 1, 0),))]
     if node.kind == "sum":
         result, position = [], 0
         for part in node.parts:
-            result += [(position + offset, inner) for offset, inner in blocks(part)]
+            for offset, inner in blocks(part):
+                moved = tuple((n, stride, position + origin) for n, stride, origin in inner)
+                result.append((position + offset, moved))
             position += part.size
         return result
     result = [(0, ())]
@@ -276,7 +279,13 @@ def blocks(node: Node) -> list[tuple[int, tuple[tuple[Node, int], ...]]]:
         size = part.size
         inner = blocks(part)
         result = [
-            (offset * size + more, (*((n, stride * size) for n, stride in found), *extra))
+            (
+                offset * size + more,
+                (
+                    *((n, stride * size, origin * size) for n, stride, origin in found),
+                    *((n, stride, offset * size + origin) for n, stride, origin in extra),
+                ),
+            )
             for offset, found in result
             for more, extra in inner
         ]

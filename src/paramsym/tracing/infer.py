@@ -188,6 +188,24 @@ class _Inference:
                 if turn < 0:
                     relative = _sum((), relative, -1)
                 self.class_of[slot] = (carrier, parity * turn, relative)
+            if not self._says_one_type(carrier):
+                self.carriers.remove(carrier)
+                self.mixed[leaf.serial].remove(carrier)
+                for slot in slots:
+                    self.class_of.pop(slot, None)
+
+    def _says_one_type(self, carrier: _Carrier) -> bool:
+        """Whether blocks that share the reading of an axis agree on a change of basis."""
+        seen: dict[tuple, Any] = {}
+        for name, tensor in self.parameters.items():
+            for block in tensor_blocks(tensor, self.layout):
+                for axis, origin, leaf, stride in block.readings():
+                    if leaf is carrier.leaf:
+                        found = self.class_of.get((*block.key, stride))
+                        value = found if found is not None and found[0] is carrier else None
+                        if seen.setdefault((name, axis, origin, stride), value) != value:
+                            return False
+        return True
 
     def _find_scales(self) -> None:
         position = {}
@@ -258,11 +276,10 @@ class _Inference:
                     if (value and not tensor.ndim) or seen.setdefault((name,), value) != value:
                         return False
                     continue
-                for axis, leaf, stride in block.slots():
+                for axis, origin, leaf, stride in block.readings():
                     if leaf.serial == last:
-                        place = block.places[axis]
                         value = carried.get((*block.key, stride), 0)
-                        key = (name, axis, place.start if place else 0, stride)
+                        key = (name, axis, origin, stride)
                         if seen.setdefault(key, value) != value:
                             return False
         return True
@@ -343,8 +360,13 @@ class _Inference:
         if tensor.shape[axis] == 1:
             made: AxisType = Fixed(1)
         else:
-            starts = self._block_starts(tensor, axis)
-            made = self._subtree(tensor, axis, ix.resolve(node), 0, 1, starts)
+            readings = {
+                (origin, stride): (*block.key, stride)
+                for block in tensor_blocks(tensor, self.layout)
+                for at, origin, _, stride in block.readings()
+                if at == axis
+            }
+            made = self._subtree([node], 0, 1, tensor.strides[axis], readings)
         uniform = [
             (c, c.exponents[key])
             for c in self.carriers
@@ -358,45 +380,33 @@ class _Inference:
             made = Product((scale, *inner))
         return made
 
-    def _block_starts(self, tensor: Tensor, axis: int) -> dict[int, tuple]:
-        """A block key for each piece of an axis (blocks that share the piece agree on it)."""
-        found = {}
-        for block in tensor_blocks(tensor, self.layout):
-            place = block.places[axis]
-            if place is not None:
-                found.setdefault(place.start, block.key)
-        return found
+    def _subtree(self, parts: list[Node], start: int, size: int, unit: int, readings) -> AxisType:
+        """The type of a product of nodes that starts at a position; `size` entries follow each.
 
-    def _subtree(self, tensor, axis, node: Node, start: int, stride: int, starts) -> AxisType:
-        """Types along the tree of an axis, with the position and stride of each leaf."""
-        node = ix.resolve(node)
-        if node.kind == "leaf":
-            return self._leaf_type(tensor, axis, node, start, stride, starts)
-        if node.kind == "sum":
-            terms, position = [], start
-            for part in node.parts:
-                part = ix.resolve(part)
-                terms.append(self._subtree(tensor, axis, part, position, stride, starts))
-                position += part.size * stride
-            if all(isinstance(t, Fixed) for t in terms):
-                return Fixed(node.size)
-            return Sum(tuple(terms))
-        parts = [ix.resolve(p) for p in ix.factors(node)]
+        A sum at the head is distributed, as the pieces may carry different things.
+        """
+        parts = [p for part in parts for p in ix.factors(part)]
         if not parts:
             return Fixed(1)
-        factors = []
-        for k, part in enumerate(parts):
-            inner = math.prod(p.size for p in parts[k + 1 :])
-            factors.append(self._subtree(tensor, axis, part, start, stride * inner, starts))
-        if all(isinstance(f, Fixed) for f in factors):
-            return Fixed(math.prod(p.size for p in parts))
-        return Product(tuple(factors))
+        head, rest = parts[0], parts[1:]
+        inner = math.prod(p.size for p in rest) * size
+        if head.kind == "sum":
+            terms, position = [], start
+            for term in ix.terms(head):
+                terms.append(self._subtree([term, *rest], position, size, unit, readings))
+                position += term.size * inner
+            if all(isinstance(t, Fixed) for t in terms):
+                return Fixed(sum(t.count for t in terms))  # type: ignore[union-attr]
+            return Sum(tuple(x for t in terms for x in (t.terms if isinstance(t, Sum) else (t,))))
+        made = self._leaf_type(readings[start, inner * unit], head)
+        if not rest:
+            return made
+        other = self._subtree(rest, start, size, unit, readings)
+        if isinstance(made, Fixed) and isinstance(other, Fixed):
+            return Fixed(made.count * other.count)
+        return Product((made, *(other.factors if isinstance(other, Product) else (other,))))
 
-    def _leaf_type(self, tensor, axis, leaf: Node, start: int, stride: int, starts) -> AxisType:
-        block = starts.get(start)
-        if block is None:  # inside a product of sums the block starts further left
-            block = starts[max(s for s in starts if s <= start)]
-        slot = (*block, stride * tensor.strides[axis])
+    def _leaf_type(self, slot: tuple, leaf: Node) -> AxisType:
         factors: list[tuple[str, Fraction]] = []
         frame: tuple[Frame, ...] = ()
         if slot in self.class_of:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks
+from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
 from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.index import Node
 
@@ -71,6 +71,9 @@ class Mixing:
         self.classes: dict[Slot, MixingClass] = {}
         for op in build.ops:
             self._operate(op)
+        self.where = ""
+        for block in torn_blocks(build, layout):
+            self._kill_block(block, "its readers and its writer disagree")
         for value in build.graph.outputs:
             tensor = build.tensor(value)
             for block in tensor_blocks(tensor, layout):

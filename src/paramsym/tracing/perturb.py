@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paramsym.structure.symmetry import Factor, Window
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks
+from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
 from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.mixing import Frame, _sum, frame_key
 
@@ -95,6 +95,7 @@ class Circuit:
             if op.kind == "concatenate":
                 self._whole(op)
         self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
+        self.outputs |= {block.key[0] for block in torn_blocks(build, layout)}
 
     def _whole(self, op: Op) -> None:
         """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""

@@ -412,6 +412,8 @@ class _Journey:
         assert isinstance(state, Known)
         if self._cancel(key, state):
             return True
+        if key not in self.circuit.readers:
+            return False  # nobody is known to read it: nothing can be said
         if key[0] in self.circuit.outputs:
             return False
         self.visited.add(key)
@@ -494,7 +496,11 @@ class _Journey:
                 continue
             found: list[tuple] | None = []
             own: set[Frame] = set()
-            if not item[1].constant or item[0][0] in self.circuit.outputs:
+            if (
+                not item[1].constant
+                or item[0][0] in self.circuit.outputs
+                or item[0] not in self.circuit.readers
+            ):
                 found = None
             for joint, k in self.circuit.readers.get(item[0], []) if found is not None else ():
                 result = self.transfer(joint, k, item[1])
