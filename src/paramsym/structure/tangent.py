@@ -105,6 +105,8 @@ class TangentOperator:
 
     def matvec(self, coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
         """The velocity of each parameter that moves, for coordinates of shape (generators,)."""
+        if not self.blocks:
+            return {}
         return self._kept(infinitesimal(self.symmetry, self.algebra(coordinates), self.params))
 
     def velocities(self, block: Block) -> Iterator[dict[str, torch.Tensor]]:

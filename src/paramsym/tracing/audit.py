@@ -16,15 +16,13 @@ from typing import Any
 
 import torch
 
-from paramsym.structure.rank import Gap, find_gap, matrix_rank
+from paramsym.structure.rank import Gap, find_gap
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import tangent
 from paramsym.tracing.find import find_symmetry
-from paramsym.tracing.jacobian import Cost, Network, cost_of, triangular_jacobian
+from paramsym.tracing.jacobian import Cost, Network, cost_of
+from paramsym.tracing.nullspace import complement, confirmed_null_space
 from paramsym.tracing.record import Inputs
-
-_ROUNDS = 6  # of further inputs, until they confirm the null space
-_ROUNDING = 1e-12  # a column this small next to the largest is a dead parameter, rounded
 
 
 class AuditTooLarge(ValueError):
@@ -35,16 +33,19 @@ class AuditTooLarge(ValueError):
 class Audit:
     """What `audit` measured.
 
-    `where` gives, for each tensor, its share of the squared norm of the unexplained directions;
-    it is empty where everything is explained. `residual` is the largest derivative of the outputs
-    along an explained direction of unit length, relative to the largest along any direction: it
-    is rounding where the symmetry is sound and exact.
+    `undeclared` counts dead parameters that the symmetry does not list (a table row that these
+    inputs never reach, a ReLU that never opens); they are dead at the given parameters all the
+    same, and count as explained. `where` gives, for each tensor, its share of the squared norm of
+    the unexplained directions; it is empty where everything is explained. `residual` is the
+    largest derivative of the outputs along an explained direction of unit length, relative to the
+    largest along any direction: it is rounding where the symmetry is sound and exact.
     """
 
     parameters: int
     nullity: int
     explained: int
     dead: int
+    undeclared: int
     gap: Gap
     residual: float
     cost: Cost
@@ -66,7 +67,7 @@ class Audit:
             f"{self.parameters} parameters, {self.nullity} redundant directions",
             f"  explained    {self.explained}",
             f"  unexplained  {self.unexplained}",
-            f"  dead         {self.dead} parameters (among the redundant directions)",
+            f"  dead         {self.dead} parameters, {self.undeclared} of them not declared",
             f"  gap          {self.gap}",
             f"  residual     {self.residual:.1e} along explained directions",
         ]
@@ -134,60 +135,40 @@ def audit(
             f"limit={network.count} to go on."
         )
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
-    factor = triangular_jacobian(network, cost.calls, cost.rows)
-    for _ in range(_ROUNDS):
-        alive, null, gap, values = _null_space(factor, tolerance)
-        network.spread *= 2
-        fresh = triangular_jacobian(network, max(1, cost.calls // 4), cost.rows)
-        if _vanish(fresh, alive, null, gap):
-            break
-        factor = torch.linalg.qr(torch.cat([factor, fresh]), mode="r").R
-    dead = int((~alive).sum())
-    nullity = dead + null.shape[1]
-
-    directions = _explained_directions(symmetry, network, alive)
+    known = _known_directions(symmetry, network)
+    factor, null = confirmed_null_space(network, cost, known, tolerance)
+    alive = null.alive
+    basis, sizes, _ = torch.linalg.svd(known[alive], full_matrices=False)
+    directions = basis[:, sizes > 1e-7]  # known directions over the live parameters alone
+    unit = torch.eye(network.count, dtype=torch.float64)[:, ~alive]
+    dead, nullity = unit.shape[1], null.directions.shape[1]
     explained = dead + directions.shape[1]
-    residual = _residual(factor[:, alive], directions)
     where = {}
     if nullity > explained:
-        where = _shares(network, alive, null, directions, nullity - explained)
+        padded = torch.zeros(network.count, directions.shape[1], dtype=torch.float64)
+        padded[alive] = directions
+        where = _shares(network, complement(null.directions, torch.cat([unit, padded], dim=1)))
+    undeclared = complement(unit, known).shape[1]
+    residual = _residual(factor[:, alive], directions)
     return Audit(
-        network.count, nullity, explained, dead, gap, residual, cost, where, values
+        network.count,
+        nullity,
+        explained,
+        dead,
+        undeclared,
+        null.gap,
+        residual,
+        cost,
+        where,
+        null.values,
     )
 
 
-def _null_space(
-    factor: torch.Tensor, tolerance: float
-) -> tuple[torch.Tensor, torch.Tensor, Gap, torch.Tensor]:
-    """(live columns, null directions over them, gap, singular values)."""
-    norms = torch.linalg.vector_norm(factor, dim=0)
-    alive = norms > _ROUNDING * norms.max()
-    scale = norms[alive]
-    _, values, right = torch.linalg.svd(factor[:, alive] / scale, full_matrices=True)
-    values = torch.cat([values, values.new_zeros(len(right) - len(values))])
-    gap = find_gap(values, tolerance)
-    null = right[gap.rank :].T / scale[:, None]  # back to unscaled coordinates: (alive, nullity)
-    return alive, torch.linalg.qr(null).Q, gap, values
+def _known_directions(symmetry: ParameterSymmetry, network: Network) -> torch.Tensor:
+    """An orthonormal basis of what the symmetry declares, with buffers left where they are.
 
-
-def _vanish(fresh: torch.Tensor, alive: torch.Tensor, null: torch.Tensor, gap: Gap) -> bool:
-    """Whether inputs that had no part in finding the null directions confirm them."""
-    norms = torch.linalg.vector_norm(fresh, dim=0)
-    if bool((norms[~alive] > _ROUNDING * norms.max()).any()):
-        return False
-    if not null.shape[1]:
-        return True
-    along = torch.linalg.vector_norm(fresh[:, alive] @ null, dim=0).max()
-    return float(along / torch.linalg.matrix_norm(fresh, 2)) < max(1e-9, 10 * gap.tolerance)
-
-
-def _explained_directions(
-    symmetry: ParameterSymmetry, network: Network, alive: torch.Tensor
-) -> torch.Tensor:
-    """An orthonormal basis of the velocities of live parameters that leave buffers where they are.
-
-    For the generators G = [live parameters | buffers], these are the live parts of the
-    combinations c with cᵀ G_buffers = 0.
+    For the generators G = [parameters | buffers], these are the parameter parts of the
+    combinations c with cᵀ G_buffers = 0, together with the parameters that are declared dead.
     """
     operator = tangent(symmetry, network.state)
     places, start = {}, 0
@@ -203,20 +184,24 @@ def _explained_directions(
             live[:, places[name]] = dense[:, columns].cpu()
         else:
             held.append(dense[:, columns].cpu())
-    live = live[:, alive]
     if held and len(dense):
         buffers = torch.cat(held, dim=1)
         if bool((buffers != 0).any()):
             left, values, _ = torch.linalg.svd(buffers, full_matrices=True)
             live = left[:, find_gap(values, 1e-9).rank :].T @ live
-    size = torch.linalg.vector_norm(live, dim=1)
-    live = live[size > 1e-9 * float(size.max() if len(size) else 0)]
-    if not len(live):
-        return torch.zeros(live.shape[1], 0, dtype=torch.float64)
-    live = live / torch.linalg.vector_norm(live, dim=1, keepdim=True)
-    rank = matrix_rank(live).rank
-    _, _, right = torch.linalg.svd(live, full_matrices=False)
-    return right[:rank].T
+    declared = [k for n in symmetry.dead if n in places for k in range(start)[places[n]]]
+    return _span(torch.cat([live, torch.eye(start, dtype=live.dtype)[declared]]))
+
+
+def _span(rows: torch.Tensor) -> torch.Tensor:
+    """An orthonormal basis, as columns, of the span of rows of comparable size."""
+    size = torch.linalg.vector_norm(rows, dim=1)
+    rows = rows[size > 1e-9 * (float(size.max()) if len(size) else 0.0)]
+    if not len(rows):
+        return rows.new_zeros(rows.shape[1], 0)
+    rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    _, values, right = torch.linalg.svd(rows, full_matrices=False)
+    return right[: find_gap(values, 1e-7).rank].T
 
 
 def _residual(factor: torch.Tensor, directions: torch.Tensor) -> float:
@@ -226,18 +211,9 @@ def _residual(factor: torch.Tensor, directions: torch.Tensor) -> float:
     return float(along / torch.linalg.matrix_norm(factor, 2))
 
 
-def _shares(
-    network: Network,
-    alive: torch.Tensor,
-    null: torch.Tensor,
-    directions: torch.Tensor,
-    count: int,
-) -> dict[str, float]:
-    """Which tensors the null directions orthogonal to the explained ones live in."""
-    rest = null - directions @ (directions.T @ null)
-    left, _, _ = torch.linalg.svd(rest, full_matrices=False)
-    energy = torch.zeros(len(alive), dtype=torch.float64)
-    energy[alive] = left[:, :count].square().sum(1) / count
+def _shares(network: Network, rest: torch.Tensor) -> dict[str, float]:
+    """In which tensors directions live: shares of their squared norm."""
+    energy = rest.square().sum(1) / max(1, rest.shape[1])
     sizes = [network.state[name].numel() for name in network.names]
     return {
         name: float(part.sum())

@@ -39,13 +39,16 @@ def _lookups(call: Call) -> list[tuple[Value, int]]:
         return [] if index is None or table is None else [(index, table.shape[0])]
     if call.name == "one_hot":
         count = given.get(1, given.get("num_classes", -1))
-        return [(given[0], count)] if isinstance(count, int) and count > 0 else []
+        index = given.get(0, given.get("tensor"))
+        usable = isinstance(index, Value) and isinstance(count, int) and count > 0
+        return [(index, count)] if usable else []  # type: ignore[list-item]
     table = given.get(0, given.get("input"))
     if not isinstance(table, Value):
         return []
     if call.name == "index_select":
         dim, index = given.get(1, given.get("dim")), given.get(2, given.get("index"))
-        return [(index, table.shape[dim])] if isinstance(index, Value) else []
+        usable = isinstance(index, Value) and isinstance(dim, int)
+        return [(index, table.shape[dim])] if usable else []  # type: ignore[index, list-item]
     items = given.get(1)
     items = items if isinstance(items, (tuple, list)) else (items,)
     if any(item is None or item is Ellipsis for item in items):
@@ -75,12 +78,12 @@ def generic_inputs(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Fresh inputs of the same shapes, as positional and keyword arguments.
 
-    Floating inputs become normal (float64) with a standard deviation of `spread` times a random
-    number between 1/2 and 4, so that units with large biases are reached on both sides; unless
-    they look like masks (constant, two values only, or not finite). Integer inputs that index a table become random places of it;
-    whatever else there is stays as it was given.
+    Floating inputs become normal (float64), with a random mean and size for each sample (the size
+    between 1/2 and 4, times `spread`), so that units with large biases are reached on both sides;
+    unless they look like masks (constant, two values only, or not finite). Integer inputs that
+    index a table become random places of it; whatever else there is stays as it was given.
     """
-    counter = iter(range(1 << 30))
+    counter, wide = iter(range(1 << 30)), torch.float64
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -89,9 +92,11 @@ def generic_inputs(
         if leaf.is_floating_point():
             if _is_mask(leaf):
                 return leaf.detach().double()
-            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-            scale = 2 ** (3 * float(torch.rand((), generator=generator)) - 1)
-            return (spread * scale * noise).to(leaf.device)
+            samples = [*leaf.shape[:1], *[1] * (leaf.ndim - 1)]
+            size = spread * 2 ** (3 * torch.rand(samples, generator=generator, dtype=wide) - 1)
+            mean = torch.randn(samples, generator=generator, dtype=wide)
+            noise = torch.randn(leaf.shape, generator=generator, dtype=wide)
+            return (size * (noise + mean)).to(leaf.device)
         if at in lengths and leaf.dtype != torch.bool:
             drawn = torch.randint(lengths[at], leaf.shape, generator=generator, dtype=leaf.dtype)
             return drawn.to(leaf.device)

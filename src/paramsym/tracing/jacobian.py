@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from paramsym.tracing.generic import generic_inputs, table_lengths
 from paramsym.tracing.precision import converted, functional
-from paramsym.tracing.record import Inputs, record
+from paramsym.tracing.record import Inputs, record, split_inputs
 
-OVERSAMPLING = 1.3  # output entries per parameter
+OVERSAMPLING = 1.5  # rows per parameter; outputs of wide heads depend on each other
 _FEWEST_ROWS = 2000  # for small networks, so that the inputs reach both sides of every ReLU
 _FEWEST_CALLS = 4
 _BATCH = 1 << 24  # entries of one batch of rows
@@ -38,10 +39,12 @@ class Network:
     generator: torch.Generator
 
     def __post_init__(self) -> None:
-        self.lengths = table_lengths(
-            record(self.model, self.inputs, self.outputs, self.training)
-        )
+        self.lengths = table_lengths(record(self.model, self.inputs, self.outputs, self.training))
         self.spread = 1.0
+        self.continuous = any(
+            isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            for leaf in pytree.tree_leaves(split_inputs(self.inputs))
+        )
         self.state = converted(self.model, torch.float64)
         names = [n for n, p in self.model.named_parameters() if p.is_floating_point()]
         self.names = tuple(names)
@@ -51,13 +54,9 @@ class Network:
         """All output entries of one call as a vector, and the parameters to derive by."""
         leaves = [self.state[n].clone().requires_grad_() for n in self.names]
         state = {**self.state, **dict(zip(self.names, leaves, strict=True))}
-        args, kwargs = generic_inputs(
-            self.inputs, self.lengths, self.generator, self.spread
-        )
+        args, kwargs = generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
         with torch.enable_grad():
-            found = functional(
-                self.model, state, args, kwargs, self.outputs, self.training
-            )
+            found = functional(self.model, state, args, kwargs, self.outputs, self.training)
         flat = [torch.view_as_real(t) if t.is_complex() else t for t in found]
         if not flat:
             raise ValueError(
@@ -66,46 +65,51 @@ class Network:
             )
         return torch.cat([t.reshape(-1) for t in flat]), leaves
 
-    def rows(self, wanted: int) -> torch.Tensor:
-        """At most `wanted` rows of the Jacobian at one fresh input: (rows, parameters)."""
+    def rows(self, wanted: int, probe: torch.Tensor | None = None) -> torch.Tensor:
+        """At most `wanted` rows of the Jacobian at one fresh input: (rows, parameters).
+
+        With a `probe`, directions as columns, only where the input tells them apart from zero:
+        one random combination of the outputs is differentiated first.
+        """
         values, leaves = self.outputs_of_fresh_inputs()
         if not values.requires_grad:
-            return torch.zeros(1, self.count, dtype=values.dtype, device=values.device)
+            return torch.zeros(0, self.count, dtype=values.dtype)
+        n = values.numel()
+        if probe is not None:
+            row = self._products(values, leaves, self._weights(1, values))
+            if float((row @ probe).abs().max()) < 1e-9 * float(row.norm()):
+                return row[:0]
+        step = max(1, min(_BATCH // self.count, _BATCH // max(1, n)))
+        batches = self._weights(wanted, values).split(step)
+        return torch.cat([self._products(values, leaves, part) for part in batches])
+
+    def _weights(self, wanted: int, values: torch.Tensor) -> torch.Tensor:
         n = values.numel()
         if wanted >= n:
-            weights = torch.eye(n, dtype=values.dtype, device=values.device)
-        else:
-            drawn = torch.randn(wanted, n, generator=self.generator, dtype=values.dtype)
-            weights = drawn.to(values.device) / math.sqrt(n)
-        step = max(1, min(_BATCH // self.count, _BATCH // max(1, n)))
-        batches = [_products(values, leaves, part) for part in weights.split(step)]
-        return torch.cat(batches)
+            return torch.eye(n, dtype=values.dtype, device=values.device)
+        drawn = torch.randn(wanted, n, generator=self.generator, dtype=values.dtype)
+        return drawn.to(values.device) / math.sqrt(n)
 
-
-def _products(
-    values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor
-) -> torch.Tensor:
-    try:
-        found = torch.autograd.grad(
-            values, leaves, weights, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
-    except RuntimeError:  # an operator without a batching rule, or a hand-written backward
-        each = [
-            torch.autograd.grad(values, leaves, w, retain_graph=True, allow_unused=True)
-            for w in weights
-        ]
-        found = [
-            None if parts[0] is None else torch.stack([p for p in parts if p is not None])
-            for parts in zip(*each, strict=True)
-        ]
-    count = len(weights)
-    return torch.cat(
-        [
+    def _products(
+        self, values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor
+    ) -> torch.Tensor:
+        """weightsᵀ · J, many rows at a time where the operators allow it."""
+        options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
+        found: Sequence[torch.Tensor | None]
+        try:
+            found = torch.autograd.grad(values, leaves, weights, is_grads_batched=True, **options)
+        except RuntimeError:  # an operator without a batching rule, or a hand-written backward
+            each = [torch.autograd.grad(values, leaves, w, **options) for w in weights]
+            found = [
+                torch.stack(present) if (present := [p for p in parts if p is not None]) else None
+                for parts in zip(*each, strict=True)
+            ]
+        count = len(weights)
+        flat: list[torch.Tensor] = [
             weights.new_zeros(count, leaf.numel()) if g is None else g.reshape(count, -1)
             for g, leaf in zip(found, leaves, strict=True)
-        ],
-        dim=1,
-    )
+        ]
+        return torch.cat(flat, dim=1).cpu()
 
 
 def planned_calls(network: Network, per_call: int, samples: int | None) -> tuple[int, int]:
@@ -115,23 +119,23 @@ def planned_calls(network: Network, per_call: int, samples: int | None) -> tuple
     return calls, math.ceil(rows / calls) + 8
 
 
-def triangular_jacobian(
-    network: Network, calls: int, wanted: int, factor: torch.Tensor | None = None
-) -> torch.Tensor:
-    """R with at most p rows and the null space and singular values of J, for `calls` inputs.
-
-    Rows are added to those of an earlier `factor`, if one is given.
-    """
-    if factor is None:
-        factor = torch.zeros(0, network.count, dtype=torch.float64)
+def triangular_jacobian(network: Network, calls: int, wanted: int) -> torch.Tensor:
+    """R with at most p rows and the null space and singular values of J, for `calls` inputs."""
+    factor = torch.zeros(0, network.count, dtype=torch.float64)
     pending: list[torch.Tensor] = []
     for k in range(calls):
-        pending.append(network.rows(wanted).cpu())
+        pending.append(network.rows(wanted))
         if sum(map(len, pending)) >= network.count or k == calls - 1:
-            factor = torch.cat([factor, *pending])
+            factor = fold(torch.cat([factor, *pending]))
             pending = []
-            if len(factor) > network.count:
-                factor = torch.linalg.qr(factor, mode="r").R
+    return factor
+
+
+def fold(rows: torch.Tensor) -> torch.Tensor:
+    """Rows with the same inner products between columns, no more than there are columns."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    _, factor = torch.linalg.qr(rows, mode="r")
     return factor
 
 
@@ -161,5 +165,5 @@ def cost_of(network: Network, samples: int | None = None) -> Cost:
     forward = time.perf_counter() - start
     p = network.count
     calls, rows = planned_calls(network, outputs, samples)
-    seconds = forward * calls * (1 + min(rows, outputs) / 16) + 40e-11 * p**3
+    seconds = forward * calls * (1 + min(rows, outputs) / 16) + 9e-10 * p**3
     return Cost(p, outputs, calls, rows, 8 * 6 * p * p, seconds)
