@@ -90,8 +90,7 @@ class Circuit:
             for _, blocks, out in joint_blocks(op, layout):
                 joint = Joint(op, tuple(blocks), out)
                 for k, block in enumerate(blocks):
-                    if block.tensor.moves:
-                        self.readers[block.key].append((joint, k))
+                    self.readers[block.key].append((joint, k))
             if op.kind == "concatenate":
                 self._whole(op)
         self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from paramsym.structure.symmetry import Factor, Shift, Term, Window
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
-from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.mixing import Frame, _sum, frame_key
 from paramsym.tracing.perturb import (
     Circuit,
@@ -192,8 +192,6 @@ class _Families:
         return found
 
     def _joints(self, op, tensor):
-        if not tensor.moves:
-            return
         for block in tensor_blocks(tensor, self.layout):
             for joint, _ in self.circuit.readers.get(block.key, []):
                 if joint.op is op:
@@ -299,32 +297,37 @@ class _Families:
             return None
         if weight.tensor.owner.producer is not None:
             return None
-        if len(self.circuit.readers[weight.key]) != len(
-            [1 for j, n in self.circuit.readers[weight.key] if j.op is joint.op]
-        ):
-            return None  # the weight is read elsewhere as well
+        for free in (True, False):  # another amount per output, or the same for all
+            shift = self._along_absence(joint, k, absence, found[0], theirs[at], free)
+            if shift is not None:
+                return shift
+        return None
+
+    def _along_absence(
+        self, joint: Joint, k: int, absence: Absence, name: str, slot: int, free: bool
+    ) -> Shift | None:
+        """W += u wᵀ, where w is what the input of W never has."""
+        weight = joint.inputs[1 - k]
         letters, shape, alphabet = {}, [], iter("abcdefghij")
         for _, leaf, stride in weight.slots():
-            if stride != theirs[at]:
+            if stride != slot and free:
                 letters[stride] = next(alphabet)
                 shape.append(leaf.size)
         text = "".join(letters.values())
-        window = window_of(weight, letters, found[0], iter("w"))
+        rest = fresh_letters(set(text) | {"w", "z"})
+        window = window_of(weight, {**letters, slot: "w"}, name, rest)
         along = tuple(self._frame_factors(absence.frame, "w", 1))
-        terms = [Term(window, 1.0, along)]
-        if absence.offset:
-            pieces = []
-            for scale, factors, _ in absence.offset:
-                carried = tuple(sorted(
-                    (s, letters[theirs[a]]) for a, s in target.items() if theirs.get(a) in letters
-                ))  # fmt: skip
-                pieces.append(Piece(scale, factors, carried))
-            journey = _Journey(self, found[0], text + "z")
-            if not journey.run(joint.out.key, Known(tuple(pieces))) or journey.frames - {()}:
-                return None
-            terms += journey.terms
+        carried = dict(letters)
+        if along:
+            carried[slot] = "w"
+        start = Piece(1.0, along, tuple(sorted(carried.items())))
+        journey = _Journey(self, name, text + "wz")
+        journey.absent = (joint.op, letters)
+        if not journey.run(weight.key, Known((start,))) or journey.frames - {()}:
+            return None
+        terms = (Term(window, 1.0, along), *journey.terms)
         family = "a direction that its input never has"
-        return Shift(f"{found[0]}.unreceived", family, text, tuple(shape), tuple(terms))
+        return Shift(f"{name}.unreceived", family, text, tuple(shape), terms)
 
     def _transvection(self, name, block, target: Window, text: str, shape) -> Shift | None:
         """A bias that readers without biases absorb along the direction they never receive.
@@ -369,6 +372,7 @@ class _Journey:
         self.steps = 0
         self.pending: dict[Key, State] = {}
         self.visited: set[Key] = set()
+        self.absent: tuple[Op, dict[int, str]] | None = None
         self.touched: dict[tuple, Key] = {}  # products that see a change, and through what
 
     def run(self, key: Key, state: State) -> bool:
@@ -430,7 +434,9 @@ class _Journey:
                     n != k and other in self.visited for n, other in enumerate(joint.keys)
                 ):  # fmt: skip
                     return False
-            result = self.transfer(joint, k, state)
+            result = self._at_absence(joint, k)
+            if result is None:
+                result = self.transfer(joint, k, state)
             if result == "seen":
                 return False
             if result == "unseen":
@@ -438,6 +444,22 @@ class _Journey:
             elif not self._arrive(joint.out.key, result):  # type: ignore[arg-type]
                 return False
         return True
+
+    def _at_absence(self, joint: Joint, k: int) -> State | str | None:
+        """What a change of a weight along an absent direction does: a constant, or nothing."""
+        if self.absent is None or joint.op is not self.absent[0]:
+            return None
+        absence = self.families.absent.get(joint.keys[1 - k])
+        if absence is None or joint.op.inputs[0] is joint.op.inputs[1]:
+            return "seen"
+        letters = self.absent[1]
+        mine = self.circuit.label_slots(joint, k)
+        target = self.circuit.label_slots(joint, -1)
+        carried = tuple(
+            sorted((s, letters[mine[at]]) for at, s in target.items() if mine.get(at) in letters)
+        )
+        pieces = tuple(Piece(scale, factors, carried) for scale, factors, _ in absence.offset)
+        return Known(pieces) if pieces else "unseen"
 
     def _cancel(self, key: Key, state: Known) -> bool:
         """Let a parameter that is added here take the change away."""
