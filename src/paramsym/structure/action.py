@@ -208,6 +208,10 @@ def _transformed(x: torch.Tensor) -> bool:
 def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params):
     operands, subscripts = [delta], [letters]
     for factor in factors:
+        if factor.kernel:
+            operands.append(_projector(factor, params).to(delta))
+            subscripts.append("xy")
+            continue
         window = factor.window.view(params).to(delta)
         if factor.offset:
             window = window + factor.offset
@@ -219,6 +223,18 @@ def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out:
         if letter not in present:
             result = result.unsqueeze(k)
     return result
+
+
+def _projector(factor: Factor, params: Params) -> torch.Tensor:
+    """The projector onto what is orthogonal to all columns of some windows along x."""
+    columns = torch.cat(
+        [w.view(params).movedim(w.letters.index("x"), -1).flatten(end_dim=-2) if len(w.letters) > 1
+         else w.view(params).unsqueeze(0) for w in factor.kernel]
+    )  # (columns, n)
+    n = columns.shape[-1]
+    return torch.eye(n, dtype=columns.dtype, device=columns.device) - (
+        torch.linalg.pinv(columns) @ columns
+    )
 
 
 def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order: bool = False):

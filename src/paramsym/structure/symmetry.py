@@ -62,11 +62,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Factor:
-    """A coefficient read from the parameters: (window + offset)^power."""
+    """A coefficient read from the parameters: (window + offset)^power.
+
+    With `kernel`, instead: the orthogonal projector, with letters x and y, onto the vectors that
+    are orthogonal to every column of these windows along their letter x.
+    """
 
     window: Window
     power: float = 1.0
     offset: float = 0.0
+    kernel: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -303,7 +308,7 @@ def _without_order(group: Group) -> Group:
 
 def _shift_to_dict(shift: Shift) -> dict[str, Any]:
     def factor(f: Factor) -> list:
-        return [_window(f.window), f.power, f.offset]
+        return [_window(f.window), f.power, f.offset, [_window(w) for w in f.kernel]]
 
     return {
         "name": shift.name, "family": shift.family, "letters": shift.letters,
@@ -323,7 +328,7 @@ def _shift_from_dict(data: dict[str, Any]) -> Shift:
         return Window(item[0], item[1], tuple(item[2]), tuple(item[3]), item[4])
 
     def factor(item: list) -> Factor:
-        return Factor(window(item[0]), item[1], item[2])
+        return Factor(window(item[0]), item[1], item[2], tuple(map(window, item[3])))
 
     return Shift(
         data["name"], data["family"], data["letters"], tuple(data["shape"]),

@@ -31,6 +31,7 @@ from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
 from paramsym.tracing.mixing import Mixing, MixingClass, _sum
 from paramsym.tracing.naming import Namer
+from paramsym.tracing.narrow import Member, narrow_shifts
 from paramsym.tracing.shifts import find_shifts
 from paramsym.tracing.solve import Number
 
@@ -143,8 +144,11 @@ class _Inference:
             if source.serial not in used | outputs:
                 dead.append(name)
         buffers = tuple(n for n in self.parameters if n in graph.buffers)
+        shifts = find_shifts(
+            self.build, self.layout, self.parameters, narrow_shifts(self._interfaces())
+        )
         return ParameterSymmetry(
-            spaces, signature, find_shifts(self.build, self.layout, self.parameters),
+            spaces, signature, shifts,
             tuple(n for n in dead if n not in buffers), _ties(graph),
             {n: c for n, (_, c) in self.build.shifted.items()}, buffers, reasons,
             dict(self.build.unknown),
@@ -193,6 +197,23 @@ class _Inference:
                 self.mixed[leaf.serial].remove(carrier)
                 for slot in slots:
                     self.class_of.pop(slot, None)
+
+    def _interfaces(self) -> Iterator[tuple[Node, list[Member]]]:
+        """Spaces between linear maps alone, with the parameter blocks that carry them."""
+        for carrier in self.carriers:
+            if not isinstance(carrier.group, GeneralLinear) or carrier.over or not carrier.leaf:
+                continue
+            members = []
+            for name, _, slot in self.slots[carrier.leaf.serial]:
+                found = self.class_of.get(slot)
+                if found is not None and found[0] is carrier:
+                    members.append((name, self.blocks[slot[:2]], slot[2], found[1]))
+            frames = {self.class_of[(*b.key, s)][2] for _, b, s, _ in members}
+            buffered = any(n in self.build.graph.buffers for n, *_ in members)
+            if frames == {()} and not buffered and not (self.build.shifted.keys() & {
+                n for n, *_ in members
+            }):  # fmt: skip
+                yield carrier.leaf, members
 
     def _says_one_type(self, carrier: _Carrier) -> bool:
         """Whether blocks that share the reading of an axis agree on a change of basis."""

@@ -54,15 +54,17 @@ class Absence:
     offset: tuple[tuple[float, tuple[Factor, ...], str], ...]  # weight, factors, letter of w
 
 
-def find_shifts(build: Builder, layout: Layout, parameters: dict[str, Tensor]) -> tuple[Shift, ...]:
-    """All shift families of a lowered network."""
+def find_shifts(
+    build: Builder, layout: Layout, parameters: dict[str, Tensor], further: list[Shift]
+) -> tuple[Shift, ...]:
+    """All shift families of a lowered network; `further` ones share their numbering of names."""
     fine = _Families(build, layout, parameters)
     found = fine.all()
     if any(_joined(t, layout) for op in build.ops for t in (op.out,)):
         started = {shift.name for shift in found}
         coarse = _Families(build, Layout(coarse=True), parameters)
         found += [shift for shift in coarse.all() if shift.name not in started]
-    return tuple(_rename(found))
+    return tuple(_rename([*found, *further]))
 
 
 def _joined(tensor: Tensor, layout: Layout) -> bool:
