@@ -34,11 +34,11 @@ class Frame:
 
     parameter: str
     offset: float = 0.0
-    exponent: int = 1
+    exponent: float = 1.0
 
     def __str__(self) -> str:
         text = self.parameter if not self.offset else f"{self.parameter} + {self.offset:g}"
-        return text if self.exponent == 1 else f"{text} ^ {self.exponent}"
+        return text if self.exponent == 1 else f"{text} ^ {self.exponent:g}"
 
 
 @dataclass(frozen=True)
@@ -269,5 +269,5 @@ def _parse_frame(text: str) -> tuple[Frame, ...]:
     for item in text.split(","):
         body, _, exponent = item.partition(" ^ ")
         name, _, offset = body.partition(" + ")
-        frames.append(Frame(name.strip(), float(offset or 0), int(exponent or 1)))
+        frames.append(Frame(name.strip(), float(offset or 0), float(exponent or 1)))
     return tuple(frames)

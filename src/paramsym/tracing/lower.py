@@ -63,7 +63,7 @@ def _settle_offsets(build: Builder) -> None:
 
     for op in [op for op in build.ops if op.kind == "offset"]:
         key = frame_key(op.inputs[0])
-        owner = next((t for t in build.tensors.values() if key and t.name == key[0]), None)
+        owner = next((t for t in build.tensors.values() if key and t.name == key[0][0]), None)
         every = [] if owner is None else final(owner)
         same = {o.data.get("constant") for o in every} == {op.data["constant"]}
         if owner is not None and same and all(o.kind == "offset" for o in every):

@@ -19,11 +19,11 @@ from paramsym.tracing.index import Node
 
 Slot = tuple[int, int, int]  # owner, block, stride
 FrameKey = tuple[str, float]  # parameter, offset
-Frame = tuple[tuple[FrameKey, int], ...]  # sorted, exponents not zero
+Frame = tuple[tuple[FrameKey, float], ...]  # sorted, exponents not zero
 
 
 def _sum(a: Frame, b: Frame, sign: int = 1) -> Frame:
-    total: dict[FrameKey, int] = defaultdict(int)
+    total: dict[FrameKey, float] = defaultdict(float)
     for key, n in a:
         total[key] += n
     for key, n in b:
@@ -252,11 +252,11 @@ class Mixing:
         for part, gain_slot, gain, sign in (
             (x, y, op.inputs[1], power), (y, x, op.inputs[0], 1)
         ):  # fmt: skip
-            key = frame_key(gain)
+            found = frame_key(gain)
             moving = op.inputs[0] if part is x else op.inputs[1]
-            if key is not None and frame_key(moving) is None and not (power == -1 and part is y):
+            if found is not None and frame_key(moving) is None and not (power == -1 and part is y):
                 _, parity, _ = self.find(part)
-                self._join(part, out, 1, ((key, sign * parity),))
+                self._join(part, out, 1, ((found[0], sign * parity * found[1]),))
                 self._kill(gain_slot, "it is a gain")
                 return
         kill(f"coordinates are multiplied one by one at {op.where}")
@@ -266,9 +266,9 @@ def _length(tensor: Tensor, labels: tuple, label) -> int:
     return tensor.shape[labels.index(label)] if label in labels else 1
 
 
-def frame_key(tensor: Tensor) -> FrameKey | None:
-    """(parameter, offset) if the tensor is a vector parameter, up to layout and a constant."""
-    offset = 0.0
+def frame_key(tensor: Tensor) -> tuple[FrameKey, float] | None:
+    """((parameter, offset), power) if the tensor is the vector (parameter + offset)^power."""
+    offset, power = 0.0, 1.0
     seen: Tensor = tensor
     while True:
         if sum(n > 1 for n in seen.shape) > 1:
@@ -276,11 +276,15 @@ def frame_key(tensor: Tensor) -> FrameKey | None:
         owner = seen.owner
         if owner.kind in ("parameter", "buffer") and owner.producer is None:
             whole = max(owner.shape, default=1) == max(seen.shape, default=1)
-            return (owner.name, offset) if whole else None
+            return ((owner.name, offset), power) if whole else None
         op = owner.producer
         if op is None:
             return None
         if op.kind == "offset":
+            offset += op.data["constant"]
+        elif op.kind == "unary" and op.data["degree"] and offset == 0.0:
+            power *= float(op.data["degree"])
+        elif op.kind == "unary" and op.data["name"] == "shift" and op.data["constant"] != 1.0:
             offset += op.data["constant"]
         elif not (op.kind == "same" and len(op.inputs) == 1 and op.data.get("factor", 1.0) == 1.0):
             return None

@@ -343,7 +343,7 @@ class Transfer:
             if at in theirs and joint.inputs[1 - k].tensor.strides:
                 if gain is not None and at in mine and mine[at] in unknown.constant:
                     kept.add(stride)
-                    more = ((gain, int(joint.op.data.get("power", 1))),)
+                    more = ((gain[0], gain[1] * joint.op.data.get("power", 1)),)
                     frames[stride] = _sum(before.get(mine[at], ()), more)
                 continue
             if at in mine and mine[at] in unknown.constant:

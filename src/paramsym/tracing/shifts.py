@@ -236,7 +236,7 @@ class _Families:
                 gain = frame_key(other.tensor)
                 if gain is None or data.get("power", 1) != 1:
                     return None
-                return Absence(stride, _sum(known.frame, ((gain, -1),)), known.offset)
+                return Absence(stride, _sum(known.frame, ((gain[0], -gain[1]),)), known.offset)
             transfer = Transfer(self.circuit, "")
             averaged = transfer._averages(joint, k, Known(()))
             return Absence(stride, known.frame, known.offset) if averaged else None

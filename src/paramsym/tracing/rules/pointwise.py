@@ -124,7 +124,7 @@ def add(build: Builder, call: Call) -> Tensor:
             return _scaled(build, x, signs[0])
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
-        elif frame_key(x) is not None:  # a gain that is stored as its difference from one
+        elif (found := frame_key(x)) is not None and found[1] == 1:  # a gain that is stored as its difference from one
             constant = float(y * signs[1])
             return build.emit("offset", build.new(x.shape, x.axes), [x], constant=constant)
         return build.unary(x, None, name="shift")
