@@ -36,6 +36,7 @@ class Layout:
 
     def __init__(self, coarse: bool = False) -> None:
         self.coarse = coarse
+        self.torn: list[Block] | None = None
         self._cache: dict[int, tuple[Place, ...]] = {}
 
     def places(self, node: Node) -> tuple[Place, ...]:
@@ -219,6 +220,8 @@ def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
     A reader whose block nobody wrote (an axis was refined on one side only) would see an unknown
     without equations, which looks like freedom. All blocks of such tensors have to be pinned.
     """
+    if layout.torn is not None:
+        return layout.torn
     written: dict[int, dict[int, Block]] = {}
     read: dict[int, list[Block]] = {}
     for op in build.ops:
@@ -236,4 +239,5 @@ def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
         known = written.get(owner, {})
         if any(block.key[1] not in known for block in blocks):
             torn += [*blocks, *known.values()]
+    layout.torn = torn
     return torn

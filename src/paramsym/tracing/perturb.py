@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from paramsym.structure.symmetry import Factor, Window
@@ -71,6 +71,7 @@ class Joint:
     op: Op
     inputs: tuple[Block, ...]
     out: Block
+    slots: dict[int, dict[tuple, int]] = field(default_factory=dict)  # a cache
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
@@ -114,6 +115,12 @@ class Circuit:
 
     def label_slots(self, joint: Joint, index: int) -> dict[tuple, int]:
         """(label, leaf position) → storage stride in an input block (−1: the output)."""
+        found = joint.slots.get(index)
+        if found is None:
+            found = joint.slots[index] = self._label_slots(joint, index)
+        return found
+
+    def _label_slots(self, joint: Joint, index: int) -> dict[tuple, int]:
         ins, outs = labels_of(joint.op)
         if joint.op.kind == "concatenate":
             labels = outs

@@ -63,7 +63,7 @@ def find_shifts(
     if any(_joined(t, layout) for op in build.ops for t in (op.out,)):
         started = {shift.name for shift in found}
         coarse = _Families(build, Layout(coarse=True), parameters)
-        found += [shift for shift in coarse.all() if shift.name not in started]
+        found += [shift for shift in coarse.all(started) if shift.name not in started]
     return tuple(_rename([*found, *further]))
 
 
@@ -88,12 +88,13 @@ class _Families:
         self.absent = self._absences()
         self.verdicts: dict[tuple, frozenset[Frame] | None] = {}
 
-    def all(self) -> list[Shift]:
-        """Every family that was found."""
+    def all(self, known: set[str] | frozenset[str] = frozenset()) -> list[Shift]:
+        """Every family that was found; sources whose whole block is known are passed over."""
         found: list[Shift] = []
         for name, tensor in self.sources.items():
             for number, block in enumerate(tensor_blocks(tensor, self.layout)):
-                if block.key in self.circuit.readers:
+                tag = name if number == 0 else f"{name}.{number}"
+                if block.key in self.circuit.readers and tag not in known:
                     found += self._from_source(name, block, number)
         found += self._unreceived()
         return found
@@ -106,6 +107,8 @@ class _Families:
         seen = 0
         while seen < 12:
             seen += 1
+            if key[0] in self.circuit.outputs:
+                return
             readers = self.circuit.readers.get(key, [])
             if len(readers) != 1:
                 return
