@@ -110,8 +110,8 @@ def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
                    key=lambda k: -owner.strides[k])  # fmt: skip
     for k in order:
         at, rest = divmod(rest, owner.strides[k])
-        total += max(p.start for p in layout.places(owner.axes[k]) if p.start <= at) * (
-            owner.strides[k]
+        total += (
+            max(p.start for p in layout.places(owner.axes[k]) if p.start <= at) * (owner.strides[k])
         )
     return total
 
@@ -126,7 +126,9 @@ def labels_of(op: Op) -> tuple[list[tuple], tuple]:
         xs, ys, zs = op.data["labels"]
         return [xs, ys], zs
     if op.kind in ("same", "unary", "normalize", "softmax", "rotate", "concatenate", "offset"):
-        return [tuple(range(out.ndim - t.ndim, out.ndim)) for t in op.inputs], tuple(range(out.ndim))
+        return [tuple(range(out.ndim - t.ndim, out.ndim)) for t in op.inputs], tuple(
+            range(out.ndim)
+        )
     if op.kind == "reduce":
         x, dims = op.inputs[0], op.data["dims"]
         kept = [k for k in range(x.ndim) if k not in dims]
@@ -157,7 +159,9 @@ def joint_blocks(op: Op, layout: Layout) -> Iterator[tuple[dict, list[Block], Bl
     choices: dict = {}
     for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
         for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
-            if size > 1 and (label not in choices or len(layout.places(node)) > len(choices[label])):
+            if size > 1 and (
+                label not in choices or len(layout.places(node)) > len(choices[label])
+            ):
                 choices[label] = layout.places(node)
     if op.kind == "concatenate":
         yield from _concatenated(op, layout, choices, ins, outs)

@@ -12,7 +12,14 @@ import itertools
 from collections.abc import Iterator
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
+from paramsym.tracing.blocks import (
+    Block,
+    Layout,
+    joint_blocks,
+    labels_of,
+    tensor_blocks,
+    torn_blocks,
+)
 from paramsym.tracing.builder import Builder, Op
 from paramsym.tracing.index import Node
 from paramsym.tracing.solve import Number, exact
@@ -61,9 +68,7 @@ def _title(op: Op) -> str:
     return op.data.get("name") or op.kind
 
 
-def block_unknowns(
-    block: Block, pairs: set[Component]
-) -> Iterator[tuple[Component, Unknown]]:
+def block_unknowns(block: Block, pairs: set[Component]) -> Iterator[tuple[Component, Unknown]]:
     """Every component of a block's scale, with its unknown."""
     owner, start = block.key
     slots = list(block.slots())

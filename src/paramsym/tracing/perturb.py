@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from paramsym.structure.symmetry import Factor, Window
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
+from paramsym.tracing.blocks import (
+    Block,
+    Layout,
+    joint_blocks,
+    labels_of,
+    tensor_blocks,
+    torn_blocks,
+)
 from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.mixing import Frame, _sum, frame_key
 

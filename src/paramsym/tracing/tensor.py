@@ -1,0 +1,177 @@
+"""Typed tensors: every axis knows what its entries count, and views read it off their strides."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramsym.tracing import index as ix
+from paramsym.tracing.graph import Value
+from paramsym.tracing.index import Node
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor whose axes are typed. A view shares the units of its base."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    base: Tensor | None = None  # the owner, for views
+    nodes: list[Node] | None = None  # index type per axis; None until a view is read
+    moves: bool = True  # depends on a parameter; otherwise it is data and stays as it is
+    name: str = ""  # the first name of a parameter or buffer
+    kind: str = "activation"
+    zero: bool = False  # known to be all zeros
+    stochastic: int | None = None  # the axis along which the entries sum to one
+    producer: Op | None = None
+    value: Value | None = None
+    builder: Any = field(default=None, repr=False)
+    serial: int = field(default_factory=itertools.count().__next__)
+
+    @property
+    def owner(self) -> Tensor:
+        return self.base if self.base is not None else self
+
+    @property
+    def axes(self) -> list[Node]:
+        if self.nodes is None:
+            _read_view(self)
+        assert self.nodes is not None
+        return self.nodes
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(eq=False)
+class Op:
+    """One primitive between tensors; `data` holds what the primitive needs."""
+
+    kind: str
+    out: Tensor
+    inputs: tuple[Tensor, ...]
+    where: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def compose(window: Value, copy: Value, source: Tensor):
+    """(shape, strides, offset) on the owner of `source` for a window on a copy of it."""
+    order = sorted((k for k in range(len(copy.shape)) if copy.shape[k] > 1),
+                   key=lambda k: -copy.strides[k])  # fmt: skip
+    strides = []
+    for size, stride in zip(window.shape, window.strides, strict=True):
+        if size == 1 or stride == 0:
+            strides.append(0 if size > 1 else 1)
+            continue
+        k = next((k for k in order if copy.strides[k] <= stride < copy.strides[k] * copy.shape[k]),
+                 None)  # fmt: skip
+        if k is None or stride % copy.strides[k]:
+            return None
+        unit = stride // copy.strides[k]
+        if size * unit > copy.shape[k]:
+            return None  # it spans several axes, which lie elsewhere in the original
+        strides.append(unit * source.strides[k])
+    rest, offset = window.offset - copy.offset, source.offset
+    for k in order:
+        at, rest = divmod(rest, copy.strides[k])
+        offset += at * source.strides[k]
+    return window.shape, tuple(strides), offset
+
+
+def _read_view(view: Tensor) -> None:
+    """Find the axes of a view from its strides: which units of the base does each axis count?"""
+    base = view.owner
+    try:
+        view.nodes = _decode(view, base)
+    except _Unreadable:
+        build = view.builder
+        reason = f"a view at {build.where} cuts across the units"
+        for node in base.axes:
+            ix.freeze(node, reason)
+        view.nodes = [ix.leaf(n, frozen=reason) for n in view.shape]
+        view.base = None
+        build.emit("opaque", view, [base], reason=reason)
+
+
+class _Unreadable(Exception):
+    pass
+
+
+def _decode(view: Tensor, base: Tensor) -> list[Node]:
+    order = sorted(
+        (k for k in range(base.ndim) if base.shape[k] > 1), key=lambda k: -base.strides[k]
+    )
+    expected = 1
+    for k in reversed(order):  # the base must fill its storage without gaps
+        if base.strides[k] != expected:
+            raise _Unreadable
+        expected *= base.shape[k]
+    pieces: dict[int, list[tuple[int, int, int, int]]] = {k: [] for k in order}
+    counts = [0] * view.ndim
+    copies: dict[int, Node] = {}
+    for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if size > 1 and stride == 0:
+            copies[j] = ix.leaf(size)
+        while size > 1 and stride > 0:  # from the inside out, through the axes of the base
+            k = next(
+                (k for k in order if base.strides[k] <= stride < base.strides[k] * base.shape[k]),
+                None,
+            )
+            if k is None or stride % base.strides[k]:
+                raise _Unreadable
+            unit = stride // base.strides[k]
+            take = min(size, max(1, base.shape[k] // unit))
+            if take < 2 or size % take:
+                raise _Unreadable
+            pieces[k].append((unit, take, j, counts[j]))
+            counts[j] += 1
+            size //= take
+            stride *= take
+    offset = view.offset - base.offset
+    found: dict[tuple[int, int], Node] = {}
+    for k in order:
+        start, offset = divmod(offset, base.strides[k])
+        wanted = sorted(pieces[k], reverse=True)
+        _extract(base.axes[k], base.shape[k], wanted, start, found)
+    nodes = []
+    for j in range(view.ndim):
+        if j in copies:
+            nodes.append(copies[j])
+        else:  # pieces were collected from the inside out
+            nodes.append(ix.product([found[j, i] for i in reversed(range(counts[j]))]))
+    return nodes
+
+
+def _extract(node: Node, size: int, wanted: list, start: int, found: dict) -> None:
+    """Refine one axis of a base so that the wanted (stride, length) pieces are units of it."""
+    reason = "two readings of the axis cut across each other"
+    if not wanted:
+        if size > 1:
+            ix.split_sum(node, [start, 1, size - start - 1], reason)
+        return
+    (stride, length, j, i), rest = wanted[0], wanted[1:]
+    if rest and rest[0][0] * rest[0][1] > stride:
+        raise _Unreadable
+    low, inner_start = divmod(start, stride)
+    stop = (low + length) * stride
+    if stop > size:
+        raise _Unreadable
+    if length * stride < size:
+        pieces = ix.split_sum(node, [low * stride, length * stride, size - stop], reason)
+        node = pieces[1 if low else 0]
+    if stride == 1:
+        found[j, i] = node
+        return
+    outer, inner = ix.split_product(node, [length, stride], reason)
+    found[j, i] = outer
+    _extract(inner, stride, rest, inner_start, found)
