@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
+    is_functorch_wrapped_tensor,
+)
 
 from paramsym.algebra import Element
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
@@ -105,20 +108,27 @@ class _Mover:
     def __init__(self, symmetry, values: Values, params: Params, dtype: torch.dtype):
         self.symmetry, self.values, self.params, self.dtype = symmetry, values, params, dtype
 
-    def move(self, x: torch.Tensor, axes: list[AxisType]) -> torch.Tensor:
-        """Split products into axes and sums into blocks until every axis carries one space."""
+    def move(
+        self, x: torch.Tensor, axes: list[AxisType], origins: tuple[int, ...] | None = None
+    ) -> torch.Tensor:
+        """Split products into axes and sums into blocks until every axis carries one space.
+
+        `origins` are the axes of the tensor that the pieces came from.
+        """
+        origins = tuple(range(len(axes))) if origins is None else origins
         sizes = {s.name: s.size for s in self.symmetry.spaces.values()}
         for k, axis in enumerate(axes):
             if isinstance(axis, Product):
                 inner = [f.size(sizes) for f in axis.factors]
                 wide = x.reshape(*x.shape[:k], *inner, *x.shape[k + 1 :])
-                moved = self.move(wide, [*axes[:k], *axis.factors, *axes[k + 1 :]])
+                split = (*origins[:k], *[origins[k]] * len(inner), *origins[k + 1 :])
+                moved = self.move(wide, [*axes[:k], *axis.factors, *axes[k + 1 :]], split)
                 return moved.reshape(x.shape)
             if isinstance(axis, Sum):
                 pieces = torch.split(x, [t.size(sizes) for t in axis.terms], dim=k)
                 return torch.cat(
                     [
-                        self.move(piece, [*axes[:k], term, *axes[k + 1 :]])
+                        self.move(piece, [*axes[:k], term, *axes[k + 1 :]], origins)
                         for piece, term in zip(pieces, axis.terms, strict=True)
                     ],
                     dim=k,
@@ -127,7 +137,7 @@ class _Mover:
         for k in order:  # copies are permuted before each of them moves
             axis = axes[k]
             if isinstance(axis, Carried):
-                x = self._move_axis(x, k, axis, axes)
+                x = self._move_axis(x, k, axis, axes, origins)
         return x
 
     def _depth(self, axis: AxisType) -> int:
@@ -135,7 +145,9 @@ class _Mover:
             return 0
         return max(len(self.symmetry.spaces[s].over) for s, _ in axis.factors)
 
-    def _move_axis(self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType]):
+    def _move_axis(
+        self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType], origins: tuple[int, ...]
+    ):
         frame = self._frame(axis, x, k)
         ordered = False
         for position, (name, power) in enumerate(axis.factors):
@@ -152,13 +164,14 @@ class _Mover:
             dual = linear and power == -1
             if frame is not None and position == 0:
                 x = x * frame if dual else x / frame
-            x = self._apply(x, k, space, value.to(self.dtype, x.device), power, dual, axes)
+            x = self._apply(x, k, space, value.to(self.dtype, x.device), power, dual, axes,
+                            origins)  # fmt: skip
             if frame is not None and position == 0:
                 x = x / frame if dual else x * frame
         return x
 
-    def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes) -> torch.Tensor:
-        bases = [self._axis_of(base, axes, space.name) for base in space.over]
+    def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes, origins):
+        bases = [self._axis_of(base, axes, space.name, origins, k) for base in space.over]
         front = x.movedim(bases, list(range(len(bases)))) if bases else x
         at = k + sum(b > k for b in bases)  # bases before k do not shift it
         at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k
@@ -170,10 +183,14 @@ class _Mover:
             moved = space.group.apply(value, front, at, power)
         return moved.movedim(list(range(len(bases))), bases) if bases else moved
 
-    def _axis_of(self, base: str, axes: list[AxisType], space: str) -> int:
+    def _axis_of(
+        self, base: str, axes: list[AxisType], space: str, origins: tuple[int, ...], at: int
+    ) -> int:
+        """Where a base is carried: on the same axis of the tensor if it can be."""
         family = {base, self.symmetry.spaces[base].order_of}
         family |= {s.name for s in self.symmetry.spaces.values() if s.order_of == base}
-        for k, axis in enumerate(axes):
+        for k in sorted(range(len(axes)), key=lambda k: (origins[k] != origins[at], k)):
+            axis = axes[k]
             if isinstance(axis, Carried) and any(s in family for s, _ in axis.factors):
                 return k
         raise ValueError(
@@ -199,7 +216,7 @@ class _Mover:
 
 
 def _transformed(x: torch.Tensor) -> bool:
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return is_functorch_wrapped_tensor(x)
 
 
 # -- shifts ------------------------------------------------------------------------------------
@@ -228,8 +245,12 @@ def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out:
 def _projector(factor: Factor, params: Params) -> torch.Tensor:
     """The projector onto what is orthogonal to all columns of some windows along x."""
     columns = torch.cat(
-        [w.view(params).movedim(w.letters.index("x"), -1).flatten(end_dim=-2) if len(w.letters) > 1
-         else w.view(params).unsqueeze(0) for w in factor.kernel]
+        [
+            w.view(params).movedim(w.letters.index("x"), -1).flatten(end_dim=-2)
+            if len(w.letters) > 1
+            else w.view(params).unsqueeze(0)
+            for w in factor.kernel
+        ]
     )  # (columns, n)
     n = columns.shape[-1]
     return torch.eye(n, dtype=columns.dtype, device=columns.device) - (
@@ -316,8 +337,7 @@ def infinitesimal(
         return {n: p for n, p in moved.items() if p is not start[n]}
 
     zero = torch.zeros((), dtype=dtype, device=device)
-    _, velocity = torch.func.jvp(path, (zero,), (torch.ones_like(zero),))
-    return velocity
+    return torch.func.jvp(path, (zero,), (torch.ones_like(zero),))[1]
 
 
 def _first_order(algebra: AlgebraElement, time: torch.Tensor, dtype, device) -> GroupElement:
@@ -348,7 +368,7 @@ def act_dual(
         returned = act(symmetry, ~element, {**moved, **subset})
         return {n: returned[n] for n in names}
 
-    _, pull = torch.func.vjp(back, {n: moved[n] for n in names})
+    pull = torch.func.vjp(back, {n: moved[n] for n in names})[1]
     return pull({n: gradients[n] for n in names})[0]
 
 

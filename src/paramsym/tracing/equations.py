@@ -9,7 +9,7 @@ that some combinations of these parts vanish. Signs obey the same equations modu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import (
@@ -25,7 +25,7 @@ from paramsym.tracing.index import Node
 from paramsym.tracing.solve import Number, exact
 
 Unknown = tuple[int, int, tuple[int, ...]]  # owner, block, strides of the leaves
-Equation = list[tuple[Number, Unknown]]
+Equation = Sequence[tuple[Number, Unknown | None]]
 Component = tuple[int, ...]  # ids of leaves, sorted
 
 _ONE = 1
@@ -132,7 +132,7 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
     def zero(*unknowns):
         return [[(_ONE, u)] for u in unknowns if u is not None]
 
-    def equal(x, factor=_ONE):
+    def equal(x, factor: Number = _ONE):
         return [[(factor, x), (-_ONE, result)]]
 
     if kind in ("same", "concatenate"):

@@ -199,55 +199,46 @@ class Journey:
     def _unseen(self, key: Key, state: Unknown) -> frozenset[Frame] | None:
         """The frames in which an unknown change stays unseen downstream; None if it is seen."""
         verdicts = self.families.verdicts
-        memo = (key, state)
-        if memo in verdicts:
-            return verdicts[memo]
-        order: list[tuple[Key, Unknown]] = []
-        graph: dict[tuple, list[tuple] | None] = {}
-        frames: dict[tuple, set[Frame]] = {}
-        stack = [(key, state)]
-        while stack:  # explore, then decide from the end backwards
+        start = (key, state)
+        explored: set[tuple[Key, Unknown]] = set()
+        frames: set[Frame] = set()
+        stack = [start]
+        while stack:
             item = stack.pop()
-            if item in graph or item in verdicts:
+            if item in verdicts:
+                known = verdicts[item]
+                following = [] if known is not None else None
+                frames |= known or frozenset()
+            elif item in explored:
                 continue
-            found: list[tuple] | None = []
-            own: set[Frame] = set()
-            if (
-                not item[1].constant
-                or item[0][0] in self.circuit.outputs
-                or item[0] not in self.circuit.readers
-            ):
-                found = None
-            for joint, k in self.circuit.readers.get(item[0], []) if found is not None else ():
-                result = self.transfer(joint, k, item[1])
-                if result == "seen":
-                    found = None
-                    break
-                if result == "unseen":
-                    own.add(self.transfer.frame_at(joint, k, item[1]))
-                else:
-                    found.append((joint.out.key, result))
-            graph[item], frames[item] = found, own
-            order.append(item)
-            if found is None:
-                break
-            stack.extend(found)
-        failed = any(found is None for found in graph.values())
-        if failed:
-            verdicts[memo] = None
+            else:
+                explored.add(item)
+                following = self._spread(*item, frames)
+            if following is None:  # whatever led here is seen, and so is where it started
+                verdicts[start] = None
+                return None
+            stack.extend(following)
+        for item in explored:
+            verdicts[item] = frozenset(frames)
+        return verdicts[start]
+
+    def _spread(
+        self, key: Key, state: Unknown, frames: set[Frame]
+    ) -> list[tuple[Key, Unknown]] | None:
+        """Where a change goes next; None if somebody sees it."""
+        readers = self.circuit.readers.get(key)
+        if not state.constant or key[0] in self.circuit.outputs or not readers:
             return None
-        total: set[Frame] = set()
-        for item in graph:
-            total |= frames[item]
-            for nxt in graph[item] or ():
-                if nxt in verdicts:
-                    if verdicts[nxt] is None:
-                        verdicts[memo] = None
-                        return None
-                    total |= verdicts[nxt]  # type: ignore[arg-type]
-        for item in graph:
-            verdicts[item] = frozenset(total)
-        return verdicts[memo]
+        found: list[tuple[Key, Unknown]] = []
+        for joint, k in readers:
+            result = self.transfer(joint, k, state)
+            if result == "seen":
+                return None
+            if result == "unseen":
+                frames.add(self.transfer.frame_at(joint, k, state))
+            elif isinstance(result, Unknown):
+                found.append((joint.out.key, result))
+        return found
 
 
 def _merge(a: Known, b: Known) -> Known:

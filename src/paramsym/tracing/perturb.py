@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from paramsym.structure.symmetry import Factor, Window
 from paramsym.tracing.blocks import (
@@ -30,7 +31,7 @@ from paramsym.tracing.blocks import (
     torn_blocks,
 )
 from paramsym.tracing.builder import Builder, Op, Tensor
-from paramsym.tracing.mixing import Frame, _sum, frame_key
+from paramsym.tracing.mixing import POWERS, Frame, _sum, frame_key
 
 Key = tuple[int, int]
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -161,7 +162,7 @@ def parameter_factor(tensor: Tensor) -> tuple[str, float, float] | None:
             return None
         if op.kind == "offset" and power == 1.0:
             offset += op.data["constant"]
-        elif op.kind == "unary" and op.data["degree"] is not None and offset == 0.0:
+        elif op.kind == "unary" and op.data["name"] in POWERS and offset == 0.0:
             power *= float(op.data["degree"])
         elif op.kind == "unary" and op.data["name"] == "shift" and op.data["constant"] != 1.0:
             offset += op.data["constant"]
@@ -268,7 +269,9 @@ class Transfer:
         dims = op.data["dims"] if op.kind == "normalize" else (op.data["dim"],)
         return state.frame({s for axis, _, s in block.slots() if axis in dims})
 
-    def _carry(self, joint: Joint, k: int, state: State, weight: float, spoiled=frozenset()):
+    def _carry(
+        self, joint: Joint, k: int, state: State, weight: float, spoiled: Set[Any] = frozenset()
+    ) -> State | str:
         """The same change seen in the output; new axes see it constant."""
         source = self.circuit.label_slots(joint, k)
         target = self.circuit.label_slots(joint, -1)

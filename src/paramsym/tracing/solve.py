@@ -8,7 +8,7 @@ the representatives that are left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -49,7 +49,7 @@ class System:
             self.parent[node] = (unknown, _divide(ratio, before))
         return unknown, ratio
 
-    def add(self, equation: list[tuple[Number, Any]], reason: str = "") -> None:
+    def add(self, equation: Sequence[tuple[Number, Any]], reason: str = "") -> None:
         """Demand Σ coefficient·unknown = 0; the reason is kept where it pins an unknown."""
         total: Row = defaultdict(int)
         for coefficient, unknown in equation:
@@ -136,7 +136,7 @@ class System:
         return {u: r for u, c in result.items() if (r := self._reduce(c))}
 
     def spread(self, members: Iterable[Any]) -> dict[Any, list[tuple[Any, Number]]]:
-        """The members of each representative with their ratios; those that are zero are left out."""
+        """The members of each representative with their ratios, without those that are zero."""
         table: dict[Any, list[tuple[Any, Number]]] = defaultdict(list)
         for unknown in members:
             representative, ratio = self.find(unknown)

@@ -65,7 +65,7 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
     mask = keywords.get("attn_mask")
     if mask is not None and mask.ndim == 3:
         mask = build.reshape(mask, (q.shape[1], heads, *mask.shape[1:]))
-    mixed, weights_out = attend(build, *projected, mask)
+    mixed, weights_out = attend(build, projected[0], projected[1], projected[2], mask)
     merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (*q.shape[:2], width))
     out = build.contract(merged, w_out, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
     out = with_bias(build, out, b_out)
