@@ -86,12 +86,15 @@ class Absences:
         if op.kind == "same" and self._is_centring(joint):
             axis = op.inputs[1].producer.data["dims"][0] % out.tensor.ndim  # type: ignore[union-attr]
             place = out.places[axis]
-            if place is not None and len(place.leaves) == 1:
+            single = len(self.layout.places(out.tensor.axes[axis])) == 1
+            if place is not None and len(place.leaves) == 1 and single:
                 return Absence(out.stride(axis, 0), (), ())
         sources = [(k, found[key]) for k, key in enumerate(joint.keys) if key in found]
         if len(sources) != 1 or (op.kind == "same" and not is_linear_sum(op)):
             return None
         (k, known), = sources  # fmt: skip
+        if not self.circuit.is_whole(joint.inputs[k], known.stride):
+            return None  # a window in a coarse place
         mine = self.circuit.label_slots(joint, k)
         target = self.circuit.label_slots(joint, -1)
         at = next((at for at, s in mine.items() if s == known.stride), None)

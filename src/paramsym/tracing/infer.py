@@ -18,8 +18,8 @@ from paramsym.algebra import (
     Orthogonal,
     OrthogonalFixingOnes,
     UnitComplex,
-    monomial,
 )
+from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
@@ -109,12 +109,15 @@ class _Inference:
                 for leaf in present:
                     others = {x for x in present if x != leaf}
                     result[leaf] = others if leaf not in result else result[leaf] & others
+        for leaf, company in self.mixing.company.items():
+            if leaf in result:
+                result[leaf] &= company
         return result
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
         """Those bases that come before a leaf, outermost first: copies are never circular."""
         own = self.rank[leaf.serial]
-        kept = [b for b in bases if b in self.rank and self.rank[b] < own]
+        kept = [b for b in bases if b in self.rank and self.rank[b] < own and not self.mixed[b]]
         return tuple(self.leaves[b] for b in sorted(kept, key=self.rank.__getitem__))
 
     # -- spaces ------------------------------------------------------------------------------
@@ -178,7 +181,7 @@ class _Inference:
             bases = {b.serial for b in (known.over or set())}
             if level in ("complex", "unit_complex"):
                 over = tuple(
-                    self.leaves[b] for b in sorted(bases & set(self.rank), key=self.rank.get)
+                    self.leaves[b] for b in sorted(bases & set(self.rank), key=self.rank.__getitem__)
                 )
             else:
                 over = self._before(leaf, bases)
@@ -197,6 +200,16 @@ class _Inference:
                 self.mixed[leaf.serial].remove(carrier)
                 for slot in slots:
                     self.class_of.pop(slot, None)
+        self._separate_copies()
+
+    def _separate_copies(self) -> None:
+        """A leaf that indexes the copies of another change of basis keeps its own units."""
+        bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
+        for carrier in [c for c in self.carriers if c.leaf and c.leaf.serial in bases]:
+            self.carriers.remove(carrier)
+            self.mixed[carrier.leaf.serial].remove(carrier)
+            for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
+                self.class_of.pop(slot)
 
     def _interfaces(self) -> Iterator[tuple[Node, list[Member]]]:
         """Spaces between linear maps alone, with the parameter blocks that carry them."""
@@ -245,6 +258,10 @@ class _Inference:
                 self.carriers.append(made)
                 continue
             leaves = sorted(generator.component, key=self.rank.__getitem__)
+            if any(self.mixed[base] for base in leaves[:-1]) or not self._is_placed(
+                generator, leaves
+            ):
+                continue
             carrier_leaf = self.leaves[leaves[-1]]
             over = tuple(self.leaves[b] for b in leaves[:-1])
             free = not carrier_leaf.frozen and not self.mixed[carrier_leaf.serial]
@@ -253,6 +270,23 @@ class _Inference:
             made.why = self._scale_reason(generator)
             made.exact = generator.exact
             self.carriers.append(made)
+
+    def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
+        """Whether the axis of each slot tells which copies are meant.
+
+        A base that a tensor carries on several axes is looked for on the axis of the slot first,
+        then from the first axis on.
+        """
+        order = [generator.component.index(leaf) for leaf in leaves]
+        for owner, start, strides in generator.exponents:
+            slots = list(self.blocks[owner, start].slots())
+            at = next(axis for axis, _, stride in slots if stride == strides[order[-1]])
+            for leaf, position in zip(leaves[:-1], order[:-1], strict=True):
+                found = [(axis, s) for axis, node, s in slots if node.serial == leaf]
+                own = [item for item in found if item[0] == at]
+                if (own or found)[0][1] != strides[position]:
+                    return False
+        return True
 
     def _on_last(self, generator: Generator, leaves: list[int]) -> dict:
         """Exponents by the slot of the carrying leaf."""
@@ -364,6 +398,7 @@ class _Inference:
             return found
         for carrier in self.carriers:
             if carrier.leaf is leaf and carrier.mixing is None and not carrier.over:
+                self.orders[leaf.serial] = carrier
                 return carrier
         made = _Carrier(leaf, monomial(leaf.size, False, False, False), ())
         made.why = leaf.frozen
@@ -437,8 +472,11 @@ class _Inference:
         if carriers := self.by_slot.get(slot):
             factors += [(c.name, Fraction(power)) for c, power in carriers]
         leader = self.orders.get(leaf.serial)
-        if leader is not None and not factors and not leader.ordered:
-            factors.append((leader.name, Fraction(1)))  # an index below other spaces
+        if leader is not None and not leader.ordered:  # an index below other spaces
+            if leader.exponents and all(name != leader.name for name, _ in factors):
+                factors.append((leader.name, Fraction(0)))
+            elif not factors:
+                factors.append((leader.name, Fraction(1)))
         elif leader is not None and leader.ordered:
             names = {c.name for c in self.carriers if c is leader or c.leader is leader}
             if not any(name in names for name, _ in factors):

@@ -186,6 +186,8 @@ class Journey:
         at = next(at for at, s in mine.items() if s == absence.stride)
         if found is None or found[1:] != (1.0, 0.0) or at in target or at not in theirs:
             return False
+        if not self.circuit.is_whole(joint.inputs[k], absence.stride):
+            return False
         if len(self.circuit.readers[weight.key]) != 1 or found[0] == self.source:
             return False
         (letter,) = self.transfer.reserved

@@ -61,16 +61,25 @@ def _settle_offsets(build: Builder) -> None:
             found += final(op.out) if copied else [op]
         return found
 
-    for op in [op for op in build.ops if op.kind == "offset"]:
+    offsets = [op for op in build.ops if op.kind == "offset"]
+    kept: list[tuple[Op, Tensor | None]] = []
+    for op in offsets:
         key = frame_key(op.inputs[0])
         owner = next((t for t in build.tensors.values() if key and t.name == key[0][0]), None)
         every = [] if owner is None else final(owner)
         same = {o.data.get("constant") for o in every} == {op.data["constant"]}
-        if owner is not None and same and all(o.kind == "offset" for o in every):
-            build.shifted[owner.name] = (op.out, op.data["constant"])
-        else:
+        whole = owner is not None and op.out.shape == owner.shape
+        kept.append((op, owner if whole and same and all(o.kind == "offset" for o in every)
+                     else None))  # fmt: skip
+    for op, owner in kept:
+        if owner is None:
             op.kind = "unary"
             op.data.update(degree=None, sign="pin", name="shift")
+        elif owner.name in build.shifted:  # computed anew for each use: one and the same
+            op.kind, op.inputs = "same", (build.shifted[owner.name][0],)
+            op.data.update(signs=(1,))
+        else:
+            build.shifted[owner.name] = (op.out, op.data["constant"])
 
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:

@@ -9,7 +9,7 @@ are kept in a union–find with parity (covariant or dual) and frame.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from paramsym.tracing import index as ix
@@ -20,6 +20,8 @@ from paramsym.tracing.index import Node
 Slot = tuple[int, int, int]  # owner, block, stride
 FrameKey = tuple[str, float]  # parameter, offset
 Frame = tuple[tuple[FrameKey, float], ...]  # sorted, exponents not zero
+
+POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # names of the plain powers among unaries
 
 
 def _sum(a: Frame, b: Frame, sign: int = 1) -> Frame:
@@ -69,6 +71,7 @@ class Mixing:
         self.build, self.layout = build, layout
         self.parent: dict[Slot, tuple[Slot, int, Frame]] = {}
         self.classes: dict[Slot, MixingClass] = {}
+        self.company: dict[int, set[int]] = {}  # leaf → the leaves that index its copies
         for op in build.ops:
             self._operate(op)
         self.where = ""
@@ -167,6 +170,41 @@ class Mixing:
                         slot = None if axis is None else self.slot(block, axis, position, leaf)
                         found.append(slot)
                     self._leaf(op, label, leaf, found[:-1], found[-1], blocks, ins)
+                    if op.kind != "concatenate":
+                        tensors = [*zip(blocks, ins, strict=True), (out, outs)]
+                        self._accompany(label, position, leaf, found, tensors)
+
+    def _accompany(self, label, position, leaf: Node, found, tensors) -> None:
+        """Copies of a leaf are told apart by what stands at the same labels wherever it stands.
+
+        In y·yᵀ the copy of head i meets the copy of head j: the same leaf at two labels indexes
+        no copies.
+        """
+        shared: set[tuple] | None = None
+        nodes: dict[tuple, Node] = {}
+        twice: set[int] = set()
+        moving = [block.tensor.moves for block, _ in tensors]
+        for slot, moves, (block, labels) in zip(found, moving, tensors, strict=True):
+            if slot is None or not moves:
+                continue
+            here = {}
+            for name, place, step in zip(labels, block.places, block.tensor.strides, strict=True):
+                for k, (node, _) in enumerate(place.leaves if place and step else ()):
+                    here[name, k] = node
+            nodes.update(here)
+            count = Counter(n.serial for at, n in here.items() if at != (label, position))
+            twice |= {serial for serial, n in count.items() if n > 1}
+            shared = set(here) if shared is None else shared & set(here)
+        if shared is None:
+            return
+        company = {nodes[at].serial for at in shared if at != (label, position)} - twice
+        known = self.company.get(leaf.serial)
+        self.company[leaf.serial] = company if known is None else known & company
+        for slot in found:
+            if slot is not None:
+                root = self.classes[self.find(slot)[0]]
+                if root.over is not None:
+                    root.over = {n for n in root.over if n.serial in company}
 
     def _leaf(self, op, label, leaf, parts, out, blocks, ins) -> None:
         kind, data = op.kind, op.data
@@ -254,6 +292,8 @@ class Mixing:
         ):  # fmt: skip
             found = frame_key(gain)
             moving = op.inputs[0] if part is x else op.inputs[1]
+            if not one_leaf(gain, self.layout):
+                continue  # a frame is the vector of a whole axis
             if found is not None and frame_key(moving) is None and not (power == -1 and part is y):
                 _, parity, _ = self.find(part)
                 self._join(part, out, 1, ((found[0], sign * parity * found[1]),))
@@ -264,6 +304,13 @@ class Mixing:
 
 def _length(tensor: Tensor, labels: tuple, label) -> int:
     return tensor.shape[labels.index(label)] if label in labels else 1
+
+
+def one_leaf(vector: Tensor, layout: Layout) -> bool:
+    """Whether the entries of a vector are the units of one leaf."""
+    places = [layout.places(axis) for axis, n in zip(vector.axes, vector.shape, strict=True)
+              if n > 1]  # fmt: skip
+    return all(len(found) == 1 == len(found[0].leaves) for found in places)
 
 
 def frame_key(tensor: Tensor) -> tuple[FrameKey, float] | None:
@@ -282,7 +329,7 @@ def frame_key(tensor: Tensor) -> tuple[FrameKey, float] | None:
             return None
         if op.kind == "offset":
             offset += op.data["constant"]
-        elif op.kind == "unary" and op.data["degree"] and offset == 0.0:
+        elif op.kind == "unary" and op.data["name"] in POWERS and offset == 0.0:
             power *= float(op.data["degree"])
         elif op.kind == "unary" and op.data["name"] == "shift" and op.data["constant"] != 1.0:
             offset += op.data["constant"]

@@ -94,16 +94,29 @@ class Circuit:
         self.seen: list[Op] = []
         self.readers: dict[Key, list[tuple[Joint, int]]] = defaultdict(list)
         self.position: dict[int, int] = {}
+        self.sizes: dict[tuple[int, int, int], int] = {}  # of each slot: the largest that is read
         for number, op in enumerate(build.ops):
             self.position[id(op)] = number
             for _, blocks, out in joint_blocks(op, layout):
                 joint = Joint(op, tuple(blocks), out)
+                self._measure(out)
                 for k, block in enumerate(blocks):
                     self.readers[block.key].append((joint, k))
+                    self._measure(block)
             if op.kind == "concatenate":
                 self._whole(op)
         self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
         self.outputs |= {block.key[0] for block in torn_blocks(build, layout)}
+
+    def _measure(self, block: Block) -> None:
+        for _, leaf, stride in block.slots():
+            slot = (*block.key, stride)
+            self.sizes[slot] = max(leaf.size, self.sizes.get(slot, 0))
+
+    def is_whole(self, block: Block, stride: int) -> bool:
+        """Whether a reader sees all of a slot; a window in a coarse place may see less."""
+        return all(leaf.size == self.sizes[(*block.key, stride)]
+                   for _, leaf, s in block.slots() if s == stride)  # fmt: skip
 
     def _whole(self, op: Op) -> None:
         """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""
@@ -204,6 +217,10 @@ class Transfer:
     def __call__(self, joint: Joint, k: int, state: State) -> State | str:
         """The change of the output, "unseen" or "seen"."""
         op = joint.op
+        if isinstance(state, Known) and not all(
+            self.circuit.is_whole(joint.inputs[k], s) for p in state.pieces for s, _ in p.letters
+        ):
+            return "seen"
         if op.kind in ("same", "concatenate"):
             if op.kind == "same" and not is_linear_sum(op):
                 return "seen"

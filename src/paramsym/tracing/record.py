@@ -121,7 +121,8 @@ class _Recorder(TorchFunctionMode):
             return found
         data = None
         if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
-            data = tensor.detach() if tensor.numel() <= _CAPTURE_LIMIT else None
+            # detach() would make it fake here: the fake mode is active
+            data = tensor if tensor.numel() <= _CAPTURE_LIMIT else None
         return self.add(tensor, "constant", data=data)
 
     # -- one call ----------------------------------------------------------------------------
@@ -130,14 +131,16 @@ class _Recorder(TorchFunctionMode):
         name = canonical_name(func)
         if name == "detach_" or name in _UNTRACED:
             return func(*args, **kwargs)
-        before = [self.known.get(id(t)) for t in _tensors((args, kwargs))]
-        result = func(*args, **kwargs)
+        before = {id(t): t._version for t in _tensors((args, kwargs))}
+        result = _FAKE.get(name, func)(*args, **kwargs)
         tensors = _tensors(result)
         written = name == "setitem" or (
             _is_inplace(func) and bool(before) and isinstance(args[0], torch.Tensor)
         )
         if kwargs.get("out") is not None:
             written = True
+        if isinstance(result, torch.Tensor) and before.get(id(result), 1 << 60) < result._version:
+            written = True  # relu(x, inplace=True) returns the x that it wrote
         if not tensors and not written:
             return result
         call_args, call_kwargs = pytree.tree_map(
@@ -241,6 +244,16 @@ _UNTRACED = {
     "is_floating_point", "grad", "stride", "layout", "is_cuda", "requires_grad_", "backward",
     "storage_offset", "is_contiguous", "data_ptr", "is_sparse", "is_quantized", "is_meta",
 }  # fmt: skip
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`F.one_hot` without its look at the largest entry."""
+    if num_classes < 0:
+        return torch.nn.functional.one_hot(tensor)
+    return tensor.new_empty((*tensor.shape, num_classes))
+
+
+_FAKE = {"one_hot": _one_hot}  # functions that look at numbers where shapes are enough
 
 
 def _is_inplace(func: Any) -> bool:

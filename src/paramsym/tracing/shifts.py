@@ -178,6 +178,8 @@ class _Families:
         at = next(at for at, s in mine.items() if s == absence.stride)
         if found is None or found[1] != 1 or at in target or at not in theirs:
             return None
+        if not self.circuit.is_whole(joint.inputs[k], absence.stride):
+            return None
         if weight.tensor.owner.producer is not None:
             return None
         for free in (True, False):  # another amount per output, or the same for all

@@ -10,8 +10,13 @@ from paramsym.tracing.graph import Call
 
 @rule("embedding")
 def embedding(build: Builder, call: Call) -> Tensor | None:
-    first, second = build.arguments(call, "input|weight", "weight|indices")
-    table, index = (second, first) if not first.moves else (first, second)
+    first, second, _, largest = build.arguments(
+        call, "input|weight", "weight|indices", "padding_idx?", "max_norm?"
+    )
+    if isinstance(largest, (int, float)) and not isinstance(largest, bool):
+        return None  # rows that are too long are cut
+    integers = first.value is not None and not first.value.dtype.is_floating_point
+    table, index = (second, first) if integers else (first, second)
     return build.lookup(table, [0], call.outputs[0].shape, 0, index=index)
 
 
@@ -76,8 +81,11 @@ def gather(build: Builder, call: Call) -> Tensor | None:
 
 def _constant_positions(item: Any) -> Any:
     """A constant vector of positions, where the trace captured its numbers, as a list."""
-    data = getattr(item.value, "data", None) if isinstance(item, Tensor) else None
-    if data is None or item.value.kind != "constant" or data.ndim != 1 or data.is_floating_point():
+    value = item.value if isinstance(item, Tensor) else None
+    if value is None or value.kind != "constant" or value.data is None:
+        return item
+    data = value.data
+    if data.ndim != 1 or data.is_floating_point():
         return item
     found = [] if str(data.dtype) == "torch.bool" else data.tolist()
     consecutive = bool(found) and found == list(range(found[0], found[0] + len(found)))

@@ -125,7 +125,12 @@ def add(build: Builder, call: Call) -> Tensor:
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
         elif (found := frame_key(x)) is not None and found[1] == 1:  # a gain that is stored as its difference from one
-            constant = float(y * signs[1])
+            constant, owner = float(y * signs[1]), x.owner
+            if owner.producer is None and owner is not x:  # view(γ) + 1 is a view of γ + 1
+                made = build.emit(
+                    "offset", build.new(owner.shape, owner.axes), [owner], constant=constant
+                )
+                return build.alias(build.view(made, x.shape, x.strides, x.offset))
             return build.emit("offset", build.new(x.shape, x.axes), [x], constant=constant)
         return build.unary(x, None, name="shift")
     if x.zero or y.zero:

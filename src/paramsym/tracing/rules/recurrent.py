@@ -55,7 +55,9 @@ def _state(build: Builder, given: Tensor | None, at: int, batch: int, size: int)
     made.kind = "state"
     if given is not None and not given.zero:
         initial = build.select(given, 0, at)
-        build.unify(made.axes[1], initial.axes[-1])
+        for axis in (-1, -2)[: initial.ndim]:
+            if made.shape[axis] == initial.shape[axis] > 1:
+                build.unify(made.axes[axis], initial.axes[axis])
         build.emit("opaque" if not initial.moves else "same", made, [initial], signs=(1,),
                    reason="the initial state is data")  # fmt: skip
         made.moves = True
@@ -87,7 +89,11 @@ def recurrent(build: Builder, call: Call) -> Any:
     biases, layers, _, _, two_way, batch_first = call.args[3:9]
     given = list(given) if isinstance(given, (tuple, list)) else [given]
     batched = x.ndim == 3
-    rows = build.select(x, 1 if batch_first else 0, 0) if batched else build.narrow(x, 0, 0, 1)
+    # every step goes through the same cell: what is said of one is said of all
+    at = 1 if batched and batch_first else 0
+    once = [1 if k == at else n for k, n in enumerate(x.shape)]
+    rows = build.mix(x, [at], once, how="mean") if x.moves else x
+    rows = build.select(rows, at, 0) if batched else build.narrow(rows, 0, 0, 1)
     per = (4 if biases else 2) + (len(weights) // (layers * (1 + two_way)) == 5)
     if per not in (2, 4):
         return None  # projections
