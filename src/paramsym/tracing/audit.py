@@ -5,7 +5,11 @@
     unexplained nullity − explained, and the tensors in which those directions live
 
 The audit is at the given parameters. Freshly initialised ones are often not generic (zero biases,
-unit gains), and then both numbers may be larger or smaller than at trained ones.
+unit gains), and then both numbers may be larger or smaller than at trained ones. Two kinds of
+unexplained directions belong to no family, because they come and go with the parameters: what is
+flat since a ReLU opens only where the others do not switch (Grigsby, Lindsey and Rolnick, Hidden
+symmetries of ReLU networks, 2023), and what is flat since a part of the network sees only the
+few vectors of a token table.
 """
 
 from __future__ import annotations
@@ -117,8 +121,8 @@ def audit(
         training: audit the function of the training mode.
         generator: source of the inputs; by default one with seed 0.
         limit: the largest number of parameters for which the dense decomposition is tried.
-        samples: number of calls with fresh inputs; by default enough for 1.3 output entries
-            per parameter, and four at least.
+        samples: number of calls with fresh inputs; by default enough for 1.5 rows
+            per parameter, and 32 at least.
         tolerance: singular values are searched for a gap below this share of the largest.
 
     Raises:

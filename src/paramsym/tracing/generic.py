@@ -78,10 +78,11 @@ def generic_inputs(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Fresh inputs of the same shapes, as positional and keyword arguments.
 
-    Floating inputs become normal (float64), with a random mean and size for each sample (the size
-    between 1/2 and 4, times `spread`), so that units with large biases are reached on both sides;
-    unless they look like masks (constant, two values only, or not finite). Integer inputs that
-    index a table become random places of it; whatever else there is stays as it was given.
+    Floating inputs become normal (float64) with a random size, mean and density for each sample,
+    so that units are reached on both sides whatever their biases: the size lies between 1/4 and 4,
+    times at most `spread` or its inverse, and a share of the entries is cleared. Inputs that look
+    like masks (constant, two values only, or not finite) are kept. Integer inputs that index
+    a table become random places of it; whatever else there is stays as it was given.
     """
     counter, wide = iter(range(1 << 30)), torch.float64
 
@@ -92,11 +93,13 @@ def generic_inputs(
         if leaf.is_floating_point():
             if _is_mask(leaf):
                 return leaf.detach().double()
-            samples = [*leaf.shape[:1], *[1] * (leaf.ndim - 1)]
-            size = spread * 2 ** (3 * torch.rand(samples, generator=generator, dtype=wide) - 1)
-            mean = torch.randn(samples, generator=generator, dtype=wide)
+            samples = (*leaf.shape[:1], *[1] * (leaf.ndim - 1))
+            size, side, density = torch.rand(3, *samples, generator=generator, dtype=wide)
+            size = 4 ** (2 * size - 1) * spread ** (2 * side - 1)
             noise = torch.randn(leaf.shape, generator=generator, dtype=wide)
-            return (size * (noise + mean)).to(leaf.device)
+            mean = torch.randn(samples, generator=generator, dtype=wide)
+            kept = torch.rand(leaf.shape, generator=generator, dtype=wide) < 2 * density
+            return (size * (noise * kept + mean)).to(leaf.device)
         if at in lengths and leaf.dtype != torch.bool:
             drawn = torch.randint(lengths[at], leaf.shape, generator=generator, dtype=leaf.dtype)
             return drawn.to(leaf.device)

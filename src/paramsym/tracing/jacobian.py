@@ -24,7 +24,7 @@ from paramsym.tracing.record import Inputs, record, split_inputs
 
 OVERSAMPLING = 1.5  # rows per parameter; outputs of wide heads depend on each other
 _FEWEST_ROWS = 2000  # for small networks, so that the inputs reach both sides of every ReLU
-_FEWEST_CALLS = 4
+_FEWEST_CALLS = 32
 _BATCH = 1 << 24  # entries of one batch of rows
 
 

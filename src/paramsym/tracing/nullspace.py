@@ -9,8 +9,8 @@ import torch
 from paramsym.structure.rank import Gap, find_gap
 from paramsym.tracing.jacobian import Cost, Network, fold, triangular_jacobian
 
-_HUNTS = 256  # inputs that must confirm unexplained directions
-_ROUNDS = 6  # of further inputs, until they confirm the null space
+_HUNTS = 512  # inputs that must confirm unexplained directions
+_ROUNDS = 20  # of further inputs, until they confirm the null space
 _ROUNDING = 1e-12  # a column this small next to the largest is a dead parameter, rounded
 
 
@@ -67,7 +67,7 @@ def _refuting_rows(
     A quarter of the original number of inputs is drawn for all directions, and many more for the
     unexplained `rest`, each of which would be a claim about the user's network.
     """
-    network.spread *= 1.5
+    network.spread *= 2
     if not found.directions.shape[1]:
         return found.directions.T
     fresh = triangular_jacobian(network, max(1, cost.calls // 4), cost.rows)
@@ -75,7 +75,7 @@ def _refuting_rows(
     noise = max(1e-9, 10 * found.gap.tolerance)
     if float(along) > noise * float(torch.linalg.vector_norm(fresh)):
         return fresh
-    hunts = _HUNTS if network.continuous else _HUNTS // 8  # tokens are soon exhausted
+    hunts = _HUNTS if network.continuous else _HUNTS // 16  # tokens are soon exhausted
     hunted = [network.rows(cost.rows, rest) for _ in range(hunts if rest.shape[1] else 0)]
     return torch.cat([found.directions[:, :0].T, *hunted])
 
