@@ -1,0 +1,10 @@
+"""Files ⇄ tensors: the only place that opens weights, and it never unpickles an object."""
+
+from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
+from paramsym.checkpoints.equivalent import Transformed as Transformed
+from paramsym.checkpoints.equivalent import transform as transform
+from paramsym.checkpoints.errors import CheckpointError as CheckpointError
+from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
+from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
+from paramsym.checkpoints.tensors import read_tensors as read_tensors
+from paramsym.checkpoints.writing import write_tensors as write_tensors

@@ -1,0 +1,190 @@
+"""Write an equivalent checkpoint: other numbers, the same function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.writing import refuse_source, staged
+from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing import find_symmetry
+from paramsym.tracing.record import floating_outputs, preserved, split_inputs
+
+# What a random move may change in the outputs by rounding alone, relative to the largest of them.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.3}
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What was written, and the proof that it is equivalent.
+
+    `error` is the largest difference of an output, relative to the largest output, measured after
+    reading the written files back; `changed` of `entries` numbers differ.
+    """
+
+    path: Path
+    symmetry: ParameterSymmetry
+    error: float
+    tolerance: float
+    changed: int
+    entries: int
+    largest_change: float
+
+    @property
+    def share(self) -> float:
+        """The share of the parameters that changed."""
+        return self.changed / max(1, self.entries)
+
+    def to_json(self) -> str:
+        """The result as JSON text, without the symmetry."""
+        return json.dumps(
+            {
+                "written": str(self.path), "error": self.error, "tolerance": self.tolerance,
+                "changed": self.changed, "parameters": self.entries,
+                "largest_change": self.largest_change,
+            },
+            indent=1,
+        )  # fmt: skip
+
+
+def transform(
+    checkpoint: Checkpoint,
+    out: Path,
+    generator: torch.Generator,
+    strength: float = 1.0,
+    only: list[str] | None = None,
+) -> Transformed:
+    """Move the weights of a checkpoint by a random element of its symmetry and write them.
+
+    The files are written under a temporary name, read back and compared with the original on the
+    example inputs; only then do they get their name.
+
+    Args:
+        checkpoint: from `open_checkpoint`; its model is used up.
+        out: a file or folder of the same format as the source.
+        generator: where the random element comes from.
+        strength: how far to move; 0 is nowhere, 1 mixes thoroughly.
+        only: names of spaces and shifts to move; default all.
+
+    Raises:
+        CheckpointError: `out` is the source, a name in `only` is unknown, or what was read back
+            does not compute the same function.
+    """
+    refuse_source(out, checkpoint.files)
+    if not checkpoint.has_weights:
+        raise CheckpointError(
+            checkpoint.label, "a model on the meta device, without numbers", "weights to move",
+            "Give --weights FILE",
+        )  # fmt: skip
+    symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
+    _check_names(symmetry, only)
+    before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
+    reference = outputs_of(checkpoint.model, checkpoint)
+    element = _to_scale(symmetry.sample(generator, strength, only), before)
+    try:
+        moved = act(symmetry, element, before)
+    except ValueError as error:
+        raise CheckpointError(
+            checkpoint.label, str(error).rstrip("."), "weights that can be moved",
+            "Move some of the spaces only, with --only",
+        ) from error  # fmt: skip
+    dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
+    tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
+    with staged(out) as draft:
+        checkpoint.save(draft, moved)
+        model = checkpoint.reload(draft)
+        _check_written(out, moved, model)
+        error = difference(reference, outputs_of(model, checkpoint))
+        if not error <= tolerance:
+            raise CheckpointError(
+                str(out),
+                "what was written computes another function: the outputs change by "
+                f"{error:.1e} of their size",
+                f"at most {tolerance:.0e}",
+                "Nothing is kept. Try a smaller --strength, which rounds less; where that does "
+                "not help, please report the model",
+            )
+    changed, entries, largest = _changes(checkpoint, before, moved)
+    return Transformed(out, symmetry, error, tolerance, changed, entries, largest)
+
+
+def _to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:
+    """The element with each shift as large as the tensors that it moves.
+
+    A symmetry knows no weights, so its samples shift by about 1. Next to weights of 0.02 that
+    would cost six bits of their precision.
+    """
+    shifts = {shift.name: shift for shift in element.symmetry.shifts}
+
+    def size(name: str) -> float:
+        targets = [params[p] for p in shifts[name].parameters if p in params]
+        return max((float(t.float().square().mean().sqrt()) for t in targets), default=1.0)
+
+    return GroupElement(
+        element.symmetry,
+        tuple(
+            (values, {name: delta * min(1.0, size(name) or 1e-2) for name, delta in moves.items()})
+            for values, moves in element.parts
+        ),
+    )
+
+
+def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
+    known = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
+    for name in only or []:
+        if name not in known:
+            shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if known[12:] else "")
+            raise CheckpointError(
+                f"--only {name}", "the model has no space or shift of that name",
+                shown or "nothing: this model has no symmetry", "Names as `inspect` prints them",
+            )  # fmt: skip
+
+
+def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Tensor]:
+    """The floating outputs on the example inputs, in evaluation mode."""
+    args, kwargs = split_inputs(checkpoint.inputs)
+    with preserved(model, training=False), torch.no_grad():
+        return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
+
+
+def difference(before: list[torch.Tensor], after: list[torch.Tensor]) -> float:
+    """The largest change of an output, relative to the largest entry of that output."""
+    worst = 0.0
+    for a, b in zip(before, after, strict=True):
+        if a.numel():
+            a, b = a.to(torch.complex128), b.to(torch.complex128)
+            scale = float(a.abs().max()) or 1.0
+            change = float((a - b).abs().max()) / scale
+            worst = change if change != change else max(worst, change)
+    return worst
+
+
+def _check_written(out: Path, moved: Mapping[str, torch.Tensor], model: torch.nn.Module) -> None:
+    """What was read back is what was meant, to the last bit."""
+    for name, tensor in model.state_dict().items():
+        if not torch.equal(tensor.detach(), moved[name]):
+            raise CheckpointError(
+                str(out), f"{name!r} was read back with other numbers than were written",
+                "the same numbers", "Nothing is kept. Check the disk, then try again",
+            )  # fmt: skip
+
+
+def _changes(
+    checkpoint: Checkpoint, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+) -> tuple[int, int, float]:
+    changed, entries, largest = 0, 0, 0.0
+    for name, _ in checkpoint.model.named_parameters():
+        if name in before and before[name].numel():
+            distance = (after[name] - before[name]).abs()
+            changed += int((distance != 0).sum())
+            entries += distance.numel()
+            largest = max(largest, float(distance.max()))
+    return changed, entries, largest

@@ -1,0 +1,158 @@
+"""Models that a function of the user builds: `package.module:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, assign, check_model
+from paramsym.checkpoints.errors import CheckpointError, first_line
+from paramsym.checkpoints.inputs import floating_dtype
+from paramsym.checkpoints.tensors import INDEX, read_tensors, require_file
+from paramsym.checkpoints.writing import write_tensors
+
+_PLACE = "'package.module:factory', importable from the folder that the command runs in"
+
+
+@dataclass
+class FactoryCheckpoint(Checkpoint):
+    """A factory, with a weights file or with the weights that it draws itself."""
+
+    weights: Path | None = None
+    names: list[str] | None = None  # as the weights file spells them
+
+    def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
+        names = self.names
+        if names is None:
+            names = list(dict.fromkeys(group[0] for group in aliases(self.model).values()))
+        written = {name: state[name] for name in names}
+        write_tensors(self._file(draft), written, self.weights)
+
+    def reload(self, draft: Path) -> torch.nn.Module:
+        assign(self.model, read_tensors(self._file(draft)), str(draft))
+        return self.model
+
+    def _file(self, draft: Path) -> Path:
+        """The file to write; shards and their index go into a folder."""
+        if self.weights is None or not self.weights.name.endswith(INDEX):
+            return draft
+        draft.mkdir(exist_ok=True)
+        return draft / self.weights.name
+
+
+def open_factory(source: str, weights: Path | None, inputs: Inputs | None) -> FactoryCheckpoint:
+    """Import and call a factory, and give its model the weights of a file if there is one.
+
+    The factory is called without arguments and returns a `torch.nn.Module`. It may carry an
+    attribute `example_inputs`: a tuple, a dict of keyword arguments, or a function that makes one.
+    """
+    factory, module = _import(source)
+    model = _build(source, factory)
+    built, names = floating_dtype(model), None
+    if weights is not None:
+        weights = _weights_file(weights)
+        names = assign(model, read_tensors(weights), str(weights))
+    check_model(model, source if weights is None else str(weights))
+    meta = [n for n, t in model.state_dict().items() if t.device.type == "meta"]
+    if inputs is None:
+        inputs = _example_inputs(source, factory, model, module)
+    if floating_dtype(model) != built:  # the weights of the file have another precision
+        inputs = _cast(inputs, floating_dtype(model))
+    files = [] if weights is None else [weights]
+    if weights is not None and weights.name.endswith(INDEX):
+        files.append(weights.parent)
+    return FactoryCheckpoint(source, model, inputs, files, not meta, weights=weights, names=names)
+
+
+def _weights_file(path: Path) -> Path:
+    if path.is_dir():
+        found = [*sorted(path.glob(f"*{INDEX}")), *sorted(path.glob("*.safetensors"))]
+        if found:
+            return found[0]
+    return require_file(path)
+
+
+def _import(source: str) -> tuple[Any, Any]:
+    place, _, name = source.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(place)
+    except Exception as error:
+        raise CheckpointError(
+            source, f"importing {place!r} stopped with {first_line(error)}", _PLACE,
+            "Check the spelling, or run the command from the folder that holds the package",
+        ) from error  # fmt: skip
+    factory = module
+    for part in name.split("."):
+        if not hasattr(factory, part):
+            known = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"][:6]
+            raise CheckpointError(
+                source, f"{place!r} has no {name!r}", _PLACE,
+                f"The module has {', '.join(known)}" if known else "The module has no functions",
+            )  # fmt: skip
+        factory = getattr(factory, part)
+    return factory, module
+
+
+def _build(source: str, factory: Any) -> torch.nn.Module:
+    expected = "a function without arguments that returns a torch.nn.Module"
+    if isinstance(factory, torch.nn.Module):
+        return factory
+    if not callable(factory):
+        raise CheckpointError(
+            source, f"it is a {type(factory).__name__}", expected, "Write a small function"
+        )
+    try:
+        model = factory()
+    except Exception as error:
+        raise CheckpointError(
+            source, f"the factory stopped with {first_line(error)}", expected,
+            "Give its arguments default values, or write a small function that calls it",
+        ) from error  # fmt: skip
+    if not isinstance(model, torch.nn.Module):
+        raise CheckpointError(
+            source, f"the factory returned a {type(model).__name__}", expected,
+            "Return the model itself",
+        )  # fmt: skip
+    return model
+
+
+def _example_inputs(source: str, factory: Any, model: Any, module: Any) -> Inputs:
+    for owner in (model, factory, module):
+        found = getattr(owner, "example_inputs", None)
+        if found is not None:
+            try:
+                found = found() if callable(found) else found
+            except Exception as error:
+                raise CheckpointError(
+                    f"{source}.example_inputs", f"it stopped with {first_line(error)}",
+                    "a tuple, a dict of keyword inputs, or a function without arguments",
+                    "Correct it, or give --inputs",
+                ) from error  # fmt: skip
+            return dict(found) if isinstance(found, Mapping) else _as_tuple(found)
+    raise CheckpointError(
+        source, "no example inputs", "something to call the model with",
+        "Give --inputs, for example 2x3x32x32 or 2x7:int64<50257 (batch 2, then the sizes of one "
+        "example); or set factory.example_inputs",
+    )  # fmt: skip
+
+
+def _cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    def one(leaf: Any) -> Any:
+        floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(dtype) if floating else leaf
+
+    return pytree.tree_map(one, inputs)
+
+
+def _as_tuple(found: Any) -> tuple[Any, ...]:
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)

@@ -1,0 +1,184 @@
+"""Hugging Face folders: `config.json` beside safetensors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
+from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.inputs import inputs_from_config
+from paramsym.checkpoints.tensors import INDEX, read_header, read_index, require_file
+
+_WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
+
+
+@dataclass
+class FolderCheckpoint(Checkpoint):
+    """A folder; it is written back with all its other files."""
+
+    def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
+        source = self.files[0]
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(state[name])
+        shards = [p.stat().st_size for p in source.glob("*.safetensors")]
+        single = (source / "model.safetensors").is_file()
+        with quiet():
+            self.model.save_pretrained(  # type: ignore[operator]
+                draft, max_shard_size=1 << 50 if single else max(shards)
+            )
+        for path in sorted(source.rglob("*")):  # the configuration, too, stays as it was
+            target = draft / path.relative_to(source)
+            if path.is_file() and not path.name.endswith(_WEIGHTS):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+    def reload(self, draft: Path) -> torch.nn.Module:
+        return _load(draft, type(self.model), None)
+
+
+def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderCheckpoint:
+    """Read a folder. Without `weights` only the structure is built, on the meta device."""
+    config = _config(path)
+    kind = _model_class(path, config)
+    if weights:
+        _check_files(path)
+        model = _load(path, kind, config)
+        check_model(model, str(path))
+    else:
+        model = _empty(path, kind, config)
+    if inputs is None:
+        inputs = dict(inputs_from_config(model, config))
+    return FolderCheckpoint(path.resolve().name, model, inputs, [path], weights)
+
+
+def _config(path: Path) -> Any:
+    require_file(path / "config.json")
+    expected = "the configuration of a model in transformers"
+    try:
+        from transformers import AutoConfig
+    except ImportError as error:
+        raise CheckpointError(
+            str(path), "transformers is not installed", "it, to build the model of a folder",
+            "Install it: pip install 'paramsym[hf]'",
+        ) from error  # fmt: skip
+    try:
+        json.loads((path / "config.json").read_text(encoding="utf-8"))
+        with quiet():
+            return AutoConfig.from_pretrained(path, local_files_only=True)
+    except Exception as error:
+        raise CheckpointError(
+            str(path / "config.json"), f"it cannot be used ({first_line(error)})", expected,
+            "Code that a folder brings along is never run here; where the model has its own, "
+            "write a factory: package.module:factory --weights FILE",
+        ) from error  # fmt: skip
+
+
+def _model_class(path: Path, config: Any) -> Any:
+    import transformers
+
+    names = list(getattr(config, "architectures", None) or [])
+    for name in names:
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    if names:
+        raise CheckpointError(
+            str(path / "config.json"), f"the architecture {names[0]!r}",
+            f"one that transformers {transformers.__version__} has",
+            "Install the version of transformers that the folder was written with",
+        )  # fmt: skip
+    return transformers.AutoModel
+
+
+def _check_files(path: Path) -> None:
+    """Every safetensors file is complete, before anything is built."""
+    indices = sorted(path.glob(f"*{INDEX}"))
+    files = sorted(path.glob("*.safetensors"))
+    for index in indices:
+        for shard in sorted(set(read_index(index).values())):
+            require_file(path / shard)
+    for file in files:
+        read_header(file)
+    if not files:
+        others = sorted(p.name for p in path.iterdir() if p.name.endswith(_WEIGHTS))
+        raise CheckpointError(
+            str(path), f"no safetensors in it{', only ' + few(others) if others else ''}",
+            "model.safetensors, or its shards and their index",
+            "Convert the weights with save_pretrained; or inspect the structure alone, from "
+            "config.json, with --no-verify",
+        )  # fmt: skip
+
+
+def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+    try:
+        with quiet():
+            model, info = kind.from_pretrained(
+                path, config=config, local_files_only=True, use_safetensors=True,
+                output_loading_info=True, ignore_mismatched_sizes=True, dtype="auto",
+            )  # fmt: skip
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            str(path), f"from_pretrained stopped with {first_line(error)}",
+            f"weights that fit {kind.__name__}", "Check that config.json belongs to the weights",
+        ) from error  # fmt: skip
+    _check_loading(path, kind, info)
+    return model.eval()
+
+
+def _check_loading(path: Path, kind: Any, info: Mapping[str, Any]) -> None:
+    wrong: list[Any] = sorted(info.get("mismatched_keys") or (), key=str)
+    if wrong:
+        name, came, wanted = wrong[0]
+        more = f" (and {len(wrong) - 1} more of another shape)" if len(wrong) > 1 else ""
+        raise CheckpointError(
+            str(path), f"{name!r} has shape {tuple(came)}{more}",
+            f"the shape {tuple(wanted)} that config.json asks for",
+            "Check that config.json belongs to the weights",
+        )  # fmt: skip
+    missing = sorted(info.get("missing_keys") or ())
+    extra = sorted(info.get("unexpected_keys") or ())
+    if missing or extra:
+        parts = [f"{few(missing)} missing"] if missing else []
+        parts += [f"{few(extra)} unknown to the model"] if extra else []
+        raise CheckpointError(
+            str(path), " and ".join(parts), f"exactly the tensors of {kind.__name__}",
+            "Check 'architectures' in config.json: it names the class that the weights belong to",
+        )  # fmt: skip
+
+
+def _empty(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+    build = getattr(kind, "_from_config", None) or kind.from_config
+    try:
+        with quiet(), torch.device("meta"):
+            return build(config).eval()
+    except Exception as error:
+        raise CheckpointError(
+            str(path / "config.json"), f"building the model stopped with {first_line(error)}",
+            "a complete configuration", "Check config.json",
+        ) from error  # fmt: skip
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without progress bars and reports; what they say becomes an error here."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(50)  # critical only
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,127 @@
+"""Example inputs from text and from Hugging Face configurations.
+
+    2x3x32x32                       one floating input, in the dtype of the model
+    2x7:int64<50257                 whole numbers from 0 to 50256
+    2x7:int64<100,2x7:bool          two positional inputs
+    input_ids=2x7:int64<100         a keyword input
+
+Batch 2 and sequence length 7 are primes that seldom equal another size by accident.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import torch
+
+from paramsym.checkpoints.checkpoint import Inputs
+from paramsym.checkpoints.errors import CheckpointError
+
+BATCH, LENGTH = 2, 7
+_ITEM = re.compile(
+    r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?"
+)
+_DTYPES = (
+    "float64 float32 bfloat16 float16 complex64 complex128 int64 int32 int16 uint8 bool".split()
+)
+
+
+def parse_inputs(text: str, floating: torch.dtype | None = None) -> Inputs:
+    """Random example inputs of the described shapes; always the same ones for one text.
+
+    Args:
+        text: see the head of this module.
+        floating: dtype of inputs without one; default float32.
+
+    Raises:
+        CheckpointError: the text cannot be read.
+    """
+    generator = torch.Generator().manual_seed(0)
+    named: dict[str, torch.Tensor] = {}
+    positional: list[torch.Tensor] = []
+    for item in text.replace(" ", "").split(","):
+        match = _ITEM.fullmatch(item)
+        if match is None or (match["dtype"] or "float32") not in _DTYPES:
+            raise _unreadable(text, f"{item!r} cannot be read")
+        shape = tuple(int(n) for n in match["shape"].split("x"))
+        dtype = getattr(torch, match["dtype"]) if match["dtype"] else floating or torch.float32
+        made = _random(shape, dtype, int(match["below"] or 2), generator)
+        if match["name"]:
+            named[match["name"]] = made
+        else:
+            positional.append(made)
+    if named and positional:
+        raise _unreadable(text, "some inputs have a name and others have none")
+    return named or tuple(positional)
+
+
+def _unreadable(text: str, came: str) -> CheckpointError:
+    return CheckpointError(
+        f"--inputs {text}", came,
+        f"shapes such as 2x3x32x32, 2x7:int64<50257 or x=2x5 (dtypes: {', '.join(_DTYPES)})",
+        "Separate several inputs by commas, and name all of them or none",
+    )  # fmt: skip
+
+
+def _random(
+    shape: tuple[int, ...], dtype: torch.dtype, below: int, generator: torch.Generator
+) -> torch.Tensor:
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator, dtype=dtype)
+    return torch.randint(0, below, shape, generator=generator).to(dtype)
+
+
+def floating_dtype(model: torch.nn.Module) -> torch.dtype:
+    """The dtype of the first floating parameter."""
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.Tensor]:
+    """Keyword inputs for a Hugging Face model, from the sizes in its configuration."""
+    generator = torch.Generator().manual_seed(0)
+    accepted = inspect.signature(model.forward).parameters
+    main = getattr(model, "main_input_name", "input_ids")
+    text = getattr(config, "text_config", None) or config
+    vision = getattr(config, "vision_config", None) or config
+    made: dict[str, torch.Tensor] = {}
+
+    def tokens() -> torch.Tensor:
+        count = int(getattr(text, "vocab_size", None) or 2)
+        room = int(getattr(text, "max_position_embeddings", None) or 1 << 20)
+        length = max(1, min(LENGTH, room - 2 if room > 4 else room))
+        padding = getattr(text, "pad_token_id", None)
+        ids = torch.randint(0, count, (BATCH, length), generator=generator)
+        if padding is not None and count > 1:  # padding would hide positions from the function
+            ids = torch.where(ids == padding, (ids + 1) % count, ids)
+        return ids
+
+    if main == "input_ids" or ("input_ids" in accepted and hasattr(config, "text_config")):
+        made["input_ids"] = tokens()
+    if main == "pixel_values" or (
+        "pixel_values" in accepted and getattr(config, "vision_config", None) is not None
+    ):
+        size = getattr(vision, "image_size", None) or 64
+        height, width = size if isinstance(size, (tuple, list)) else (size, size)
+        channels = int(getattr(vision, "num_channels", None) or 3)
+        shape = (BATCH, channels, int(height), int(width))
+        made["pixel_values"] = torch.randn(shape, generator=generator, dtype=floating_dtype(model))
+    if main == "input_features":
+        bins, frames = int(config.num_mel_bins), 2 * int(config.max_source_positions)
+        made["input_features"] = torch.randn(
+            (BATCH, bins, frames), generator=generator, dtype=floating_dtype(model)
+        )
+    if main == "input_values":
+        made["input_values"] = torch.randn(
+            (BATCH, 4000), generator=generator, dtype=floating_dtype(model)
+        )
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in accepted:
+        made["decoder_input_ids"] = tokens()
+    if not made:
+        raise CheckpointError(
+            type(model).__name__, f"its main input is {main!r}",
+            "input_ids, pixel_values, input_features or input_values",
+            f"Give --inputs {main}=SHAPE, for example --inputs {main}=2x7:float32",
+        )  # fmt: skip
+    return made

@@ -1,0 +1,166 @@
+"""Programs written by `torch.export.save` (`.pt2`)."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
+from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.tensors import require_file
+
+
+class Program(torch.nn.Module):
+    """An exported program as a module: same names, called with the original arguments.
+
+    The module that `ExportedProgram.module()` makes refuses `eval()` and checks its arguments by
+    guards that fake tensors fail; here the mode is that of the export and stays what it was.
+    """
+
+    def __init__(self, graph: torch.nn.Module, names: tuple[str, ...] = ()):
+        super().__init__()
+        for table in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            self.__dict__[table] = graph.__dict__[table]
+        self.__dict__["_source"] = (graph, names)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        graph, names = self.__dict__["_source"]
+        given = [*args, *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
+        return graph.forward(*given, **kwargs)
+
+    def train(self, mode: bool = True) -> Program:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Program:
+        graph, names = self.__dict__["_source"]
+        return Program(copy.deepcopy(graph, memo), names)
+
+
+class ProgramCheckpoint(Checkpoint):
+    """A `.pt2` file; it is written back as the same program with other weights."""
+
+    def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
+        program = load_program(self.files[0])
+        same: dict[int, torch.Tensor] = {}
+        with torch.no_grad():
+            for name, tensor in program.state_dict.items():
+                done = same.setdefault(tensor.data_ptr(), state[name])
+                tensor.copy_(done)
+        torch.export.save(program, draft)
+
+    def reload(self, draft: Path) -> torch.nn.Module:
+        return _module(load_program(draft), positional_names(self.inputs))
+
+
+def open_program(path: Path, inputs: Inputs | None) -> ProgramCheckpoint:
+    """Read a program; its example inputs are those that it was exported with."""
+    program = load_program(path)
+    if inputs is None:
+        if program.example_inputs is None:
+            raise CheckpointError(
+                str(path), "the program carries no example inputs", "inputs to trace it with",
+                "Give --inputs, for example --inputs 2x3x32x32",
+            )  # fmt: skip
+        args, kwargs = program.example_inputs
+        inputs = _merged(program, tuple(args), dict(kwargs))
+    model = _module(program, positional_names(inputs))
+    check_model(model, str(path))
+    return ProgramCheckpoint(path.name, model, inputs, [path], fixed_mode=True)
+
+
+def _merged(program, args: tuple, kwargs: dict[str, Any]) -> Inputs:
+    """Positional inputs alone as a tuple; mixed ones all by name."""
+    if not kwargs:
+        return args
+    return {**{f"positional_{k}": value for k, value in enumerate(args)}, **kwargs}
+
+
+def positional_names(inputs: Inputs) -> tuple[str, ...]:
+    """The names that stand for positional inputs among keywords."""
+    return tuple(n for n in inputs if str(n).startswith("positional_")) \
+        if isinstance(inputs, dict) else ()  # fmt: skip
+
+
+def _module(program: Any, names: tuple[str, ...]) -> Program:
+    graph = program.module(check_guards=False)
+    _tie(graph)
+    return Program(graph, names)
+
+
+def _tie(graph: torch.nn.Module) -> None:
+    """Parameters that an export found tied are written once and read as two; tie them again."""
+    first: dict[tuple, torch.nn.Parameter] = {}
+    for module in graph.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.numel():
+                where = (parameter.data_ptr(), parameter.shape, parameter.stride())
+                module._parameters[name] = first.setdefault(where, parameter)
+
+
+def load_program(path: Path) -> Any:
+    """`torch.export.load`, once the archive is known to need no unpickling of objects.
+
+    Raises:
+        CheckpointError: the file is no program, is cut short, or holds pickled objects.
+    """
+    path = require_file(path)
+    _refuse_pickles(path)
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise CheckpointError(
+            str(path), f"torch.export.load stopped with {first_line(error)}",
+            f"a program that torch.export.save of this torch ({torch.__version__}) can read",
+            "Export the model again with this version of torch",
+        ) from error  # fmt: skip
+
+
+def _refuse_pickles(path: Path) -> None:
+    """torch.export.load falls back to unpickling; find out beforehand whether it would."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if broken := archive.testzip():
+                raise zipfile.BadZipFile(f"damaged entry {broken}")
+            for entry in archive.namelist():
+                if found := _pickled(archive, entry):
+                    raise CheckpointError(
+                        str(path), f"the program holds {found}",
+                        "a program of operators and plain tensors",
+                        "Unpickling runs code of whoever wrote the file, so it is never done "
+                        "here. Export the model again, with tensors as its only inputs",
+                    )  # fmt: skip
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise CheckpointError(
+            str(path), f"the file is cut short or no archive ({first_line(error)})",
+            "a .pt2 file that torch.export.save wrote", "Copy the file again, or export it anew",
+        ) from error  # fmt: skip
+
+
+def _pickled(archive: zipfile.ZipFile, entry: str) -> str:
+    parts = entry.split("/")[1:]
+    if "aotinductor" in parts:
+        return f"compiled code ({entry})"
+    if parts[:2] == ["data", "sample_inputs"]:
+        try:
+            torch.load(io.BytesIO(archive.read(entry)), weights_only=True)
+        except Exception as error:
+            return f"example inputs that are pickled objects ({first_line(error, 80)})"
+        return ""
+    if entry.endswith("_config.json") and parts[:1] == ["data"]:
+        table = json.loads(archive.read(entry))["config"]
+        pickled = [n for n, v in table.items() if v.get("use_pickle") or _is_object(v)]
+        return f"pickled objects: {few(pickled)}" if pickled else ""
+    if parts[:2] in (["data", "weights"], ["data", "constants"]) and entry.endswith(".pt"):
+        return f"weights in an older, pickled form ({entry})"
+    return ""
+
+
+def _is_object(payload: Mapping[str, Any]) -> bool:
+    return not str(payload.get("path_name", "")).startswith(("weight_", "tensor_"))

@@ -1,0 +1,66 @@
+"""One door for every kind of source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
+from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.factory import open_factory
+from paramsym.checkpoints.folder import open_folder
+from paramsym.checkpoints.inputs import parse_inputs
+from paramsym.checkpoints.program import open_program
+
+_EXPECTED = "a .pt2 file, a folder with config.json and safetensors, or package.module:factory"
+
+
+def open_checkpoint(
+    source: str, weights: str | None = None, inputs: str | None = None, structure_only: bool = False
+) -> Checkpoint:
+    """Build the model of a source and load its weights.
+
+    Args:
+        source: a `.pt2` file, a Hugging Face folder, or `package.module:factory`.
+        weights: a weights file for a factory.
+        inputs: a description for `parse_inputs`; by default the source says what it takes.
+        structure_only: where the source allows it, build on the meta device and read no weights.
+
+    Raises:
+        CheckpointError: whatever is wrong with the source, in four parts.
+    """
+    path = Path(source).expanduser()
+    given: Inputs | None = None if inputs is None else parse_inputs(inputs)
+    if weights is not None and (path.exists() or ":" not in source):
+        raise CheckpointError(
+            f"--weights {weights}", f"the source {source!r} brings its own weights",
+            "--weights only beside package.module:factory", "Leave --weights out",
+        )  # fmt: skip
+    if path.is_dir():
+        opened: Checkpoint = open_folder(path, given, not structure_only)
+    elif path.suffix == ".pt2":
+        opened = open_program(path, given)
+    elif path.exists():
+        raise CheckpointError(
+            source, "a file of weights alone, which do not say what is computed with them"
+            if path.suffix in (".safetensors", ".pt", ".pth", ".bin") else "a file",
+            _EXPECTED, f"Name the model: paramsym … package.module:factory --weights {source}",
+        )  # fmt: skip
+    elif ":" in source:
+        opened = open_factory(
+            source, None if weights is None else Path(weights).expanduser(), given
+        )
+    else:
+        raise CheckpointError(
+            source, "there is no such file or folder", _EXPECTED,
+            "Check the spelling and the folder that the command runs in",
+        )  # fmt: skip
+    if inputs is not None:
+        opened.inputs = _in_dtype(inputs, opened)
+    return opened
+
+
+def _in_dtype(inputs: str, opened: Checkpoint) -> Inputs:
+    """Inputs without a dtype get the model's."""
+    from paramsym.checkpoints.inputs import floating_dtype
+
+    return parse_inputs(inputs, floating_dtype(opened.model))

@@ -1,0 +1,262 @@
+"""Reading weights: one tensor after the other, from safetensors or from tensors-only archives."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from paramsym.checkpoints.errors import CheckpointError, few, first_line
+
+INDEX = ".safetensors.index.json"
+
+
+def read_tensors(path: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of a weights file, one after the other.
+
+    Args:
+        path: a `.safetensors` file, the index of a sharded one (`….safetensors.index.json`), or
+            a file that `torch.save` wrote from a `state_dict()`. The latter is opened with
+            `weights_only=True`; an archive with other objects in it is refused.
+
+    Raises:
+        CheckpointError: the file is missing, cut short, a pickle of other objects, or holds
+            tensors that are not contiguous or overlap in part.
+    """
+    path = require_file(Path(path))
+    if path.name.endswith(INDEX):
+        yield from _read_index(path)
+    elif path.suffix == ".safetensors":
+        yield from _read_safetensors(path)
+    else:
+        yield from _read_archive(path).items()
+
+
+def names_of(path: Path) -> list[str]:
+    """The names of the tensors in a weights file, without reading them where that is possible."""
+    if path.name.endswith(INDEX):
+        return list(read_index(path))
+    if path.suffix == ".safetensors":
+        return [name for name in read_header(path) if name != "__metadata__"]
+    return list(_read_archive(path))
+
+
+def require_file(path: Path) -> Path:
+    """The path, if there is a file."""
+    if path.is_file():
+        return path
+    came = "is a folder" if path.is_dir() else "there is no such file"
+    raise CheckpointError(
+        str(path), came, "a weights file (.safetensors, its index, or .pt)",
+        "Check the spelling and the folder that the command runs in",
+    )  # fmt: skip
+
+
+# -- safetensors -------------------------------------------------------------------------------
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a safetensors file, once the length of the file agrees with it."""
+    expected = "a complete safetensors file"
+    instead = "Copy or download the file again, and compare its size with the original's"
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        if len(prefix) < 8:
+            raise CheckpointError(str(path), f"it has only {size} bytes", expected, instead)
+        (length,) = struct.unpack("<Q", prefix)
+        if prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+            raise CheckpointError(
+                str(path), "the file is a pickle or an archive of torch.save, whatever its name",
+                "the safetensors format", "Save it with safetensors.torch.save_file",
+            )  # fmt: skip
+        if 8 + length > size:
+            raise CheckpointError(
+                str(path),
+                f"the file is cut short or no safetensors file: its header should have {length} "
+                f"bytes, the whole file has {size}",
+                expected, instead,
+            )  # fmt: skip
+        try:
+            header = json.loads(file.read(length))
+            ends = [v["data_offsets"][1] for k, v in header.items() if k != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise CheckpointError(
+                str(path), f"its header cannot be read ({first_line(error)})", expected, instead
+            ) from error
+    promised = 8 + length + max(ends, default=0)
+    if promised != size:
+        raise CheckpointError(
+            str(path),
+            f"the file is {'cut short' if size < promised else 'too long'}: it has {size} bytes, "
+            f"its header promises {promised}",
+            expected, instead,
+        )  # fmt: skip
+    return header
+
+
+def _read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    read_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (a file is no mapping)
+                yield name, file.get_tensor(name)
+    except SafetensorError as error:
+        raise CheckpointError(
+            str(path), f"it cannot be read ({first_line(error)})", "a complete safetensors file",
+            "Copy or download the file again",
+        ) from error  # fmt: skip
+
+
+def read_index(path: Path) -> dict[str, str]:
+    """Name of tensor → name of the file that holds it, from the index of a sharded checkpoint."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        if not isinstance(table, Mapping):
+            raise KeyError("weight_map")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            str(path), f"the index cannot be read ({first_line(error)})",
+            "JSON with a 'weight_map' from tensors to files",
+            "Copy the index again, or write the checkpoint anew with save_pretrained",
+        ) from error  # fmt: skip
+    outside = sorted({f for f in table.values() if Path(f).name != f})
+    if outside:
+        raise CheckpointError(
+            str(path), f"it names files in other folders: {few(outside)}",
+            "files beside the index", "Put all shards into one folder",
+        )  # fmt: skip
+    return dict(table)
+
+
+def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    table = read_index(path)
+    for shard in dict.fromkeys(table.values()):
+        wanted = {name for name, file in table.items() if file == shard}
+        found = set()
+        for name, tensor in _read_safetensors(require_file(path.parent / shard)):
+            if name in wanted:
+                found.add(name)
+                yield name, tensor
+        if wanted - found:
+            raise CheckpointError(
+                str(path.parent / shard), f"{few(sorted(wanted - found))} not in it",
+                "every tensor that the index names", "Copy the shards and the index again",
+            )  # fmt: skip
+
+
+# -- archives of torch.save --------------------------------------------------------------------
+
+
+def _read_archive(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        text = str(error)
+        if "weights_only" in text or "Weights only" in text or "pickle" in text.lower():
+            raise CheckpointError(
+                str(path), "the file is a pickle with more in it than tensors",
+                "tensors only: safetensors, or torch.save(model.state_dict(), …)",
+                "Unpickling runs code of whoever wrote the file, so it is never done here. Where "
+                "you trust the file, load it yourself and save model.state_dict()",
+            ) from error  # fmt: skip
+        raise CheckpointError(
+            str(path), f"the file cannot be read ({first_line(error)})",
+            "a complete file that torch.save wrote, or safetensors",
+            "Copy the file again, or save it anew with safetensors.torch.save_file",
+        ) from error  # fmt: skip
+    if not isinstance(loaded, Mapping):
+        raise _no_state_dict(path, f"a {type(loaded).__name__}")
+    if others := [str(k) for k, v in loaded.items() if not isinstance(v, torch.Tensor)]:
+        raise _no_state_dict(path, f"a dict in which {few(others)} is no tensor")
+    tensors = {str(k): v.detach() for k, v in loaded.items()}
+    check_layout(tensors, str(path))
+    return tensors
+
+
+def _no_state_dict(path: Path, came: str) -> CheckpointError:
+    return CheckpointError(
+        str(path), f"the file holds {came}", "a flat dict of names and tensors",
+        "Save model.state_dict() alone, for example torch.load(…)['state_dict']",
+    )  # fmt: skip
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def check_layout(tensors: Mapping[str, torch.Tensor], where: str) -> None:
+    """Refuse tensors that are not contiguous, or that overlap in part.
+
+    Several names for one whole tensor pass: whether they are tied is for the model to say.
+    """
+    instead = "Save {name: tensor.clone().contiguous()} for each of them"
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or not tensor.is_contiguous():
+            raise CheckpointError(
+                where,
+                f"{name!r} is not contiguous (shape {tuple(tensor.shape)}, "
+                f"strides {tuple(tensor.stride()) if tensor.layout == torch.strided else '-'})",
+                "dense tensors in row-major order",
+                instead,
+            )
+    for names in shared_storage(tensors):
+        if len({_window(tensors[name]) for name in names}) > 1:
+            raise CheckpointError(
+                where, f"{few(names)} share storage but are different parts of it",
+                "tensors that own their numbers", instead,
+            )  # fmt: skip
+
+
+def shared_storage(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Groups of names whose tensors overlap in memory."""
+    owners: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.device.type != "meta" and tensor.numel():
+            owners.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+    groups: list[list[str]] = []
+    for names in owners.values():
+        names = sorted(names, key=lambda n: tensors[n].storage_offset())
+        reach = -1
+        for name in names:
+            start, end = _extent(tensors[name])
+            if start < reach:
+                groups[-1].append(name)
+            else:
+                groups.append([name])
+            reach = max(reach, end)
+    return [group for group in groups if len(group) > 1]
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes that a tensor uses in its storage."""
+    last = sum(int((n - 1) * s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    size, start = tensor.element_size(), int(tensor.storage_offset())
+    return start * size, (start + last + 1) * size
+
+
+def _window(tensor: torch.Tensor) -> tuple:
+    return (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor], where: str, masks: set[str]) -> None:
+    """Refuse NaN, and infinities except in `masks`: buffers, where they may be meant."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() and not tensor.is_complex():
+            continue
+        wide = tensor if tensor.element_size() > 1 else tensor.float()
+        bad = wide.isnan() if name in masks else ~wide.isfinite()
+        if bad.any():
+            place = tuple(int(i) for i in bad.nonzero()[0])
+            value = wide[place].item() if place else wide.item()
+            raise CheckpointError(
+                where,
+                f"{name!r} holds {value} at {list(place)} ({int(bad.sum())} of "
+                f"{tensor.numel()} entries are NaN or infinite)",
+                "finite weights",
+                "Take an earlier checkpoint, or repair the tensor; nothing can be verified with it",
+            )
