@@ -1,0 +1,9 @@
+"""What was found about a model, as text for a terminal, as JSON, and as one HTML page."""
+
+from paramsym.report.findings import Findings as Findings
+from paramsym.report.findings import examine as examine
+from paramsym.report.findings import to_json as to_json
+from paramsym.report.page import render_page as render_page
+from paramsym.report.page import write_page as write_page
+from paramsym.report.text import print_findings as print_findings
+from paramsym.report.text import print_transformed as print_transformed

@@ -1,0 +1,74 @@
+"""Repeated layers as one row: `layers.0.mlp … layers.31.mlp` becomes `layers.{0…31}.mlp` ×32.
+
+Two rows are one where their names differ only in whole numbers between dots, and everything that
+is said about them agrees up to such numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+_NUMBER = re.compile(r"(?<=\.)\d+(?!\w)|^\d+(?=\.)")
+ENOUGH = 18  # rows up to this number are shown as they are
+
+
+@dataclass(frozen=True)
+class Group(Generic[Item]):
+    """Rows that are shown as one."""
+
+    label: str
+    items: tuple[Item, ...]
+
+    @property
+    def first(self) -> Item:
+        return self.items[0]
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+
+def template(text: str) -> str:
+    """A text with every whole number between dots replaced by a star."""
+    return _NUMBER.sub("*", text)
+
+
+def collapse(
+    items: Iterable[Item],
+    name: Callable[[Item], str],
+    says: Callable[[Item], str],
+    enough: int = ENOUGH,
+) -> list[Group[Item]]:
+    """Group rows in the order of their first members; few rows stay as they are."""
+    items = list(items)
+    if len(items) <= enough:
+        return [Group(name(item), (item,)) for item in items]
+    groups: dict[tuple[str, str], list[Item]] = {}
+    for item in items:
+        groups.setdefault((template(name(item)), template(says(item))), []).append(item)
+    return [Group(common([name(i) for i in found]), tuple(found)) for found in groups.values()]
+
+
+def common(names: list[str]) -> str:
+    """The common form of texts with one template, with the range of each number that varies."""
+    if len(set(map(template, names))) > 1:
+        return template(names[0])
+    if len(names) == 1:
+        return names[0]
+    columns = zip(*([int(n) for n in _NUMBER.findall(name)] for name in names), strict=True)
+    ranges = iter([_range(sorted(set(column))) for column in columns])
+    return _NUMBER.sub(lambda _: next(ranges), names[0])
+
+
+def _range(values: list[int]) -> str:
+    if len(values) == 1:
+        return str(values[0])
+    if len(values) > 2 and values == list(range(values[0], values[-1] + 1)):
+        return f"{{{values[0]}…{values[-1]}}}"
+    if len(values) <= 4:
+        return "{" + ",".join(map(str, values)) + "}"
+    return f"{{{values[0]}…{values[-1]}, {len(values)} of them}}"

@@ -1,0 +1,258 @@
+"""The network as a picture: tensors from input to output, spaces as lanes beside them.
+
+Each tensor is a row, each space a vertical lane from the first tensor that carries it to the last.
+A mark where a row meets a lane says how: ● an axis that the space writes, ○ one that reads it (the
+dual), ◆ another power, – the order alone. Repeated layers are one block. This module only computes
+places; the template draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from paramsym.report.collapse import Group, collapse
+from paramsym.report.findings import Findings
+from paramsym.report.words import family
+from paramsym.structure.axes import AxisType, Carried, Product, Sum
+from paramsym.structure.symmetry import Space
+
+GAP = 10
+SMALL, LARGE = 11.0, 13.0  # sizes of type in pixels
+LONGEST = 40  # letters of a name, before its middle is left out
+LIMIT = 160  # rows, after which a drawing helps nobody
+
+
+@dataclass
+class Mark:
+    """How a tensor carries a space."""
+
+    x: float
+    y: float
+    kind: str  # "covariant", "dual", "power" or "order"
+    family: str
+    title: str
+
+
+@dataclass
+class Lane:
+    """A space, from the first to the last tensor that carries it."""
+
+    label: str
+    group: str
+    family: str
+    title: str
+    x: float = 0.0
+    top: float = 0.0
+    bottom: float = 0.0
+    label_y: float = 0.0
+
+
+@dataclass
+class Row:
+    """A tensor."""
+
+    label: str
+    title: str
+    shape: str
+    y: float = 0.0
+    moves: bool = True
+
+
+@dataclass
+class Block:
+    """Rows of one repeated layer."""
+
+    label: str
+    count: int
+    top: float
+    bottom: float
+
+
+@dataclass
+class Drawing:
+    """A picture in pixels."""
+
+    width: float = 0.0
+    height: float = 0.0
+    left: float = 0.0
+    right: float = 0.0
+    rows: list[Row] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    omitted: int = 0
+    size: float = SMALL
+
+    @property
+    def char(self) -> float:
+        """The width of a letter."""
+        return 0.61 * self.size
+
+    @property
+    def step(self) -> float:
+        """The height of a row."""
+        return 32 if self.size == LARGE else 24
+
+    @property
+    def line(self) -> float:
+        """The height of a label."""
+        return 1.7 * self.size
+
+
+def draw(findings: Findings) -> Drawing:
+    """Lay out the picture of a network."""
+    symmetry = findings.symmetry
+    free = [s for s in symmetry.spaces.values() if s.group.dimension or s.group.log_order]
+
+    def says(name: str) -> str:
+        return f"{symmetry.shape(name)} {', '.join(map(str, symmetry.signature[name]))}"
+
+    modules: dict[str, list[str]] = {}  # buffers come last in the signature; put them back
+    for name in symmetry.signature:
+        if symmetry.signature[name]:
+            modules.setdefault(name.rpartition(".")[0], []).append(name)
+    tensors = collapse([n for names in modules.values() for n in names], str, says, 24)
+    omitted = max(0, len(tensors) - LIMIT)
+    tensors = tensors[:LIMIT]
+    plain = len(tensors) == sum(group.count for group in tensors)
+    lanes: dict[str, Group[Space]] = {}
+    for group in collapse(
+        free, lambda s: s.name, lambda s: f"{s.group} {not s.order_of}", len(free) if plain else 0
+    ):
+        lanes.update({space.name: group for space in group.items})
+    return _place(findings, tensors, lanes, omitted)
+
+
+def _place(
+    findings: Findings, tensors: list[Group[str]], lanes: dict[str, Group[Space]], omitted: int
+) -> Drawing:
+    symmetry, picture = findings.symmetry, Drawing(omitted=omitted)
+    picture.size = LARGE if len(tensors) <= 24 else SMALL
+    touched = [_touches(symmetry.signature[group.first], lanes) for group in tensors]
+    spans: dict[str, tuple[int, int]] = {}
+    for index, found in enumerate(touched):
+        for label in found:
+            spans[label] = (spans.get(label, (index, 0))[0], index)
+    groups = {group.label: group for group in lanes.values()}
+    columns = _columns(spans)
+    starting = {i: [n for n, (top, _) in spans.items() if top == i] for i in range(len(tensors))}
+    heights = _rows(findings, tensors, starting, picture)
+    widest = max((len(r.label) + len(r.shape) for r in picture.rows), default=0) + 1
+    picture.left = 16 + picture.char * widest
+    first, apart = picture.left + 2 * picture.size, 1.5 * picture.size
+    picture.right = first + apart * max(columns.values(), default=0) + 3.5 * picture.size
+    for label, (top, bottom) in spans.items():
+        group = groups[label]
+        space, times = group.first, f" ×{group.count}" if group.count > 1 else ""
+        inside = _prefix(tensors[top].label)
+        short = label.removeprefix(inside) if inside and group.count == tensors[top].count else ""
+        picture.lanes.append(
+            Lane(
+                shorten(short) if short not in ("", label) else shorten(label) + times,
+                str(space.group), family(space.group),
+                f"{label}{times}: {space.group}", first + apart * columns[label],
+                picture.rows[top].y, picture.rows[bottom].y,
+                heights[top] + picture.line * starting[top].index(label),
+            )
+        )  # fmt: skip
+    places = {lane.title.split(":")[0]: lane for lane in picture.lanes}
+    for row, found, group in zip(picture.rows, touched, tensors, strict=True):
+        row.moves = bool(found)
+        for label, power in found.items():
+            times = groups[label].count
+            lane = places[label + (f" ×{times}" if times > 1 else "")]
+            kind = _kind(power)
+            title = f"{group.label} carries {label} ({_MEANING[kind]})"
+            picture.marks.append(Mark(lane.x, row.y, kind, lane.family, title))
+    widest = max((len(lane.label) + len(lane.group) + 3 for lane in picture.lanes), default=0)
+    picture.width = picture.right + picture.char * widest + 24
+    return picture
+
+
+_MEANING = {
+    "covariant": "writes it", "dual": "reads it", "power": "another power",
+    "order": "its order alone",
+}  # fmt: skip
+
+
+def _rows(
+    findings: Findings, tensors: list[Group[str]], starting: dict[int, list[str]], picture: Drawing
+) -> list[float]:
+    """Fill in rows and blocks; returns the height at which each row's labels begin."""
+    step = picture.step
+    y, heights, prefix = 10.0, [], ""
+    for index, group in enumerate(tensors):
+        own = _prefix(group.label)
+        if own != prefix:
+            if prefix:
+                picture.blocks[-1].bottom = y
+                y += GAP
+            prefix = own
+            if own:
+                picture.blocks.append(Block(own.rstrip("."), group.count, y, y))
+                y += 24
+        height = max(step, picture.line * len(starting[index]) + 4)
+        shape = " × ".join(map(str, findings.symmetry.shape(group.first))) or "scalar"
+        label = shorten(group.label.removeprefix(own))
+        times = f" ×{group.count}" if group.count > 1 else ""
+        picture.rows.append(Row(label, f"{group.label}{times}, {shape}", shape, y + step / 2))
+        heights.append(y + step / 2)
+        y += height
+    if prefix:
+        picture.blocks[-1].bottom = y
+    picture.height = y + 12
+    return heights
+
+
+def _prefix(label: str) -> str:
+    """The part of a collapsed name up to its first range: what repeats."""
+    head, brace, rest = label.partition("}")
+    return head + brace + "." if brace and rest.startswith(".") else ""
+
+
+def _touches(axes: tuple[AxisType, ...], lanes: dict[str, Group[Space]]) -> dict[str, Fraction]:
+    """Lanes that a tensor meets, each with the power of its first axis that does."""
+    found: dict[str, Fraction] = {}
+    for axis in axes:
+        for name, power in _powers(axis):
+            if name in lanes:
+                label = lanes[name].label
+                if label not in found or found[label] == 0:
+                    found[label] = power
+    return found
+
+
+def _powers(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
+    if isinstance(axis, Carried):
+        yield from axis.factors
+    parts = axis.factors if isinstance(axis, Product) else ()
+    for part in axis.terms if isinstance(axis, Sum) else parts:
+        yield from _powers(part)
+
+
+def _kind(power: Fraction) -> str:
+    return {1: "covariant", -1: "dual", 0: "order"}.get(int(power), "power") \
+        if power.denominator == 1 else "power"  # fmt: skip
+
+
+def _columns(spans: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """A column for each lane, the longest lanes leftmost, none overlapping."""
+    taken: list[list[tuple[int, int]]] = []
+    columns: dict[str, int] = {}
+    for label, (top, bottom) in sorted(spans.items(), key=lambda s: (s[1][0] - s[1][1], s[1][0])):
+        fits = (k for k, o in enumerate(taken) if all(bottom < a or top > b for a, b in o))
+        column = next(fits, len(taken))
+        if column == len(taken):
+            taken.append([])
+        taken[column].append((top, bottom))
+        columns[label] = column
+    return columns
+
+
+def shorten(name: str) -> str:
+    """A long name without its middle."""
+    if len(name) <= LONGEST:
+        return name
+    return name[: LONGEST // 2 - 1] + "…" + name[-LONGEST // 2 :]

@@ -1,0 +1,187 @@
+"""Everything that is known about one model, gathered once and shown in several ways."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+import torch
+
+from paramsym.checkpoints import Checkpoint, CheckpointError
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import orbit_dimension
+from paramsym.tracing import find_symmetry
+
+COUNT_LIMIT = 300_000  # parameters up to which the orbit dimension is computed at the weights
+
+LARGE = 5_000_000  # parameters from which on only some spaces are verified one by one
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The symmetry of a model, and how well it is proved.
+
+    `redundant` counts independent directions along which the parameters can move without changing
+    the function: at the given weights where `counted` says so, otherwise the sum of the dimensions
+    of all families. `copies` is log₁₀ of the number of equivalent copies by discrete moves.
+    """
+
+    source: str
+    model: str
+    symmetry: ParameterSymmetry
+    shapes: dict[str, tuple[int, ...]]
+    parameters: int
+    redundant: int
+    counted: str
+    copies: float
+    seconds: float
+    training: bool = False
+    verification: Any = None
+    audit: Any = None
+    audit_refused: str = ""
+
+    @property
+    def share(self) -> float:
+        """Redundant directions per parameter."""
+        return self.redundant / max(1, self.parameters)
+
+
+def examine(
+    checkpoint: Checkpoint,
+    verify: bool = True,
+    audit: bool = False,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Findings:
+    """Find the symmetry of a checkpoint, and prove and audit it as asked.
+
+    Raises:
+        CheckpointError: a proof was asked for, but the model has no weights.
+        TraceError: the model cannot be traced with its inputs.
+    """
+    if (verify or audit) and not checkpoint.has_weights:
+        raise CheckpointError(
+            checkpoint.label, "a model on the meta device, without numbers",
+            "weights, to verify or audit with", "Give --weights FILE, or use --no-verify",
+        )  # fmt: skip
+    if training and checkpoint.fixed_mode:
+        raise CheckpointError(
+            f"{checkpoint.label} --training", "a program, whose mode was fixed by its export",
+            "a folder or a factory", "Export the model in training mode, and leave the option out",
+        )  # fmt: skip
+    model, inputs = checkpoint.model, checkpoint.inputs
+    generator = generator or torch.Generator().manual_seed(0)
+    start = time.perf_counter()
+    symmetry = find_symmetry(model, inputs, training=training)
+    seconds = time.perf_counter() - start
+    verification = audited = None
+    refused = ""
+    if verify:
+        from paramsym.tracing.verify import verify as run_verify
+
+        verification = run_verify(
+            model, symmetry, inputs, training=training, generator=generator,
+            limit=200 if checkpoint.parameters <= LARGE else 24,
+        )  # fmt: skip
+    if audit:
+        from paramsym.tracing.audit import AuditTooLarge
+        from paramsym.tracing.audit import audit as run_audit
+
+        try:
+            audited = run_audit(
+                model, inputs, symmetry=symmetry, training=training, generator=generator
+            )
+        except AuditTooLarge as error:
+            refused = str(error)
+    state = checkpoint.state()
+    redundant, counted = _redundant(checkpoint, symmetry, state)
+    return Findings(
+        checkpoint.label, type(model).__name__, symmetry,
+        {name: tuple(tensor.shape) for name, tensor in state.items()},
+        checkpoint.parameters, redundant, counted, symmetry.log_order(), seconds, training,
+        verification, audited, refused,
+    )  # fmt: skip
+
+
+def _redundant(
+    checkpoint: Checkpoint, symmetry: ParameterSymmetry, state: dict[str, torch.Tensor]
+) -> tuple[int, str]:
+    if checkpoint.has_weights and checkpoint.parameters <= COUNT_LIMIT:
+        return orbit_dimension(symmetry, state), "at these weights"
+    total = sum(symmetry.dimension(space) for space in symmetry.spaces)
+    total += sum(shift.dimension for shift in symmetry.shifts)
+    total += sum(math.prod(state[name].shape) for name in symmetry.dead if name in state)
+    return min(total, checkpoint.parameters), "by the dimensions of all families"
+
+
+def to_json(findings: Findings) -> str:
+    """All findings as JSON text; `symmetry` is what `ParameterSymmetry.from_json` reads."""
+    symmetry = findings.symmetry
+    return json.dumps(
+        {
+            "source": findings.source,
+            "model": findings.model,
+            "training": findings.training,
+            "parameters": findings.parameters,
+            "redundant": findings.redundant,
+            "redundant_counted": findings.counted,
+            "log10_equivalent_copies": findings.copies,
+            "seconds": findings.seconds,
+            "spaces": [
+                {
+                    "name": space.name, "group": str(symmetry.group(space.name)),
+                    "size": space.size, "dimension": symmetry.dimension(space.name),
+                    "exact": space.exact, "why_not_freer": space.why,
+                }
+                for space in symmetry.spaces.values()
+            ],
+            "shifts": [
+                {"name": s.name, "family": s.family, "dimension": s.dimension}
+                for s in symmetry.shifts
+            ],
+            "dead": list(symmetry.dead),
+            "unknown": dict(symmetry.unknown),
+            "verification": _verification(findings.verification),
+            "audit": _audit(findings.audit),
+            "audit_refused": findings.audit_refused or None,
+            "symmetry": json.loads(symmetry.to_json()),
+        },
+        indent=1,
+        allow_nan=False,
+    )  # fmt: skip
+
+
+def _verification(found: Any) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "error": _number(found.error),
+        "control": _number(found.control),
+        "rows": [{key: _number(value) for key, value in asdict(row).items()} for row in found.rows],
+    }
+
+
+def _audit(found: Any) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    gap = found.gap
+    return {
+        "parameters": found.parameters, "nullity": found.nullity, "explained": found.explained,
+        "unexplained": found.unexplained, "dead": found.dead,
+        "gap": {"above": gap.above, "below": gap.below},
+        "tolerance": found.tolerance, "residual": found.residual,
+        "where": {name: share for name, share in found.where.items() if share > 1e-6},
+        "cost": asdict(found.cost) if is_dataclass(found.cost) else str(found.cost),  # type: ignore[arg-type]
+    }  # fmt: skip
+
+
+def _number(value: Any) -> Any:
+    """Values that JSON has: numbers that are not finite become null, other objects text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)

@@ -1,0 +1,86 @@
+"""Findings as one HTML page that stands by itself: no script, no font, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from paramsym.checkpoints import CheckpointError
+from paramsym.report import words
+from paramsym.report.drawing import draw
+from paramsym.report.findings import Findings
+from paramsym.report.spectrum import spectrum
+from paramsym.report.tables import family_rows, frozen, proof_rows, space_rows
+
+
+def render_page(findings: Findings) -> str:
+    """The page as text. Every name is escaped."""
+    environment = Environment(
+        loader=PackageLoader("paramsym.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        breakable=breakable, error=words.error_text, percent=words.percent, count=lambda n: f"{n:,}"
+    )
+    return environment.get_template("page.html").render(
+        findings=findings,
+        symmetry=findings.symmetry,
+        copies=words.power_of_ten(findings.copies),
+        spaces=space_rows(findings),
+        families=family_rows(findings),
+        proofs=proof_rows(findings),
+        frozen=frozen(findings),
+        picture=draw(findings),
+        spectrum=None if findings.audit is None else spectrum(findings.audit),
+        plural=words.plural,
+        signature=list(_signature(findings)),
+    )
+
+
+def _signature(findings: Findings) -> Iterator[tuple[str, str, str]]:
+    """Name, axis types and shape of each tensor."""
+    for name, axes in findings.symmetry.signature.items():
+        if name in findings.shapes:
+            shape = " × ".join(map(str, findings.shapes[name]))
+            yield name, ", ".join(map(str, axes)) or "scalar", shape
+
+
+def breakable(name: str) -> Markup:
+    """An escaped name that a line may break after each dot."""
+    return Markup("<wbr>").join(f"{part}." for part in name.split("."))[:-1]
+
+
+def write_page(findings: Findings, path: Path) -> None:
+    """Write the page, completely or not at all.
+
+    Raises:
+        CheckpointError: nothing can be written there.
+    """
+    text = render_page(findings)
+    folder = path.absolute().parent
+    try:
+        handle, draft = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:
+        raise CheckpointError(
+            f"--html {path}", f"nothing can be written there ({error.strerror})",
+            "a file in an existing folder", "Create the folder, or choose another place",
+        ) from error  # fmt: skip
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)
+        os.replace(draft, path)
+    except OSError as error:
+        os.unlink(draft)
+        raise CheckpointError(
+            f"--html {path}", f"it cannot be written ({error.strerror})", "a file",
+            "Choose another name",
+        ) from error  # fmt: skip

@@ -1,0 +1,134 @@
+"""The rows that the terminal and the page show alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paramsym.report.collapse import collapse, common
+from paramsym.report.findings import Findings
+from paramsym.report.words import family, group_text, reason, tie_text
+from paramsym.structure.symmetry import Shift, Space
+
+
+@dataclass(frozen=True)
+class SpaceRow:
+    """One space, or equal spaces of repeated layers."""
+
+    name: str
+    count: int
+    group: str
+    family: str
+    dimension: int
+    exact: bool
+    why: str
+    place: str
+    ties: str
+    tensors: int
+    error: float | None
+    control: float | None
+
+
+@dataclass(frozen=True)
+class FamilyRow:
+    """Shifts of one family."""
+
+    family: str
+    shifts: int
+    dimension: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProofRow:
+    """One measured space or shift, or several of repeated layers."""
+
+    name: str
+    count: int
+    kind: str
+    error: float
+    control: float | None
+    exact: bool
+
+
+def space_rows(findings: Findings) -> list[SpaceRow]:
+    """Spaces in the order of the network; those without freedom are left out."""
+    symmetry = findings.symmetry
+    measured = {row.name: row for row in _rows(findings)}
+    free = [s for s in symmetry.spaces.values() if s.group.dimension or s.group.log_order]
+
+    def says(space: Space) -> str:
+        return f"{space.group}|{space.over}|{space.order_of is None}|{space.exact}|{space.why}"
+
+    made = []
+    for group in collapse(free, lambda s: s.name, says):
+        why, _ = reason(group.first)
+        proofs = [measured[s.name] for s in group.items if s.name in measured]
+        made.append(
+            SpaceRow(
+                group.label, group.count, group_text(symmetry, group.first),
+                family(group.first.group), sum(symmetry.dimension(s.name) for s in group.items),
+                group.first.exact, why, common([reason(s)[1] for s in group.items]),
+                common([tie_text(s) for s in group.items]),
+                sum(len(symmetry.parameters_of(s.name)) for s in group.items),
+                max((p.error for p in proofs), default=None),
+                min((p.control for p in proofs if p.control is not None), default=None),
+            )
+        )  # fmt: skip
+    return made
+
+
+def frozen(findings: Findings) -> dict[str, str]:
+    """Tensors that nothing moves, and why."""
+    symmetry = findings.symmetry
+    moving = {name for shift in symmetry.shifts for name in shift.parameters}
+    for space in symmetry.spaces:
+        moving.update(symmetry.parameters_of(space))
+    found = {}
+    for name, shape in findings.shapes.items():
+        if name in symmetry.signature and shape and name not in moving | {*symmetry.dead}:
+            said = [r for r in symmetry.reasons.get(name, ()) if r]
+            found[name] = "; ".join(dict.fromkeys(said)) or "no rule frees it"
+    return found
+
+
+def family_rows(findings: Findings) -> list[FamilyRow]:
+    """Shifts by family, the largest first."""
+    families: dict[str, list[Shift]] = {}
+    for shift in findings.symmetry.shifts:
+        families.setdefault(_general(shift.family), []).append(shift)
+    made = [
+        FamilyRow(
+            name, len(shifts), sum(s.dimension for s in shifts),
+            tuple(g.label for g in collapse(
+                shifts, lambda s: s.name.removeprefix("shift:"), lambda s: str(s.shape), 3)[:3]),
+        )
+        for name, shifts in families.items()
+    ]  # fmt: skip
+    return sorted(made, key=lambda row: -row.dimension)
+
+
+def _general(text: str) -> str:
+    """A family without the name of the tensor that compensates."""
+    return "slides against what reads it" if text.startswith("slides against") else text
+
+
+def proof_rows(findings: Findings) -> list[ProofRow]:
+    """Measured errors, with those of wrong moves of the same size."""
+
+    def says(row: Any) -> str:
+        return f"{row.kind}|{row.group}|{row.exact}"
+
+    return [
+        ProofRow(
+            group.label.removeprefix("shift:"), group.count, str(group.first.kind),
+            max(row.error for row in group.items),
+            min((r.control for r in group.items if r.control is not None), default=None),
+            bool(group.first.exact),
+        )
+        for group in collapse(_rows(findings), lambda r: r.name, says)
+    ]  # fmt: skip
+
+
+def _rows(findings: Findings) -> list[Any]:
+    return [] if findings.verification is None else list(findings.verification.rows)
