@@ -1,15 +1,64 @@
 """Parameter symmetries of neural networks: find them, prove them, move along them."""
 
-from paramsym.structure.action import act as act
-from paramsym.structure.action import act_dual as act_dual
-from paramsym.structure.action import infinitesimal as infinitesimal
-from paramsym.structure.element import AlgebraElement as AlgebraElement
-from paramsym.structure.element import GroupElement as GroupElement
-from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
-from paramsym.structure.symmetry import Shift as Shift
-from paramsym.structure.symmetry import Space as Space
-from paramsym.tracing import TraceError as TraceError
-from paramsym.tracing import find_symmetry as find_symmetry
-from paramsym.tracing import rule as rule
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paramsym.structure.action import act as act
+    from paramsym.structure.action import act_dual as act_dual
+    from paramsym.structure.action import infinitesimal as infinitesimal
+    from paramsym.structure.element import AlgebraElement as AlgebraElement
+    from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
+    from paramsym.structure.symmetry import Shift as Shift
+    from paramsym.structure.symmetry import Space as Space
+    from paramsym.structure.tangent import orbit_dimension as orbit_dimension
+    from paramsym.structure.tangent import tangent as tangent
+    from paramsym.tracing import TraceError as TraceError
+    from paramsym.tracing import find_symmetry as find_symmetry
+    from paramsym.tracing import rule as rule
+    from paramsym.tracing.audit import AuditTooLarge as AuditTooLarge
+    from paramsym.tracing.audit import audit as audit
+    from paramsym.tracing.audit import audit_cost as audit_cost
+    from paramsym.tracing.verify import assert_invariant as assert_invariant
+    from paramsym.tracing.verify import verify as verify
 
 __version__ = "0.1.0"
+
+# Imported when first used, so that `paramsym --help` need not wait for torch.
+_HOMES = {
+    "act": "paramsym.structure.action",
+    "act_dual": "paramsym.structure.action",
+    "infinitesimal": "paramsym.structure.action",
+    "AlgebraElement": "paramsym.structure.element",
+    "GroupElement": "paramsym.structure.element",
+    "ParameterSymmetry": "paramsym.structure.symmetry",
+    "Shift": "paramsym.structure.symmetry",
+    "Space": "paramsym.structure.symmetry",
+    "orbit_dimension": "paramsym.structure.tangent",
+    "tangent": "paramsym.structure.tangent",
+    "TraceError": "paramsym.tracing",
+    "find_symmetry": "paramsym.tracing",
+    "rule": "paramsym.tracing",
+    "AuditTooLarge": "paramsym.tracing.audit",
+    "audit": "paramsym.tracing.audit",
+    "audit_cost": "paramsym.tracing.audit",
+    "assert_invariant": "paramsym.tracing.verify",
+    "verify": "paramsym.tracing.verify",
+}
+__all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("algebra", "structure", "tracing"):
+        return import_module(f"paramsym.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paramsym' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

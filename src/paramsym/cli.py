@@ -1,0 +1,157 @@
+"""The command `paramsym`: parse, call the library, print. One command per public verb."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class _Commands(TyperGroup):
+    """What is wrong with the input of a command becomes a message and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, RuntimeError) as error:
+            message = message_of(error)
+            if message is None:
+                raise
+            typer.echo(message, err=True)
+            raise typer.Exit(2) from error
+
+
+app = typer.Typer(
+    name="paramsym",
+    cls=_Commands,
+    help="In how many ways can a network's parameters change while its function stays the same?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+_SOURCE = typer.Argument(
+    help="A [b].pt2[/b] file, a folder with config.json and safetensors, or "
+    "[b]package.module:factory[/b].",
+    show_default=False,
+)
+Source = Annotated[str, _SOURCE]
+Weights = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Weights for a factory: safetensors or .pt.")
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPES",
+        help="Example inputs: 2x3x32x32, 2x7:int64<50257, or x=2x5,y=2x5. By default the source "
+        "says what it takes.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"paramsym {version('paramsym')}")
+        except PackageNotFoundError:
+            typer.echo("paramsym (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def inspect(
+    source: Source,
+    weights: Weights = None,
+    inputs: Inputs = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Count the redundant directions numerically, too.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option(help="Measure the function error of random moves of every space.")
+    ] = True,
+    training: Annotated[
+        bool, typer.Option("--training", help="The function of the training mode.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that stands by itself.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find every way in which the parameters can change without changing the function."""
+    from paramsym import report
+    from paramsym.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(source, weights, inputs, not (verify or audit))
+    findings = report.examine(checkpoint, verify, audit, training)
+    if html is not None:
+        report.write_page(findings, html)
+    if as_json:
+        typer.echo(report.to_json(findings))
+    else:
+        report.print_findings(findings)
+
+
+@app.command()
+def transform(
+    source: Source,
+    out: Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")],
+    weights: Weights = None,
+    inputs: Inputs = None,
+    seed: Annotated[int, typer.Option(help="Which random move.")] = 0,
+    strength: Annotated[
+        float, typer.Option(min=0.0, help="How far to move: 0 is nowhere, 1 mixes thoroughly.")
+    ] = 1.0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPACE", help="Move only this space or shift; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write an equivalent checkpoint: other numbers, the same function. It is read back and
+    compared before it gets its name."""
+    import torch
+
+    from paramsym import checkpoints, report
+
+    checkpoint = checkpoints.open_checkpoint(source, weights, inputs)
+    generator = torch.Generator().manual_seed(seed)
+    names = [name for item in only or [] for name in item.split(",")] or None
+    result = checkpoints.transform(checkpoint, out, generator, strength, names)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        report.print_transformed(result)
+
+
+# Further commands are registered here, each from the layer that owns it:
+# app.command("equivariant")(…), app.command("relu-equal")(…)
+
+
+def message_of(error: Exception) -> str | None:
+    """The text of an error that is about the input; None for a fault of this program."""
+    from paramsym.checkpoints import CheckpointError
+    from paramsym.tracing import TraceError
+
+    if isinstance(error, CheckpointError):
+        return error.lines()
+    return f"Error: {error}" if isinstance(error, TraceError) else None
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    app()

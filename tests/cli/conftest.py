@@ -1,0 +1,55 @@
+"""The command's runner, and files of every kind that it reads."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
+
+from paramsym.cli import app
+from tests.folders import write_llama
+from tests.models import Small
+
+
+class Command:
+    """Runs `paramsym …` in this process."""
+
+    def __call__(self, *arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        assert result.exit_code == code, f"exit code {result.exit_code}\n{result.output}"
+        return result
+
+
+@pytest.fixture
+def run() -> Command:
+    return Command()
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """The weights of `Small` as safetensors."""
+    path = tmp_path / "small.safetensors"
+    save_file(Small().state_dict(), path, metadata={"origin": "a test"})
+    return path
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """`Small` as an exported program."""
+    path = tmp_path / "small.pt2"
+    model = Small().eval()
+    torch.export.save(torch.export.export(model, model.example_inputs()), path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A Hugging Face folder with one file of weights."""
+    return write_llama(tmp_path / "llama")
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """The same in shards."""
+    return write_llama(tmp_path / "shards", 2000)
