@@ -131,7 +131,7 @@ class Builder:
         return None
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
-        return [ix.leaf(n, frozen="it is indexed by data") for n in shape]
+        return [ix.leaf(n, frozen="its order is given by data") for n in shape]
 
     def lift(self, item: Any) -> Any:
         """Arguments with every `Value` replaced by its tensor."""
@@ -356,7 +356,7 @@ class Builder:
         """A window on the storage of x, whose own layout is row-major after a copy if needed."""
         owner = x.owner
         if not x.moves:
-            return self.frozen(shape, "it is indexed by data", moves=False, zero=x.zero)
+            return self.frozen(shape, "its order is given by data", moves=False, zero=x.zero)
         return Tensor(
             tuple(shape), tuple(strides), offset, owner, builder=self, moves=x.moves, zero=x.zero
         )

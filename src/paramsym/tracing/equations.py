@@ -65,7 +65,7 @@ def equations(
 
 
 def _title(op: Op) -> str:
-    return op.data.get("name") or op.kind
+    return op.data.get("name") or {"same": "a sum", "contract": "a product"}.get(op.kind, op.kind)
 
 
 def block_unknowns(block: Block, pairs: set[Component]) -> Iterator[tuple[Component, Unknown]]:

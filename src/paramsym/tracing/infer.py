@@ -1,431 +1,86 @@
-"""From solved constraints to a `ParameterSymmetry`: spaces, their names, and the signature."""
+"""From solved constraints to a `ParameterSymmetry`: names, axis types, reasons."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
-import torch
-
-from paramsym.algebra import (
-    ComplexScaling,
-    GeneralLinear,
-    Group,
-    Orthogonal,
-    OrthogonalFixingOnes,
-    UnitComplex,
-)
-from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, Layout, tensor_blocks
-from paramsym.tracing.builder import Builder, Tensor
-from paramsym.tracing.freedom import Freedom, Generator
+from paramsym.tracing.blocks import tensor_blocks
+from paramsym.tracing.builder import Tensor
 from paramsym.tracing.graph import Graph
 from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
-from paramsym.tracing.mixing import Mixing, MixingClass, _sum
 from paramsym.tracing.naming import Namer
-from paramsym.tracing.narrow import Member, narrow_shifts
+from paramsym.tracing.narrow import narrow_shifts
 from paramsym.tracing.shifts import find_shifts
-from paramsym.tracing.solve import Number
-
-_GROUPS: dict[str, Callable[[int], Group]] = {
-    "general": GeneralLinear,
-    "orthogonal": Orthogonal,
-    "ones": OrthogonalFixingOnes,
-    "complex": ComplexScaling,
-    "unit_complex": UnitComplex,
-}
+from paramsym.tracing.spaces import Carrier, Spaces
 
 
 def infer(graph: Graph) -> ParameterSymmetry:
     """Derive the parameter symmetry of a traced network."""
-    return _Inference(lower(graph)).symmetry()
+    return _Writer(Spaces(lower(graph))).symmetry()
 
 
-@dataclass(eq=False)
-class _Carrier:
-    """A space in the making: what it acts with, and on which slots."""
+class _Writer:
+    """Writes down what was found, one type per axis."""
 
-    leaf: Node | None
-    group: Group
-    over: tuple[Node, ...]
-    exponents: dict[Any, Number] = field(default_factory=dict)  # unknown -> power
-    mixing: MixingClass | None = None
-    ordered: bool = False
-    why: str = ""
-    name: str = ""
-    leader: _Carrier | None = None
-    exact: bool = True
+    def __init__(self, found: Spaces):
+        self.found = found
 
-
-class _Inference:
-    """Collects constraints, decides on spaces, writes the signature."""
-
-    def __init__(self, build: Builder):
-        self.build = build
-        self.layout = Layout()
-        self.parameters = _moving_tensors(build)
-        self.mixing = Mixing(build, self.layout)
-        self.rank: dict[int, int] = {}  # leaves in the order in which parameters show them
-        self.leaves: dict[int, Node] = {}
-        self.slots: dict[int, list[tuple[str, int, tuple]]] = defaultdict(list)
-        self.blocks: dict[tuple[int, int], Block] = {}
-        self.names: dict[int, list[str]] = defaultdict(list)  # by storage
-        for name, tensor in self.parameters.items():
-            self.names[tensor.owner.serial].append(name)
-            for block in tensor_blocks(tensor, self.layout):
-                self.blocks[block.key] = block
-                for axis, leaf, stride in block.slots():
-                    self.rank.setdefault(leaf.serial, len(self.rank))
-                    self.leaves[leaf.serial] = leaf
-                    self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
-        self.over = self._order_copies()
-        self.carriers: list[_Carrier] = []
-        self.orders: dict[int, _Carrier] = {}  # leaf -> the carrier that leads its order
-        self.bases: dict[tuple, list[tuple[_Carrier, int, Any]]] = {}
-
-    # -- copies ------------------------------------------------------------------------------
-    def _order_copies(self) -> dict[int, set[int]]:
-        """For each leaf, the leaves that accompany it in every tensor: its order may depend
-        on them."""
-        result: dict[int, set[int]] = {}
-        tensors = [*self.parameters.values()]
-        for op in self.build.ops:
-            tensors += [op.out, *op.inputs]
-        seen: set[int] = set()
-        for tensor in tensors:
-            if not tensor.moves or id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            for block in tensor_blocks(tensor, self.layout):
-                present = [leaf.serial for _, leaf, _ in block.slots()]
-                for leaf in present:
-                    others = {x for x in present if x != leaf}
-                    result[leaf] = others if leaf not in result else result[leaf] & others
-        for leaf, company in self.mixing.company.items():
-            if leaf in result:
-                result[leaf] &= company
-        return result
-
-    def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
-        """Those bases that come before a leaf, outermost first: copies are never circular."""
-        own = self.rank[leaf.serial]
-        kept = [b for b in bases if b in self.rank and self.rank[b] < own and not self.mixed[b]]
-        return tuple(self.leaves[b] for b in sorted(kept, key=self.rank.__getitem__))
-
-    # -- spaces ------------------------------------------------------------------------------
     def symmetry(self) -> ParameterSymmetry:
-        self._find_mixing()
-        known = list(self._contained())
-        self.freedom = Freedom(self.build, self.layout, self.parameters, known)
-        self._find_scales()
-        self._find_orders()
-        for carrier in list(self.carriers):
-            for base in carrier.over:
-                self._base_carrier(base)
-        Namer(self.slots, self.layout, self.parameters).name(self.carriers)
-        spaces = {c.name: self._space(c) for c in self._sorted()}
+        """The whole object."""
+        Namer(self.found.slots, self.found.layout, self.found.parameters).name(self.found.carriers)
+        spaces = {c.name: self._space(c) for c in self.found.in_order()}
         signature, reasons = {}, {}
-        for name, tensor in self.parameters.items():
+        for name, tensor in self.found.parameters.items():
             signature[name] = tuple(
                 self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
             )
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
-        used = {t.owner.serial for op in self.build.ops for t in op.inputs}
-        outputs = {self.build.tensor(v).owner.serial for v in self.build.graph.outputs}
-        graph = self.build.graph
+        used = {t.owner.serial for op in self.found.build.ops for t in op.inputs}
+        outputs = {self.found.build.tensor(v).owner.serial for v in self.found.build.graph.outputs}
+        graph = self.found.build.graph
         dead = []
-        for name, tensor in self.parameters.items():
-            source = self.build.tensor(graph.parameters.get(name) or graph.buffers[name])
+        for name, tensor in self.found.parameters.items():
+            source = self.found.build.tensor(graph.parameters.get(name) or graph.buffers[name])
             if source.serial not in used | outputs:
                 dead.append(name)
-        buffers = tuple(n for n in self.parameters if n in graph.buffers)
+        buffers = tuple(n for n in self.found.parameters if n in graph.buffers)
         shifts = find_shifts(
-            self.build, self.layout, self.parameters, narrow_shifts(self._interfaces())
+            self.found.build,
+            self.found.layout,
+            self.found.parameters,
+            narrow_shifts(self.found.interfaces()),
         )
         return ParameterSymmetry(
             spaces, signature, shifts,
             tuple(n for n in dead if n not in buffers), _ties(graph),
-            {n: c for n, (_, c) in self.build.shifted.items()}, buffers, reasons,
-            dict(self.build.unknown),
+            {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
+            dict(self.found.build.unknown),
         )  # fmt: skip
 
-    def _find_mixing(self) -> None:
-        self.mixed: dict[int, list[_Carrier]] = defaultdict(list)  # by leaf
-        self.class_of: dict[tuple, tuple[_Carrier, int, tuple]] = {}
-        members: dict[tuple, list[tuple]] = defaultdict(list)
-        for found in self.slots.values():
-            for _, _, slot in found:
-                if slot in self.mixing.parent or slot in self.mixing.classes:
-                    members[self.mixing.find(slot)[0]].append(slot)
-        for root, slots in members.items():
-            known = self.mixing.classes[root]
-            leaf = ix.resolve(known.leaf)
-            level = known.level()
-            # the order of frequencies is fixed, but pairs may still turn; other frozen axes not
-            if level not in ("complex", "unit_complex") and leaf.frozen:
-                known.dead = known.dead or leaf.frozen
-                level = "none"
-            if level == "none" or known.base is None or leaf.size < 2:
-                continue
-            group = _GROUPS[level](leaf.size)
-            if not group.dimension:
-                continue
-            bases = {b.serial for b in (known.over or set())}
-            if level in ("complex", "unit_complex"):
-                over = tuple(
-                    self.leaves[b] for b in sorted(bases & set(self.rank), key=self.rank.__getitem__)
-                )
-            else:
-                over = self._before(leaf, bases)
-            carrier = _Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
-            self.carriers.append(carrier)
-            self.mixed[leaf.serial].append(carrier)
-            turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
-            for slot in slots:
-                _, parity, frame = self.mixing.find(slot)
-                relative = _sum(frame, known.base, -1)
-                if turn < 0:
-                    relative = _sum((), relative, -1)
-                self.class_of[slot] = (carrier, parity * turn, relative)
-            if not self._says_one_type(carrier):
-                self.carriers.remove(carrier)
-                self.mixed[leaf.serial].remove(carrier)
-                for slot in slots:
-                    self.class_of.pop(slot, None)
-        self._separate_copies()
-
-    def _separate_copies(self) -> None:
-        """A leaf that indexes the copies of another change of basis keeps its own units."""
-        bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
-        for carrier in [c for c in self.carriers if c.leaf and c.leaf.serial in bases]:
-            self.carriers.remove(carrier)
-            self.mixed[carrier.leaf.serial].remove(carrier)
-            for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
-                self.class_of.pop(slot)
-
-    def _interfaces(self) -> Iterator[tuple[Node, list[Member]]]:
-        """Spaces between linear maps alone, with the parameter blocks that carry them."""
-        for carrier in self.carriers:
-            if not isinstance(carrier.group, GeneralLinear) or carrier.over or not carrier.leaf:
-                continue
-            members = []
-            for name, _, slot in self.slots[carrier.leaf.serial]:
-                found = self.class_of.get(slot)
-                if found is not None and found[0] is carrier:
-                    members.append((name, self.blocks[slot[:2]], slot[2], found[1]))
-            frames = {self.class_of[(*b.key, s)][2] for _, b, s, _ in members}
-            buffered = any(n in self.build.graph.buffers for n, *_ in members)
-            if frames == {()} and not buffered and not (self.build.shifted.keys() & {
-                n for n, *_ in members
-            }):  # fmt: skip
-                yield carrier.leaf, members
-
-    def _says_one_type(self, carrier: _Carrier) -> bool:
-        """Whether blocks that share the reading of an axis agree on a change of basis."""
-        seen: dict[tuple, Any] = {}
-        for name, tensor in self.parameters.items():
-            for block in tensor_blocks(tensor, self.layout):
-                for axis, origin, leaf, stride in block.readings():
-                    if leaf is carrier.leaf:
-                        found = self.class_of.get((*block.key, stride))
-                        value = found if found is not None and found[0] is carrier else None
-                        if seen.setdefault((name, axis, origin, stride), value) != value:
-                            return False
-        return True
-
-    def _find_scales(self) -> None:
-        position = {}
-        for name, tensor in self.parameters.items():
-            position.setdefault(tensor.owner.serial, len(position))
-        for generator in self.freedom.generators:
-            first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
-            if generator.exponents[first] < 0:  # what writes a space is covariant
-                generator.exponents = {u: -p for u, p in generator.exponents.items()}
-            if not self._is_uniform(generator):
-                continue
-            if not generator.component:
-                made = _Carrier(None, monomial(1, False, False, True), (), generator.exponents)
-                made.why = "only the size of the whole matters to a norm"
-                made.exact = generator.exact
-                self.carriers.append(made)
-                continue
-            leaves = sorted(generator.component, key=self.rank.__getitem__)
-            if any(self.mixed[base] for base in leaves[:-1]) or not self._is_placed(
-                generator, leaves
-            ):
-                continue
-            carrier_leaf = self.leaves[leaves[-1]]
-            over = tuple(self.leaves[b] for b in leaves[:-1])
-            free = not carrier_leaf.frozen and not self.mixed[carrier_leaf.serial]
-            group = monomial(carrier_leaf.size, free, generator.signed, generator.scales)
-            made = _Carrier(carrier_leaf, group, over, self._on_last(generator, leaves), None, free)
-            made.why = self._scale_reason(generator)
-            made.exact = generator.exact
-            self.carriers.append(made)
-
-    def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
-        """Whether the axis of each slot tells which copies are meant.
-
-        A base that a tensor carries on several axes is looked for on the axis of the slot first,
-        then from the first axis on.
-        """
-        order = [generator.component.index(leaf) for leaf in leaves]
-        for owner, start, strides in generator.exponents:
-            slots = list(self.blocks[owner, start].slots())
-            at = next(axis for axis, _, stride in slots if stride == strides[order[-1]])
-            for leaf, position in zip(leaves[:-1], order[:-1], strict=True):
-                found = [(axis, s) for axis, node, s in slots if node.serial == leaf]
-                own = [item for item in found if item[0] == at]
-                if (own or found)[0][1] != strides[position]:
-                    return False
-        return True
-
-    def _on_last(self, generator: Generator, leaves: list[int]) -> dict:
-        """Exponents by the slot of the carrying leaf."""
-        at = generator.component.index(leaves[-1])
-        return {
-            (owner, start, strides[at]): power
-            for (owner, start, strides), power in generator.exponents.items()
-        }
-
-    def _contained(self) -> Iterator[Generator]:
-        """The scales and signs that changes of basis contain, so that they are not counted twice.
-
-        GL and complex scalings contain a scale per copy (their modulus), orthogonal maps a sign.
-        """
-        for carrier in self.carriers:
-            complex_kind = isinstance(carrier.group, (ComplexScaling, UnitComplex))
-            leaves = carrier.over if complex_kind else (*carrier.over, carrier.leaf)
-            component = tuple(sorted(leaf.serial for leaf in leaves))
-            exponents = {}
-            for slot, (owner_carrier, parity, _) in self.class_of.items():
-                if owner_carrier is carrier:
-                    block = self.blocks[slot[:2]]
-                    strides = {leaf.serial: s for _, leaf, s in block.slots()}
-                    strides[carrier.leaf.serial] = slot[2]
-                    exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
-            scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
-            yield Generator(component, exponents, scales=scales, signed=True, known=True)
-
-    def _is_uniform(self, generator: Generator) -> bool:
-        """Whether one type per axis can say it: blocks that share a piece of an axis agree."""
-        last = max(generator.component, key=self.rank.__getitem__, default=None)
-        carried: dict[tuple, Number] = defaultdict(int)
-        for (owner, start, strides), power in generator.exponents.items():
-            stride = None if last is None else strides[generator.component.index(last)]
-            carried[owner, start, stride] += power
-        seen: dict[tuple, Number] = {}
-        for name in {n for owner, _, _ in carried for n in self.names[owner]}:
-            tensor = self.parameters[name]
-            for block in tensor_blocks(tensor, self.layout):
-                if last is None:
-                    value = carried.get((*block.key, None), 0)
-                    if (value and not tensor.ndim) or seen.setdefault((name,), value) != value:
-                        return False
-                    continue
-                for axis, origin, leaf, stride in block.readings():
-                    if leaf.serial == last:
-                        value = carried.get((*block.key, stride), 0)
-                        key = (name, axis, origin, stride)
-                        if seen.setdefault(key, value) != value:
-                            return False
-        return True
-
-    def _find_orders(self) -> None:
-        """Permutations: led by the first scale with the same copies, or by a space of their own."""
-        for key, leaf in sorted(self.leaves.items(), key=lambda item: self.rank[item[0]]):
-            if leaf.frozen or leaf.size < 2 or self._order_is_mixed(key):
-                continue
-            over = self._before(leaf, self.over.get(key, set()))
-            tied = [c for c in self.carriers if c.ordered and c.leaf is leaf]
-            leader = next((c for c in tied if c.over == over), None)
-            if leader is None:
-                leader = _Carrier(leaf, monomial(leaf.size, True, False, False), over, ordered=True)
-                leader.why = self._order_reason(leaf)
-                self.carriers.append(leader)
-            self.orders[key] = leader
-            for other in tied:
-                if other is not leader:
-                    other.leader = leader
-        for carrier in self.carriers:
-            if carrier.ordered and carrier.leaf.serial not in self.orders:
-                raise AssertionError("an ordered space without a leader")
-
-    def _order_is_mixed(self, key: int) -> bool:
-        """Whether the permutations of a leaf are contained in its changes of basis."""
-        if not self.mixed[key]:
-            return False
-        gains = {s for _, _, s in self.slots[key] if self._is_gain(s)}
-        return all(s in self.class_of or s in gains for _, _, s in self.slots[key])
-
-    def _is_gain(self, slot: tuple) -> bool:
-        if slot not in self.mixing.parent and slot not in self.mixing.classes:
-            return True
-        return self.mixing.classes[self.mixing.find(slot)[0]].dead == "it is a gain"
-
-    def _sorted(self) -> list[_Carrier]:
-        """Leaders before followers, bases before what lies over them, otherwise by appearance."""
-        done: list[_Carrier] = []
-        pending = sorted(
-            self.carriers,
-            key=lambda c: (self.rank[c.leaf.serial] if c.leaf is not None else 1 << 60, len(c.over)),
-        )
-        while pending:
-            for carrier in pending:
-                needed = [self._base_carrier(b) for b in carrier.over]
-                if carrier.leader is not None:
-                    needed.append(carrier.leader)
-                if all(n is None or n in done for n in needed):
-                    done.append(carrier)
-                    pending.remove(carrier)
-                    break
-            else:
-                raise AssertionError("circular spaces")
-        return done
-
-    def _base_carrier(self, leaf: Node) -> _Carrier | None:
-        """The space that stands for the units of a leaf below others."""
-        found = self.orders.get(leaf.serial)
-        if found is not None:
-            return found
-        for carrier in self.carriers:
-            if carrier.leaf is leaf and carrier.mixing is None and not carrier.over:
-                self.orders[leaf.serial] = carrier
-                return carrier
-        made = _Carrier(leaf, monomial(leaf.size, False, False, False), ())
-        made.why = leaf.frozen
-        self.carriers.append(made)
-        self.orders[leaf.serial] = made
-        return made
-
-    def _space(self, c: _Carrier) -> Space:
-        over = tuple(self._base_carrier(b).name for b in c.over)  # type: ignore[union-attr]
+    def _space(self, c: Carrier) -> Space:
+        over = tuple(self.found.base_carrier(b).name for b in c.over)  # type: ignore[union-attr]
         return Space(c.name, c.group, over, None if c.leader is None else c.leader.name, c.why,
                      c.exact)  # fmt: skip
 
-    # -- signature ---------------------------------------------------------------------------
     def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
         if tensor.shape[axis] == 1:
             made: AxisType = Fixed(1)
         else:
             readings = {
                 (origin, stride): (*block.key, stride)
-                for block in tensor_blocks(tensor, self.layout)
+                for block in tensor_blocks(tensor, self.found.layout)
                 for at, origin, _, stride in block.readings()
                 if at == axis
             }
             made = self._subtree([node], 0, 1, tensor.strides[axis], readings)
         uniform = [
             (c, c.exponents[key])
-            for c in self.carriers
+            for c in self.found.carriers
             if c.leaf is None and axis == 0
             for key in [next((k for k in c.exponents if k[0] == tensor.owner.serial), None)]
             if key is not None
@@ -465,67 +120,24 @@ class _Inference:
     def _leaf_type(self, slot: tuple, leaf: Node) -> AxisType:
         factors: list[tuple[str, Fraction]] = []
         frame: tuple[Frame, ...] = ()
-        if slot in self.class_of:
-            carrier, parity, key = self.class_of[slot]
+        if slot in self.found.class_of:
+            carrier, parity, key = self.found.class_of[slot]
             factors.append((carrier.name, Fraction(parity)))
             frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
-        if carriers := self.by_slot.get(slot):
+        if carriers := self.found.by_slot.get(slot):
             factors += [(c.name, Fraction(power)) for c, power in carriers]
-        leader = self.orders.get(leaf.serial)
+        leader = self.found.orders.get(leaf.serial)
         if leader is not None and not leader.ordered:  # an index below other spaces
             if leader.exponents and all(name != leader.name for name, _ in factors):
                 factors.append((leader.name, Fraction(0)))
             elif not factors:
                 factors.append((leader.name, Fraction(1)))
         elif leader is not None and leader.ordered:
-            names = {c.name for c in self.carriers if c is leader or c.leader is leader}
+            names = {c.name for c in self.found.carriers if c is leader or c.leader is leader}
             if not any(name in names for name, _ in factors):
                 plain = leader.group.dimension == 0 and not leader.exponents
                 factors.append((leader.name, Fraction(int(plain))))
         return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
-
-    @property
-    def by_slot(self) -> dict[tuple, list[tuple[_Carrier, Number]]]:
-        """Scales by the slot that carries them, leaders first."""
-        if not self.bases:
-            table: dict[tuple, list] = defaultdict(list)
-            for carrier in sorted(self.carriers, key=lambda c: c.leader is not None):
-                if carrier.leaf is not None:
-                    for slot, power in carrier.exponents.items():
-                        table[slot].append((carrier, power))
-            self.bases = dict(table)
-        return self.bases  # type: ignore[return-value]
-
-    # -- reasons -----------------------------------------------------------------------------
-    def _scale_reason(self, generator: Generator) -> str:
-        for leaf in generator.component:
-            for _, _, slot in self.slots[leaf]:
-                if slot in self.mixing.parent or slot in self.mixing.classes:
-                    known = self.mixing.classes[self.mixing.find(slot)[0]]
-                    if known.dead and known.dead != "it is a gain":
-                        return known.dead
-        return "a gain scales each coordinate by itself"
-
-    def _order_reason(self, leaf: Node) -> str:
-        system = self.freedom.scales.get((leaf.serial,))
-        for _, _, slot in self.slots[leaf.serial]:
-            unknown = (slot[0], slot[1], (slot[2],))
-            if system is not None:
-                root, _ = system.find(unknown)
-                if root in system.why:
-                    return system.why[root]
-        return ""
-
-
-def _moving_tensors(build: Builder) -> dict[str, Tensor]:
-    """The tensors whose axes are typed, by their first name; with the origin that is used."""
-    found: dict[str, Tensor] = {}
-    graph = build.graph
-    for value in [*graph.parameters.values(), *graph.buffers.values()]:
-        if value.name not in found:
-            shifted = build.shifted.get(value.name)
-            found[value.name] = build.tensor(value) if shifted is None else shifted[0]
-    return found
 
 
 def _ties(graph: Graph) -> dict[str, str]:
@@ -539,12 +151,3 @@ def _ties(graph: Graph) -> dict[str, str]:
 
 def _reason(node: Node) -> str:
     return next((leaf.frozen for leaf in ix.leaves(node) if leaf.frozen), "")
-
-
-def _mixing_reason(known: MixingClass) -> str:
-    return known.why[0] if known.why else ""
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """float32 rather than torch.float32."""
-    return str(dtype).removeprefix("torch.")

@@ -13,7 +13,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, Layout, joint_blocks, labels_of, tensor_blocks, torn_blocks
+from paramsym.tracing.blocks import (
+    Block,
+    Layout,
+    joint_blocks,
+    labels_of,
+    tensor_blocks,
+    torn_blocks,
+)
 from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.index import Node
 
@@ -33,6 +40,13 @@ def _sum(a: Frame, b: Frame, sign: int = 1) -> Frame:
     return tuple(sorted((k, n) for k, n in total.items() if n))
 
 
+_WHY = {
+    "orthogonal": "a norm keeps lengths only",
+    "ones": "a mean or a centring keeps the all-ones vector",
+    "complex": "positions turn pairs of coordinates",
+}
+
+
 @dataclass(eq=False)
 class MixingClass:
     """Slots that share one change of basis."""
@@ -44,7 +58,7 @@ class MixingClass:
     over: set[Node] | None = None  # leaves present in every block of the class
 
     def level(self) -> str:
-        """"none", "general", "orthogonal", "ones", "complex" or "unit_complex"."""
+        """ "none", "general", "orthogonal", "ones", "complex" or "unit_complex"."""
         if self.dead:
             return "none"
         kinds = {kind for kind, _ in self.conditions}
@@ -108,7 +122,7 @@ class Mixing:
         if root not in self.classes:
             self.classes[root] = MixingClass(leaf)
             if not block.tensor.moves:
-                self._kill(root, "it is data")
+                self._kill(root, "the coordinates of the input are given")
         known = self.classes[root]
         if block.tensor.moves:
             present = {n for _, n, s in block.slots() if n is not leaf}
@@ -123,7 +137,7 @@ class Mixing:
     def _condition(self, slot: Slot, kind: str) -> None:
         root, _, frame = self.find(slot)
         self.classes[root].conditions.append((kind, frame))
-        self.classes[root].why.append(f"{kind} at {self.where}")
+        self.classes[root].why.append(f"{_WHY[kind]} at {self.where}")
 
     def _join(self, a: Slot, b: Slot, parity: int, frame: Frame = ()) -> None:
         """b is a (parity 1) or the dual of a (−1), further inside by `frame`."""
@@ -133,7 +147,9 @@ class Mixing:
         wanted = _sum(frame_a, frame)
         if root_a == root_b:
             if wanted != frame_b:
-                self._kill(root_a, f"it meets itself behind a gain at {self.where}")
+                self._kill(
+                    root_a, f"the same coordinates are used with and without a gain at {self.where}"
+                )
             elif sign_a * parity != sign_b:
                 self.classes[root_a].conditions.append(("orthogonal", wanted))
                 self.classes[root_a].why.append(f"it meets its own dual at {self.where}")
