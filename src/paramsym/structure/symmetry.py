@@ -218,9 +218,7 @@ class ParameterSymmetry:
             for name, axes in self.signature.items()
         ]
         lines += ["", *(f"{s.name}: {_describe(s)}" for s in self.spaces.values())]
-        lines += [
-            f"{s.name}: {s.family}, {s.dimension} free" for s in self.shifts
-        ]
+        lines += [f"{s.name}: {s.family}, {s.dimension} free" for s in self.shifts]
         lines += [f"{name}: dead" for name in self.dead]
         return "\n".join(lines)
 
@@ -294,8 +292,15 @@ def _describe(space: Space) -> str:
 
 
 def _without_order(group: Group) -> Group:
-    from paramsym.algebra import Monomial, Permutation, Scaling, Signs, Trivial
-    from paramsym.algebra import PositiveScaling, SignedPermutation  # fmt: skip
+    from paramsym.algebra import (  # fmt: skip
+        Monomial,
+        Permutation,
+        PositiveScaling,
+        Scaling,
+        SignedPermutation,
+        Signs,
+        Trivial,
+    )
 
     if isinstance(group, Permutation):
         return Trivial(group.size)

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-
 _SERIALS = itertools.count()
 
 

@@ -44,7 +44,7 @@ class _Writer:
         outputs = {self.found.build.tensor(v).owner.serial for v in self.found.build.graph.outputs}
         graph = self.found.build.graph
         dead = []
-        for name, tensor in self.found.parameters.items():
+        for name in self.found.parameters:
             source = self.found.build.tensor(graph.parameters.get(name) or graph.buffers[name])
             if source.serial not in used | outputs:
                 dead.append(name)

@@ -196,7 +196,7 @@ class Mixing:
         In y·yᵀ the copy of head i meets the copy of head j: the same leaf at two labels indexes
         no copies.
         """
-        shared: set[tuple] | None = None
+        seen: list[set[tuple]] = []
         nodes: dict[tuple, Node] = {}
         twice: set[int] = set()
         moving = [block.tensor.moves for block, _ in tensors]
@@ -210,9 +210,10 @@ class Mixing:
             nodes.update(here)
             count = Counter(n.serial for at, n in here.items() if at != (label, position))
             twice |= {serial for serial, n in count.items() if n > 1}
-            shared = set(here) if shared is None else shared & set(here)
-        if shared is None:
+            seen.append(set(here))
+        if not seen:
             return
+        shared = set.intersection(*seen)
         company = {nodes[at].serial for at in shared if at != (label, position)} - twice
         known = self.company.get(leaf.serial)
         self.company[leaf.serial] = company if known is None else known & company

@@ -61,8 +61,10 @@ class Namer:
                 if leaf in members and len(members) > 1:
                     position = members.index(leaf)
                     if leaf.frozen:
-                        return ".pair" if leaf.size == 2 and "turn its pairs" in leaf.frozen else (
-                            ".frequency" if "turn its pairs" in leaf.frozen else ".index"
+                        return (
+                            ".pair"
+                            if leaf.size == 2 and "turn its pairs" in leaf.frozen
+                            else (".frequency" if "turn its pairs" in leaf.frozen else ".index")
                         )
                     if position == 0:
                         return ".head"

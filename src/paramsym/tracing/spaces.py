@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from paramsym.algebra import (
@@ -53,6 +52,11 @@ class Carrier:
     name: str = ""
     leader: Carrier | None = None
     exact: bool = True
+
+    @property
+    def serial(self) -> int:
+        """The serial number of the leaf that it acts on; −1 for a size of the whole."""
+        return -1 if self.leaf is None else self.leaf.serial
 
 
 class Spaces:
@@ -166,9 +170,9 @@ class Spaces:
     def _separate_copies(self) -> None:
         """A leaf that indexes the copies of another change of basis keeps its own units."""
         bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
-        for carrier in [c for c in self.carriers if c.leaf and c.leaf.serial in bases]:
+        for carrier in [c for c in self.carriers if c.leaf and c.serial in bases]:
             self.carriers.remove(carrier)
-            self.mixed[carrier.leaf.serial].remove(carrier)
+            self.mixed[carrier.serial].remove(carrier)
             for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
                 self.class_of.pop(slot)
 
@@ -178,7 +182,7 @@ class Spaces:
             if not isinstance(carrier.group, GeneralLinear) or carrier.over or not carrier.leaf:
                 continue
             members = []
-            for name, _, slot in self.slots[carrier.leaf.serial]:
+            for name, _, slot in self.slots[carrier.serial]:
                 found = self.class_of.get(slot)
                 if found is not None and found[0] is carrier:
                     members.append((name, self.blocks[slot[:2]], slot[2], found[1]))
@@ -271,7 +275,7 @@ class Spaces:
                 if owner_carrier is carrier:
                     block = self.blocks[slot[:2]]
                     strides = {leaf.serial: s for _, leaf, s in block.slots()}
-                    strides[carrier.leaf.serial] = slot[2]
+                    strides[carrier.serial] = slot[2]
                     exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
             yield Generator(component, exponents, scales=scales, signed=True, known=True)
@@ -317,7 +321,7 @@ class Spaces:
                 if other is not leader:
                     other.leader = leader
         for carrier in self.carriers:
-            if carrier.ordered and carrier.leaf.serial not in self.orders:
+            if carrier.ordered and carrier.serial not in self.orders:
                 raise AssertionError("an ordered space without a leader")
 
     def _order_is_mixed(self, key: int) -> bool:
@@ -338,7 +342,7 @@ class Spaces:
         pending = sorted(
             self.carriers,
             key=lambda c: (
-                self.rank[c.leaf.serial] if c.leaf is not None else 1 << 60,
+                self.rank[c.serial] if c.leaf is not None else 1 << 60,
                 len(c.over),
             ),
         )
