@@ -46,7 +46,7 @@ demo: $(STAMP)
 	$(BIN)/python demo/run.py
 
 bench: $(STAMP)
-	$(SINGLE) $(BIN)/python bench/run.py
+	$(SINGLE) $(BIN)/python benchmarks/run.py
 
 reproduce: $(STAMP)
-	$(SINGLE) $(BIN)/python reproduce/run.py
+	$(SINGLE) $(BIN)/python benchmarks/reproduce.py

@@ -1,0 +1,82 @@
+"""The fast path of `act` is the general path, only faster."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+
+from paramsym import ParameterSymmetry, Space, act
+from paramsym.algebra import Group, Monomial, Permutation, PositiveScaling, SignedPermutation
+from paramsym.structure import action, fast
+from paramsym.structure.axes import parse_axis
+
+GROUPS: list[type[Group]] = [Permutation, PositiveScaling, SignedPermutation, Monomial]
+TYPES = {
+    "matrix": "a, b*",
+    "rows": "a, 300",
+    "columns": "300, b",
+    "kernel": "a, b*, 3, 3",
+    "power": "a^2, b^-2",
+    "root": "c^1/2, 300",
+    "product": "a⊙d*, b",
+}
+
+
+def _symmetry(group: type[Group]) -> ParameterSymmetry:
+    root = PositiveScaling(307)
+    spaces = {
+        "a": Space("a", group(311)),
+        "b": Space("b", group(263)),
+        "c": Space("c", root),
+        "d": Space("d", group(311), order_of="a"),
+    }
+    signature = {n: tuple(map(parse_axis, t.split(", "))) for n, t in TYPES.items()}
+    return ParameterSymmetry(spaces, signature)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.__name__)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_panels_agree_with_the_general_path(
+    group: type[Group],
+    layout: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    symmetry = _symmetry(group)
+    element = symmetry.sample(generator, dtype=dtype)
+    params = {}
+    for name in TYPES:
+        shape = symmetry.shape(name)
+        made = torch.randn(*shape, generator=generator, dtype=dtype)
+        params[name] = made if layout == "contiguous" else made.mT.contiguous().mT
+        assert made.numel() >= fast._SMALL
+    taken = []
+    original = action.monomial_matrix
+
+    def counted(*arguments):
+        result = original(*arguments)
+        taken.append(result is not None)
+        return result
+
+    monkeypatch.setattr(action, "monomial_matrix", counted)
+    quick = act(symmetry, element, params)
+    assert all(taken) and len(taken) == len(TYPES)
+    monkeypatch.setattr(action, "monomial_matrix", lambda *_: None)
+    slow = act(symmetry, element, params)
+    for name in TYPES:
+        torch.testing.assert_close(quick[name], slow[name], rtol=8 * torch.finfo(dtype).eps, atol=0)
+        assert quick[name].dtype == dtype
+
+
+def test_what_is_not_monomial_is_left_to_the_general_path(generator: torch.Generator) -> None:
+    symmetry = _symmetry(Permutation)
+    element = symmetry.sample(generator)
+    values, x = element.parts[0][0], torch.zeros(311, 263)
+    axes = symmetry.signature["matrix"]
+    assert fast.monomial_matrix(symmetry, values, x, axes) is not None
+    for other in (x.bfloat16(), x[:3], torch.zeros(1 << 17)):
+        assert fast.monomial_matrix(symmetry, values, other, axes[: other.ndim]) is None
+    third = (parse_axis("2"), parse_axis("300"), parse_axis("a"))
+    assert fast.monomial_matrix(symmetry, values, torch.zeros(2, 300, 311), third) is None
+    assert Fraction(1, 2) in dict(symmetry.signature["root"][0].factors).values()
