@@ -12,7 +12,7 @@ import torch
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.writing import refuse_source, staged
-from paramsym.structure.action import act
+from paramsym.structure.action import act, shift_updates
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing import find_symmetry
@@ -117,24 +117,32 @@ def transform(
 
 
 def _to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:
-    """The element with each shift as large as the tensors that it moves.
+    """The element with each shift at most as large as the tensors that it moves.
 
     A symmetry knows no weights, so its samples shift by about 1. Next to weights of 0.02 that
-    would cost six bits of their precision.
+    would cost six bits of their precision, and the inverse of a small gain would cost more.
     """
     shifts = {shift.name: shift for shift in element.symmetry.shifts}
 
-    def size(name: str) -> float:
-        targets = [params[p] for p in shifts[name].parameters if p in params]
-        return max((float(t.float().square().mean().sqrt()) for t in targets), default=1.0)
+    def factor(name: str, delta: torch.Tensor) -> float:
+        worst = 0.0
+        for term, update in shift_updates(shifts[name], delta, params, first_order=True):
+            own = _size(params[term.target.parameter]) or 1e-2
+            worst = max(worst, _size(update) / own)
+        return 1.0 / max(1.0, worst)
 
     return GroupElement(
         element.symmetry,
         tuple(
-            (values, {name: delta * min(1.0, size(name) or 1e-2) for name, delta in moves.items()})
+            (values, {name: delta * factor(name, delta) for name, delta in moves.items()})
             for values, moves in element.parts
         ),
     )
+
+
+def _size(tensor: torch.Tensor) -> float:
+    """The root mean square."""
+    return float(tensor.detach().double().square().mean().sqrt())
 
 
 def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:

@@ -21,14 +21,6 @@ from paramsym.algebra import (
 )
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 
-_LEVELS = {
-    "orthogonal": "a norm sees lengths, so only orthogonal maps pass",
-    "ones": "centring singles out one direction, so only maps that keep it pass",
-    "complex": "positions turn pairs of coordinates, so only complex scalings pass",
-    "unit_complex": "positions turn pairs of coordinates, so only rotations of pairs pass",
-    "same": "a nonlinear map acts on each coordinate alike, so they can only trade places",
-    "general": "every linear map passes",
-}
 _FREEST = {
     GeneralLinear: "nothing limits it: every invertible change of basis is allowed",
     Permutation: "whole units can only trade places",
@@ -51,7 +43,7 @@ def reason(space: Space) -> tuple[str, str]:
         text, place = space.why, ""
     if not text:
         text = _FREEST.get(type(space.group), "every move of this group is allowed")
-    return _LEVELS.get(text, text), place
+    return text, place
 
 
 def family(group: Group) -> str:
