@@ -105,7 +105,7 @@ def sample(
             )
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
-        chosen = wanted is None or space.name in wanted
+        chosen = space.exact if wanted is None else space.name in wanted
         leader = space.order_of
         shared = values[leader].order if leader is not None and leader in values else None
         if not chosen and shared is None:

@@ -117,6 +117,8 @@ class ParameterSymmetry:
     `signature` maps a parameter or buffer to one axis type per axis; `ties` maps further names of
     the same tensor to the one in the signature; `offsets` are constants that the model adds to a
     parameter before using it (a gain stored as γ − 1), so that the group acts on the sum.
+    `unreached` lists rows of tables that inputs of the given shapes never read: dead at these
+    shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
     """
 
     spaces: Mapping[str, Space]
@@ -128,6 +130,7 @@ class ParameterSymmetry:
     buffers: tuple[str, ...] = ()
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, axes in self.signature.items():
@@ -189,7 +192,9 @@ class ParameterSymmetry:
     ) -> GroupElement:
         """A random element; `only` restricts it to the named spaces and shifts.
 
-        Naming a space whose order others share moves their order as well, as it must.
+        Without `only`, every family that is exact takes part; approximate ones (`exact=False`)
+        move when they are named. Naming a space whose order others share moves their order as
+        well, as it must.
         """
         return sample(self, generator, strength, only, dtype)
 
@@ -220,6 +225,7 @@ class ParameterSymmetry:
         lines += ["", *(f"{s.name}: {_describe(s)}" for s in self.spaces.values())]
         lines += [f"{s.name}: {s.family}, {s.dimension} free" for s in self.shifts]
         lines += [f"{name}: dead" for name in self.dead]
+        lines += [f"{name}: {len(rows)} rows not reached" for name, rows in self.unreached.items()]
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -240,6 +246,7 @@ class ParameterSymmetry:
                 "buffers": self.buffers,
                 "reasons": {n: list(r) for n, r in self.reasons.items()},
                 "unknown": dict(self.unknown),
+                "unreached": {n: list(r) for n, r in self.unreached.items()},
             },
             indent=1,
         )  # fmt: skip
@@ -269,6 +276,7 @@ class ParameterSymmetry:
                 tuple(data["buffers"]),
                 {n: tuple(r) for n, r in data["reasons"].items()},
                 data["unknown"],
+                {n: tuple(r) for n, r in data["unreached"].items()},
             )
         except (KeyError, TypeError) as error:
             raise ValueError(

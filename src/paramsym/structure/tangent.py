@@ -192,8 +192,22 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
         if rows > GENERATOR_LIMIT or rows * sum(wide[n].numel() for n in alive) > DENSE_LIMIT:
             total += rows
             continue
-        total += held_rank(operator.dense(blocks, alive), _buffer_columns(operator, alive))
+        matrix = operator.dense(blocks, alive)
+        matrix[:, _unreached_columns(operator, alive)] = 0.0  # counted once, below
+        total += held_rank(matrix, _buffer_columns(operator, alive))
+    for name, found in symmetry.unreached.items():
+        if name in wide and name not in dead:
+            total += len(found) * wide[name][0].numel()
     return total
+
+
+def _unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+    marks = []
+    for name in names:
+        mark = torch.zeros(operator.params[name].shape, dtype=torch.bool)
+        mark[list(operator.symmetry.unreached.get(name, ()))] = True
+        marks.append(mark.reshape(-1))
+    return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
 
 
 def held_rank(matrix: torch.Tensor, buffers: torch.Tensor) -> int:

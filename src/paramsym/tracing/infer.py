@@ -15,6 +15,7 @@ from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.narrow import narrow_shifts
+from paramsym.tracing.reach import unreached_rows
 from paramsym.tracing.shifts import find_shifts
 from paramsym.tracing.spaces import Carrier, Spaces
 
@@ -60,6 +61,7 @@ class _Writer:
             tuple(n for n in dead if n not in buffers), _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
             dict(self.found.build.unknown),
+            unreached_rows(self.found.build, self.found.parameters),
         )  # fmt: skip
 
     def _space(self, c: Carrier) -> Space:

@@ -49,7 +49,7 @@ def moving_values(graph: Graph) -> set[int]:
 def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
     """All rotations of a graph, by the index of the call that finishes each."""
     found: dict[int, Rotation] = {}
-    evaluator = _Evaluator(graph, moving)
+    evaluator = Evaluator(graph, moving)
     cache: dict[Any, tuple[int, str, list[int]] | None] = {}
     taken: set[int] = set()
     for call in graph.calls:
@@ -128,17 +128,22 @@ def _fingerprint(source: Value, calls: list[Call], moving: set[int]) -> Any:
     ))  # fmt: skip
 
 
-class _Evaluator:
-    """Runs recorded calls on numbers; constants that the trace lacks get random ones."""
+class Evaluator:
+    """Runs recorded calls on numbers; constants that the trace lacks get random ones.
 
-    def __init__(self, graph: Graph, moving: set[int]):
-        self.graph, self.moving = graph, moving
+    A `strict` evaluator raises `LookupError` instead, also where the examples would enter.
+    """
+
+    def __init__(self, graph: Graph, moving: set[int], strict: bool = False):
+        self.graph, self.moving, self.strict = graph, moving, strict
         self.known: dict[int, Any] = {}
         self.generator = torch.Generator().manual_seed(0)
 
     def constant(self, value: Value) -> torch.Tensor:
         if value.id in self.known:
             return self.known[value.id]
+        if self.strict and (value.kind == "input" or value.id in self.moving):
+            raise LookupError(value)
         if value.data is not None:
             made = value.data
         elif value.call is not None:
@@ -147,6 +152,8 @@ class _Evaluator:
         elif value.storage != value.id:
             owner = self.constant(self.graph.values[value.storage])
             made = torch.as_strided(owner, value.shape, value.strides, value.offset)
+        elif self.strict:
+            raise LookupError(value)
         elif value.dtype.is_floating_point or value.dtype.is_complex:
             made = torch.rand(value.shape, generator=self.generator).to(value.dtype)
         else:
@@ -171,7 +178,7 @@ class _Evaluator:
             known[value.id] = tensor
 
 
-def _probe(evaluator: _Evaluator, source: Value, output: Value, calls: list[Call]):
+def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]):
     """Fit `output = c·source` on pairs at two random points and check it at a third."""
 
     def run(x: torch.Tensor) -> torch.Tensor:

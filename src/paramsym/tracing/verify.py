@@ -52,13 +52,13 @@ class Verification:
 
     @property
     def error(self) -> float:
-        """The worst relative function error over all rows, approximate families included."""
-        return max((row.error for row in self.rows), default=0.0)
-
-    @property
-    def exact_error(self) -> float:
         """The worst relative function error over the rows that claim to be exact."""
         return max((row.error for row in self.rows if row.exact), default=0.0)
+
+    @property
+    def approximate_error(self) -> float:
+        """The worst relative function error over the rows that hold up to a stated quantity."""
+        return max((row.error for row in self.rows if not row.exact), default=0.0)
 
     @property
     def control(self) -> float:

@@ -1,0 +1,45 @@
+"""Rows of tables that the network cannot reach, whatever the numbers in its input are.
+
+A table of relative positions has more buckets than a short sequence has distances; a table of
+segment types is read at segment zero where none are given. Which rows are read follows from the
+shapes of the example inputs alone, so the network is evaluated where it depends on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+
+from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.rotary import Evaluator, moving_values
+
+
+def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Rows (positions on the first axis) that no lookup reads, by parameter."""
+    evaluator = Evaluator(build.graph, moving_values(build.graph), strict=True)
+    reads: dict[int, list[torch.Tensor | None]] = defaultdict(list)
+    for op in build.ops:
+        for tensor in op.inputs:
+            reads[tensor.owner.serial].append(None)  # read as a whole
+        if op.kind == "lookup" and op.data["dims"] == (0,) and op.inputs[0].base is None:
+            owner = reads[op.inputs[0].serial]
+            owner[-1] = _positions(evaluator, op.data["index"])
+    found = {}
+    for name, tensor in parameters.items():
+        positions = reads.get(tensor.serial, [])
+        known = [p for p in positions if p is not None]
+        if positions and len(known) == len(positions):
+            rest = set(range(tensor.shape[0])) - set(torch.cat(known).tolist())
+            if rest:
+                found[name] = tuple(sorted(rest))
+    return found
+
+
+def _positions(evaluator: Evaluator, index: Tensor | None) -> torch.Tensor | None:
+    if index is None or index.value is None:
+        return None
+    try:
+        return evaluator.constant(index.value).reshape(-1)
+    except Exception:  # it depends on the examples, or cannot be run: then every row may be read
+        return None
