@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+
+class _Later(TyperCommand):
+    """A command of an application, imported when it is called, so that help stays fast."""
+
+    def __init__(self, name: str, module: str, function: str, text: str):
+        super().__init__(name=name, callback=None, help=text)
+        self.module, self.function = module, function
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        own = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        own.command(self.name)(getattr(import_module(self.module), self.function))
+        return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
+
+
+_LATER = {
+    later.name: later
+    for later in (
+        _Later(
+            "equivariant",
+            "paramsym.equivariant.command",
+            "equivariant",
+            "Linear autoencoders that commute with image shifts: count them, find the best.",
+        ),
+    )
+}
 
 
 class _Commands(TyperGroup):
     """What is wrong with the input of a command becomes a message and exit code 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(name for name in _LATER if name)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _LATER.get(cmd_name) or super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -136,10 +169,6 @@ def transform(
         typer.echo(result.to_json())
     else:
         report.print_transformed(result)
-
-
-# Further commands are registered here, each from the layer that owns it:
-# app.command("equivariant")(…), app.command("relu-equal")(…)
 
 
 def message_of(error: Exception) -> str | None:

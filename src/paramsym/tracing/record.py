@@ -225,6 +225,8 @@ class _Recorder(TorchFunctionMode):
         place = module = ""
         while frame is not None:
             code = frame.f_code
+            if code is record.__code__:  # what called us is not the model
+                break
             if not code.co_filename.startswith(_LIBRARIES[1]):
                 inside_torch = code.co_filename.startswith(_LIBRARIES[0])
                 if not place and not inside_torch:

@@ -1,0 +1,269 @@
+r"""The isotypic decomposition of permutation representations, and the change of basis Q_σ.
+
+ℝⁿ = ⊕_i V_i^{d_i} with V_i irreducible over ℝ of dimension p_i and type D_i = ℝ, ℂ or ℍ of
+dimension δ_i. In the orthogonal basis Q the matrices that commute with G are, by Schur's lemma,
+
+    Q_Wᵀ M Q_V = ⊕_i  I_{p_i/δ_i} ⊗ realise(A_i),      A_i ∈ D_i^{e_i × d_i},
+
+for two permutation representations V = ℝⁿ, W = ℝᵐ of G with multiplicities d_i and e_i.
+
+Order of coordinates: for each i in turn p_i/δ_i slices, in each the copies 0, …, d_i − 1, in each
+the δ_i coordinates of a number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .assembly import ClassBasis, assemble
+from .characters import Phases, order_in_circle
+from .division import compress, realise
+from .errors import ShapeMismatchError
+from .groups import PermutationGroup, as_group
+from .orbits import classify
+
+Real = NDArray[np.float64]
+TYPES = {1: "real", 2: "complex", 4: "quaternionic"}
+
+
+@dataclass(frozen=True)
+class Isotypic:
+    """One isotypic block: copies of one irreducible in the source and in the target.
+
+    Args:
+        name: the source's l,m for a cyclic group (eigenvalue e^{2πi m/l}); phases of the
+            generators for an abelian one; else dimension and type, as 54R, with a number if
+            several irreducibles share them.
+        size: δ, the real dimension of D: 1, 2, 4.
+        dimension: p, the real dimension of the irreducible: the rank that one unit costs.
+        source: d, the multiplicity in the source.
+        target: e, the multiplicity in the target.
+        phases: the phases of the generators, for an abelian group.
+    """
+
+    name: str
+    size: int
+    dimension: int
+    source: int
+    target: int
+    phases: Phases | None = None
+
+    @property
+    def type(self) -> str:
+        """ "real", "complex" or "quaternionic"."""
+        return TYPES[self.size]
+
+    @property
+    def slices(self) -> int:
+        """p/δ: how often the block is repeated."""
+        return self.dimension // self.size
+
+    @property
+    def largest_rank(self) -> int:
+        """min(d, e)."""
+        return min(self.source, self.target)
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """Two permutation representations of one group, decomposed together.
+
+    Args:
+        group: the action on the source space ℝⁿ.
+        target_group: the action on the target space ℝᵐ, generator by generator.
+        isotypics: the blocks, those of multiplicity 0 on either side included.
+        source_classes: the bases of the orbits in the source.
+        target_classes: those in the target.
+    """
+
+    group: PermutationGroup
+    target_group: PermutationGroup
+    isotypics: tuple[Isotypic, ...]
+    source_classes: tuple[ClassBasis, ...]
+    target_classes: tuple[ClassBasis, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, n): rows and columns of an equivariant matrix."""
+        return self.target_group.degree, self.group.degree
+
+    @property
+    def largest_rank(self) -> int:
+        """The largest rank of an equivariant matrix, Σ p_i min(d_i, e_i)."""
+        return sum(v.dimension * v.largest_rank for v in self.isotypics)
+
+    @property
+    def dimension(self) -> int:
+        """The dimension Σ δ_i d_i e_i of the space of equivariant matrices."""
+        return sum(v.size * v.source * v.target for v in self.isotypics)
+
+    @cached_property
+    def source_basis(self) -> Real:
+        """Q_V (n × n): orthogonal, columns in the adapted order."""
+        return _dense(self.source_classes, self.group.degree)
+
+    @cached_property
+    def target_basis(self) -> Real:
+        """Q_W (m × m)."""
+        return _dense(self.target_classes, self.target_group.degree)
+
+    def blocks(self, matrix: NDArray[Any]) -> list[Real]:
+        """The blocks A_i (e_i × d_i × δ_i) of the equivariant matrix nearest to M.
+
+        For an equivariant M these determine it; for any other they are those of its average over
+        the group, which is the orthogonal projection to the equivariant matrices.
+
+        Args:
+            matrix: M (m × n).
+
+        Raises:
+            ShapeMismatchError: M has another shape.
+        """
+        if matrix.shape != self.shape:
+            raise ShapeMismatchError("Decomposition.blocks(matrix)", matrix.shape, self.shape)
+        columns = _to_adapted(self.source_classes, np.asarray(matrix, dtype=np.float64))
+        adapted = _to_adapted(self.target_classes, np.ascontiguousarray(columns.T)).T
+        result, row, column = [], 0, 0
+        for v in self.isotypics:
+            height, width = v.target * v.size, v.source * v.size
+            total = np.zeros((height, width))
+            for _ in range(v.slices):
+                total += adapted[row : row + height, column : column + width]
+                row, column = row + height, column + width
+            result.append(compress(total / v.slices, v.size))
+        return result
+
+    def matrix(self, blocks: Sequence[Real]) -> Real:
+        """The equivariant matrix (m × n) with these blocks A_i (e_i × d_i × δ_i)."""
+        adapted = np.zeros(self.shape)
+        row = column = 0
+        for v, block in zip(self.isotypics, blocks, strict=True):
+            real = realise(block)
+            for _ in range(v.slices):
+                adapted[row : row + real.shape[0], column : column + real.shape[1]] = real
+                row, column = row + real.shape[0], column + real.shape[1]
+        half = _from_adapted(self.source_classes, adapted)
+        return _from_adapted(self.target_classes, np.ascontiguousarray(half.T)).T
+
+    def average(self, matrix: NDArray[Any]) -> Real:
+        """The nearest equivariant matrix, which is the average of P_W(g) M P_V(g)⁻¹ over G."""
+        return self.matrix(self.blocks(matrix))
+
+    def equivariance_error(self, matrix: NDArray[Any]) -> float:
+        """The largest ‖P_W M − M P_V‖ / ‖M‖ over the generators (Frobenius norms)."""
+        size = float(np.linalg.norm(matrix)) or 1.0
+        worst = 0.0
+        for source, target in zip(self.group.arrays, self.target_group.arrays, strict=True):
+            moved = matrix[np.argsort(target)][:, np.argsort(source)]  # P_W M P_V⁻¹
+            worst = max(worst, float(np.linalg.norm(moved - matrix)) / size)
+        return worst
+
+    def __repr__(self) -> str:
+        blocks = " + ".join(f"{v.source} x {v.name}" for v in self.isotypics)
+        return f"<Decomposition {self.shape[0]} x {self.shape[1]}: {blocks}>"
+
+
+def _to_adapted(classes: Sequence[ClassBasis], x: Real) -> Real:
+    """Qᵀ on the last axis, orbit by orbit."""
+    result = np.empty_like(x)
+    for c in classes:
+        result[..., c.places] = x[..., c.orbits] @ c.basis
+    return result
+
+
+def _from_adapted(classes: Sequence[ClassBasis], x: Real) -> Real:
+    """Q on the last axis."""
+    result = np.empty_like(x)
+    for c in classes:
+        result[..., c.orbits] = x[..., c.places] @ c.basis.T
+    return result
+
+
+def _dense(classes: Sequence[ClassBasis], degree: int) -> Real:
+    return np.ascontiguousarray(_to_adapted(classes, np.eye(degree)))
+
+
+def decompose(group: Any, target: Any = None) -> Decomposition:
+    """The isotypic decomposition of a permutation representation, or of two of the same group.
+
+    Closed form (exact phases, Fourier bases) for abelian groups; from the commutant for all others,
+    certified by the exact number of orbits on pairs. Results are cached.
+
+    Args:
+        group: a permutation group, or one permutation, acting on the n source coordinates.
+        target: the action of the same generators, in the same order, on the m target coordinates;
+            None for the source action itself.
+
+    Returns:
+        The decomposition, with orthogonal bases Q_V (n × n) and Q_W (m × m).
+
+    Raises:
+        NotAPermutationError: not a permutation.
+        ValueError: the two actions have different numbers of generators.
+
+    Source: arXiv:2309.13736, the real orthogonal base change Q_σ, for cyclic groups; Serre, Linear
+    Representations of Finite Groups, chapters 2 and 13, in general.
+    """
+    source = as_group(group)
+    return _decompose(source, source if target is None else as_group(target))
+
+
+@lru_cache(maxsize=32)
+def _decompose(source: PermutationGroup, target: PermutationGroup) -> Decomposition:
+    if len(source.generators) != len(target.generators):
+        raise ValueError(
+            f"decompose(group, target): {len(source.generators)} generators act on the source and "
+            f"{len(target.generators)} on the target; expected one action of each generator on "
+            "both. Give the target action of the same generators in the same order."
+        )
+    same = source is target or source == target
+    n = source.degree
+    if same:
+        moves, orbits = source.arrays, list(source.orbits)
+    else:
+        pairs = zip(source.arrays, target.arrays, strict=True)
+        moves = tuple(np.concatenate([g, n + h]) for g, h in pairs)
+        orbits = [*source.orbits, *(tuple(n + i for i in o) for o in target.orbits)]
+    classes = classify(orbits, moves)
+    abelian = source.is_abelian and target.is_abelian
+    cyclic = len(source.generators) == 1
+    parts = assemble(classes, n, same, abelian)
+    names = _names(parts.phases, parts.sizes, parts.dimensions, cyclic)
+    isotypics = tuple(
+        Isotypic(*values)
+        for values in zip(
+            names,
+            parts.sizes,
+            parts.dimensions,
+            parts.source,
+            parts.target,
+            parts.phases,
+            strict=True,
+        )
+    )
+    return Decomposition(source, target, isotypics, parts.source_classes, parts.target_classes)
+
+
+def _names(
+    phases: Sequence[Phases | None], sizes: Sequence[int], dimensions: Sequence[int], cyclic: bool
+) -> list[str]:
+    """Names that tell the blocks apart."""
+    plain = []
+    for f, size, dimension in zip(phases, sizes, dimensions, strict=True):
+        if f is None:
+            plain.append(f"{dimension}{ {1: 'R', 2: 'C', 4: 'H'}[size] }")
+        elif cyclic:
+            plain.append("{},{}".format(*order_in_circle(f)))
+        else:
+            plain.append("(" + ", ".join(map(str, f)) + ")")
+    seen: dict[str, int] = {}
+    names = []
+    for name in plain:
+        seen[name] = seen.get(name, 0) + 1
+        shared = plain.count(name) > 1
+        names.append(f"{name}.{seen[name]}" if shared else name)
+    return names
