@@ -80,7 +80,7 @@ def measure(case: Case, reader: str) -> dict[str, Any]:
     if real and parameters > LARGEST_REAL:
         return {**found, "skipped": "needs the weights"}
     if real:
-        model = model.to_empty(device="cpu")
+        model = getattr(transformers, case.model)(config).eval()
     inputs = _inputs(case, "cpu" if real else "meta")
     work = {"paramsym": _derive, "torch.export": _export, "torch-pruning": _depend}[reader]
     before = _peak()
