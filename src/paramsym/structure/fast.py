@@ -8,6 +8,9 @@ panel is warm. Everything else is left to the general path, which is also its tw
 from __future__ import annotations
 
 import torch
+from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
+    is_functorch_wrapped_tensor,
+)
 
 from paramsym.structure.axes import AxisType, Carried, Fixed
 
@@ -58,7 +61,7 @@ def _plan(symmetry, values, axis: AxisType, dtype):
             scale = diagonal if scale is None else scale * diagonal
         if value.order is not None and order is None:
             order = value.order
-    if torch._C._functorch.is_functorch_wrapped_tensor(scale) if scale is not None else False:
+    if scale is not None and is_functorch_wrapped_tensor(scale):
         return None
     return order, None if scale is None else scale.to(dtype)
 

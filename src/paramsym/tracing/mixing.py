@@ -205,7 +205,8 @@ class Mixing:
                 continue
             here = {}
             for name, place, step in zip(labels, block.places, block.tensor.strides, strict=True):
-                for k, (node, _) in enumerate(place.leaves if place and step else ()):
+                leaves = place.leaves if place is not None and step else ()
+                for k, (node, _) in enumerate(leaves):
                     here[name, k] = node
             nodes.update(here)
             count = Counter(n.serial for at, n in here.items() if at != (label, position))

@@ -132,7 +132,7 @@ class _Recorder(TorchFunctionMode):
         if name == "detach_" or name in _UNTRACED:
             return func(*args, **kwargs)
         before = {id(t): t._version for t in _tensors((args, kwargs))}
-        result = _FAKE.get(name, func)(*args, **kwargs)
+        result = (_FAKE.get(name) or func)(*args, **kwargs)
         tensors = _tensors(result)
         written = name == "setitem" or (
             _is_inplace(func) and bool(before) and isinstance(args[0], torch.Tensor)

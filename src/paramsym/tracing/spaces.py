@@ -208,7 +208,7 @@ class Spaces:
 
     def _find_scales(self) -> None:
         position = {}
-        for name, tensor in self.parameters.items():
+        for tensor in self.parameters.values():
             position.setdefault(tensor.owner.serial, len(position))
         for generator in self.freedom.generators:
             first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
@@ -268,8 +268,8 @@ class Spaces:
         """
         for carrier in self.carriers:
             complex_kind = isinstance(carrier.group, (ComplexScaling, UnitComplex))
-            leaves = carrier.over if complex_kind else (*carrier.over, carrier.leaf)
-            component = tuple(sorted(leaf.serial for leaf in leaves))
+            own = () if complex_kind else (carrier.serial,)
+            component = tuple(sorted([*own, *(leaf.serial for leaf in carrier.over)]))
             exponents = {}
             for slot, (owner_carrier, parity, _) in self.class_of.items():
                 if owner_carrier is carrier:
