@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    moved, derived = action.run(), derivation.run()
+    derived, moved = derivation.run(), action.run()
     if options.json:
         print(json.dumps({"derivation": derived, "action": moved}, indent=1))
     else:
