@@ -74,7 +74,7 @@ def test_dropping_a_tensor_from_the_signature_breaks_the_function(row: Row) -> N
     signature = {n: axes for n, axes in symmetry.signature.items() if n != name}
     wrong = dataclasses.replace(symmetry, signature=signature, shifts=())
     found = verify(model, wrong, inputs, outputs=row.outputs)
-    assert found.error >= 1e-3, found
+    assert max(found.error, found.approximate_error) >= 1e-3, found
     with pytest.raises(AssertionError, match="worst rows"):
         assert_invariant(model, wrong, inputs, outputs=row.outputs)
 

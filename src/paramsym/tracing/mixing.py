@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import (
@@ -190,7 +191,9 @@ class Mixing:
                         tensors = [*zip(blocks, ins, strict=True), (out, outs)]
                         self._accompany(label, position, leaf, found, tensors)
 
-    def _accompany(self, label, position, leaf: Node, found, tensors) -> None:
+    def _accompany(
+        self, label: Any, position: int, leaf: Node, found: list[Any], tensors: list[Any]
+    ) -> None:
         """Copies of a leaf are told apart by what stands at the same labels wherever it stands.
 
         In y·yᵀ the copy of head i meets the copy of head j: the same leaf at two labels indexes
