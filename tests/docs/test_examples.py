@@ -57,8 +57,9 @@ def _agree(expected: str, printed: str) -> bool:
 
 
 @pytest.fixture
-def undisturbed():
-    """Pages may register rules; they are forgotten afterwards."""
+def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Pages may register rules and write files; both are gone afterwards."""
+    monkeypatch.chdir(tmp_path)
     rules = dict(builder.RULES)
     state = torch.get_rng_state()
     logging.disable(logging.ERROR)

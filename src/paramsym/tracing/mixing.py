@@ -208,8 +208,9 @@ class Mixing:
                 continue
             here = {}
             for name, place, step in zip(labels, block.places, block.tensor.strides, strict=True):
-                leaves = place.leaves if place is not None and step else ()
-                for k, (node, _) in enumerate(leaves):
+                if place is None or not step:
+                    continue
+                for k, (node, _) in enumerate(place.leaves):
                     here[name, k] = node
             nodes.update(here)
             count = Counter(n.serial for at, n in here.items() if at != (label, position))
