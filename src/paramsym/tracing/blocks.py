@@ -218,6 +218,18 @@ def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
         yield Block(tensor, places, layout)
 
 
+def _agree(read: Block, written: Block | None, layout: Layout) -> bool:
+    """Whether a reader and the writer count the entries of a block alike."""
+    if written is None or layout.coarse:  # windows in coarse places are looked after elsewhere
+        return written is not None
+    ours = {s: n for _, n, s in read.slots()}
+    theirs = {s: n for _, n, s in written.slots()}
+    return ours.keys() == theirs.keys() and all(
+        n is theirs[s] or (n.size == theirs[s].size and n.frozen and theirs[s].frozen)
+        for s, n in ours.items()
+    )
+
+
 def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
     """Blocks of tensors that are read otherwise than they were written.
 
@@ -241,7 +253,7 @@ def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
     torn = []
     for owner, blocks in read.items():
         known = written.get(owner, {})
-        if any(block.key[1] not in known for block in blocks):
+        if any(not _agree(block, known.get(block.key[1]), layout) for block in blocks):
             torn += [*blocks, *known.values()]
     layout.torn = torn
     return torn

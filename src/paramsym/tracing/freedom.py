@@ -46,7 +46,9 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
             for place in block.places:
                 for count in (2, 3):
                     for chosen in itertools.combinations(place.leaves if place else (), count):
-                        pairs.add(tuple(sorted(leaf.serial for leaf, _ in chosen)))
+                        found = {leaf.serial for leaf, _ in chosen}
+                        if len(found) == count:  # a leaf that meets itself is no second index
+                            pairs.add(tuple(sorted(found)))
             if tensor.ndim == 3 and all(block.places):
                 first, *others = [[n for n, _ in p.leaves] for p in block.places if p]
                 for a, b in itertools.product(first, itertools.chain(*others)):

@@ -120,7 +120,9 @@ class Journey:
                 joint.op.kind == "contract"
             ):  # fmt: skip
                 return False  # both factors of a product change
-            if self.transvect and self._absorb_in_weight(key, joint, k):
+            plain = len(state.pieces) == 1 and not state.pieces[0].factors
+            plain = plain and state.pieces[0].coefficient == 1.0
+            if self.transvect and plain and self._absorb_in_weight(key, joint, k):
                 continue
             if joint.op.kind == "contract":
                 touched = (id(joint.op), joint.out.key)

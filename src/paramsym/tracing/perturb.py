@@ -59,6 +59,7 @@ class Unknown:
 
     constant: frozenset[int]
     frames: tuple[tuple[int, Frame], ...] = ()
+    origin: int | None = None  # the slot along which the source may go into a frame
 
     def frame(self, strides: set[int]) -> Frame:
         """The frame of the slots that matter."""
@@ -115,7 +116,7 @@ class Circuit:
 
     def is_whole(self, block: Block, stride: int) -> bool:
         """Whether a reader sees all of a slot; a window in a coarse place may see less."""
-        return all(leaf.size == self.sizes[(*block.key, stride)]
+        return all(leaf.size == self.sizes.get((*block.key, stride), leaf.size)
                    for _, leaf, s in block.slots() if s == stride)  # fmt: skip
 
     def _whole(self, op: Op) -> None:
@@ -299,7 +300,8 @@ class Transfer:
                 if at[0] not in spoiled and (at not in source or source[at] in state.constant)
             }  # fmt: skip
             frames = tuple((renamed[s], f) for s, f in state.frames if renamed.get(s) in kept)
-            return Unknown(frozenset(kept), frames)
+            origin = None if state.origin is None else renamed.get(state.origin)
+            return Unknown(frozenset(kept), frames, origin)
         pieces = []
         for piece in state.pieces:
             if any(s not in renamed for s, _ in piece.letters):
@@ -340,7 +342,10 @@ class Transfer:
                     return "seen"
             fresh = fresh_letters(_used(piece) | self.reserved)
             given = {s: by_label[at] for at, s in theirs.items() if at in by_label}
-            window = window_of(other, given, name, fresh)
+            try:
+                window = window_of(other, given, name, fresh)
+            except StopIteration:
+                return "seen"  # out of letters: a long unrolled loop
             by_label.update({at: window.letters[window.strides.index(s)] for at, s in
                              theirs.items()})  # fmt: skip
             factor = Factor(window, exponent * power, offset)
@@ -375,7 +380,7 @@ class Transfer:
         gain = frame_key(joint.inputs[1 - k].tensor)
         for at, stride in target.items():
             if at in theirs and joint.inputs[1 - k].tensor.strides:
-                if gain is not None and at in mine and mine[at] in unknown.constant:
+                if gain is not None and at in mine and mine[at] == unknown.origin:
                     kept.add(stride)
                     more = ((gain[0], gain[1] * joint.op.data.get("power", 1)),)
                     frames[stride] = _sum(before.get(mine[at], ()), more)
@@ -384,7 +389,9 @@ class Transfer:
                 kept.add(stride)
                 if mine[at] in before:
                     frames[stride] = before[mine[at]]
-        return Unknown(frozenset(kept), tuple(sorted(frames.items())))
+        origin = next((target[at] for at, s in mine.items() if at in target
+                       and s == unknown.origin), None)  # fmt: skip
+        return Unknown(frozenset(kept), tuple(sorted(frames.items())), origin)
 
     def _reduce(self, joint: Joint, k: int, state: State) -> State | str:
         op = joint.op

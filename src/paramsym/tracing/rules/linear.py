@@ -70,6 +70,28 @@ def outer(build: Builder, call: Call) -> Tensor:
     return build.contract(x, y, ["i"], ["j"], ["i", "j"])
 
 
+@rule("kron")
+def kron(build: Builder, call: Call) -> Tensor | None:
+    x, y = build.arguments(call, "input|self", "other")
+    if x.ndim != y.ndim:
+        return None
+    xs, ys = [("x", k) for k in range(x.ndim)], [("y", k) for k in range(x.ndim)]
+    pairs = [label for pair in zip(xs, ys, strict=True) for label in pair]
+    return build.reshape(build.contract(x, y, xs, ys, pairs), call.outputs[0].shape)
+
+
+@rule("cdist")
+def cdist(build: Builder, call: Call) -> Tensor | None:
+    """Distances of all rows of x to all rows of y."""
+    x, y, p = build.arguments(call, "x1", "x2", "p", p=2.0)
+    if p != 2:
+        return None
+    x = build.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+    y = build.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+    squares = build.unary(build.same([x, y], signs=(1, -1)), 2, "even", name="square")
+    return build.unary(build.reduce(squares, [-1], False, "sum"), "1/2", name="sqrt")
+
+
 @rule("einsum")
 def einsum(build: Builder, call: Call) -> Tensor | None:
     equation = call.args[0].replace(" ", "") if isinstance(call.args[0], str) else None

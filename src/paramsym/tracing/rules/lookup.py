@@ -65,6 +65,21 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], index=index)
 
 
+@rule("embedding_bag")
+def embedding_bag(build: Builder, call: Call) -> Tensor | None:
+    """Sums, means or maxima of rows of a table."""
+    index, table, offsets, longest, _, _, mode = build.arguments(
+        call, "input", "weight", "offsets?", "max_norm?", "norm_type?", "scale_grad_by_freq?",
+        "mode", mode="mean",
+    )  # fmt: skip
+    weights = build.lift(call.kwargs.get("per_sample_weights"))
+    if longest is not None or index.moves or not isinstance(mode, str):
+        return None
+    if weights is not None and weights.moves:
+        return None
+    return build.mix(table, [0], call.outputs[0].shape, how="max" if mode == "max" else "linear")
+
+
 @rule("index_select", "gather", "take_along_dim")
 def gather(build: Builder, call: Call) -> Tensor | None:
     x, dim, index = build.arguments(call, "input|self", "dim", "index")
@@ -101,8 +116,10 @@ def _by_list(build: Builder, x: Tensor, items: list, call: Call) -> Tensor | Non
     dim = k if Ellipsis not in items[:k] else x.ndim - (len(items) - k)
     plain = all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, list))
     picked = [i % x.shape[dim] for i in picked]
-    if not plain or picked != list(range(picked[0], picked[0] + len(picked))):
+    if not plain:
         return None
+    if picked != list(range(picked[0], picked[0] + len(picked))):
+        return build.lookup(x, [dim], call.outputs[0].shape, dim)
     return build.alias(build.narrow(x, dim, picked[0], len(picked)))
 
 

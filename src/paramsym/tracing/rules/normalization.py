@@ -44,10 +44,9 @@ def batch_norm(build: Builder, call: Call) -> Tensor:
         call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
         "training|use_input_stats", training=True,
     )  # fmt: skip
-    if call.name == "batch_norm" and isinstance(call.args[1], type(call.args[0])):
-        aten_order = call.target.__class__.__name__ == "OpOverload"
-        if aten_order:  # aten.batch_norm(input, weight, bias, running_mean, running_var, training)
-            gain, bias, mean, variance = mean, variance, gain, bias
+    if call.target.__class__.__name__ == "OpOverload":
+        # aten.batch_norm(input, weight, bias, running_mean, running_var, training, …)
+        gain, bias, mean, variance = mean, variance, gain, bias
     epsilon = call.kwargs.get("eps", call.args[7] if len(call.args) > 7 else 1e-5)
     labels = list(range(x.ndim))
     if training or mean is None:
@@ -73,6 +72,16 @@ def group_norm(build: Builder, call: Call) -> Tensor:
     split = build.reshape(build.alias(x), shape)
     core = build.normalize(split, range(2, len(shape)), True, epsilon)
     return _affine(build, build.reshape(core, x.shape), gain, bias, [1])
+
+
+@rule("_weight_norm", "_weight_norm_interface")
+def weight_norm(build: Builder, call: Call) -> Tensor | None:
+    """g·v / |v|, with the norm over all axes but one."""
+    v, g, dim = build.arguments(call, "v", "g", "dim", dim=0)
+    if len(call.outputs) != 1:
+        return None
+    dims = [k for k in range(v.ndim) if dim == -1 or k != dim % v.ndim]
+    return build.multiply(build.normalize(v, dims, False, 0.0), g) if dims else None
 
 
 @rule("local_response_norm")

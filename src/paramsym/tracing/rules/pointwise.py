@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
+from paramsym.tracing.graph import Call, Graph
 from paramsym.tracing.mixing import frame_key
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
@@ -197,23 +198,88 @@ def where(build: Builder, call: Call) -> Tensor | None:
         x, y = value, x
     else:
         mask, x, y = build.arguments(call, "condition", "input|self", "other")
-    choices, fills = [], []
+    shape = call.outputs[0].shape
+    choices: list[Tensor] = []
+    hides = False
+    pinned = False  # a fill that is neither zero nor hidden by a softmax has no scale
     for item in (x, y):
-        if isinstance(item, Tensor):
-            if item.ndim or item.moves:
-                choices.append(item)
-            continue
-        if item != 0 and abs(item) < 1e4:  # zero and "minus infinity" have every scale
-            return None
-        fills.append(item)
+        fill = _number(item)
+        if fill is None:
+            choices.append(item)
+        elif fill < -1e3 and _hidden_by_softmax(build, call):
+            hides = True
+        else:
+            pinned = pinned or fill != 0
     if mask.moves:
         mask = build.unary(mask, None, name="compare")
-    shape = call.outputs[0].shape
+    if pinned:
+        choices = [build.unary(item, None, name=call.name) for item in choices]
+    if not choices:
+        return build.same([mask], shape)
     kept = build.contract(choices[0], mask, *_broadcast(choices[0], mask), shape=shape, mask=True,
-                          hides=any(f < -1e4 for f in fills))
+                          hides=hides)  # fmt: skip
     for item in choices[1:]:
         kept = build.same([kept, item], shape, linear=False)
     return kept
+
+
+def _number(item: Any) -> float | None:
+    """The value of a constant scalar, also of one that was made by a factory."""
+    if not isinstance(item, Tensor):
+        return float(item)
+    if item.zero:
+        return 0.0
+    value = item.value
+    if item.moves or item.ndim or value is None:
+        return None
+    if value.data is not None and value.kind == "constant":
+        return float(value.data)
+    if value.call is not None:
+        position = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}
+        at = position.get(value.call.name)
+        if at is not None:
+            found = value.call.kwargs.get("fill_value", (*value.call.args, None, None, None)[at])
+            return float(found) if isinstance(found, (int, float)) else None
+        if value.call.name in ("to", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"):
+            return _number(item.builder.tensor(value.call.operands[0]))
+    return None
+
+
+_READERS: WeakKeyDictionary[Graph, dict[int, list[Call]]] = WeakKeyDictionary()
+_STEPS = {"add", "sub", "mul", "div", "to", "float", "double", "half", "bfloat16", "clone", "alias",
+          "contiguous", "dropout", "where", "masked_fill", "type_as", "detach", "copy", "view",
+          "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "transpose", "permute",
+          "flatten", "unflatten", "native_dropout", "partial_write"}  # fmt: skip
+
+
+def _hidden_by_softmax(build: Builder, call: Call) -> bool:
+    """Whether every reader of a filled tensor is a softmax, up to copies, masks and biases."""
+    readers = _READERS.get(build.graph)
+    if readers is None:
+        readers = _READERS[build.graph] = {}
+        for other in build.graph.calls:
+            for value in other.operands:
+                readers.setdefault(value.id, []).append(other)
+    outputs = {value.id for value in build.graph.outputs}
+    stack, seen = list(call.outputs), set()
+    while stack:
+        value = stack.pop()
+        if value.id in seen or value.id not in build.alive:
+            continue
+        seen.add(value.id)
+        if value.id in outputs:
+            return False
+        for other in readers.get(value.id, []):
+            view = all(v.storage == value.storage for v in other.outputs)
+            if other.name in _STEPS or view:
+                stack.extend(other.outputs)
+            elif other.name == "scaled_dot_product_attention" and not any(
+                v is value for v in other.args[:3]
+            ):
+                continue  # a mask
+            elif other.name != "softmax" and any(v.id in build.alive for v in other.outputs):
+                return False
+    return True
 
 
 def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:

@@ -76,6 +76,7 @@ def _layer(build: Builder, cell: str, x: Tensor, states: list[Tensor], w: list, 
         build.unify(before.axes[1], after.axes[1])
     tied = [build.same([after, before], after.shape, linear=False, recurrent=True)
             for before, after in zip(states, results, strict=True)]  # fmt: skip
+    build.anchors += tied  # the next step reads every state, whatever the outputs are
     return tied
 
 

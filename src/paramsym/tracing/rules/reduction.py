@@ -28,6 +28,8 @@ def extremum(build: Builder, call: Call) -> Any:
     out = build.reduce(x, _dims(x, dim), bool(keepdim), "max")
     if len(call.outputs) < 2:
         return out
+    if call.outputs[1].id not in build.alive:
+        return [out, build.frozen(out.shape, "it is a position", moves=False)]
     return [out, *build.opaque([x], [out.shape], f"{call.name} returns positions at {call.where}")]
 
 
@@ -52,10 +54,12 @@ def norm(build: Builder, call: Call) -> Tensor | None:
     x, order, dim = build.arguments(call, "input|self", "p|ord", "dim?", p=2)
     keepdim = call.kwargs.get("keepdim", call.args[3] if len(call.args) > 3 else False)
     dims = _dims(x, dim)
+    if call.name == "linalg_norm" and len(dims) == 2 and order not in (None, "fro"):
+        return None  # a norm of matrices
     if order in (None, 2, 2.0, "fro"):
         squares = build.unary(x, 2, "even", name="square")
         return build.unary(build.reduce(squares, dims, bool(keepdim), "sum"), "1/2", name="sqrt")
-    if not isinstance(order, (int, float)):
+    if not isinstance(order, (int, float)) or order == 0:
         return None
     return build.reduce(build.unary(x, 1, "even", name="abs"), dims, bool(keepdim), "sum")
 
@@ -63,17 +67,26 @@ def norm(build: Builder, call: Call) -> Tensor | None:
 @rule("normalize")
 def normalize(build: Builder, call: Call) -> Tensor | None:
     """x / max(|x|, ε): scales drop out as long as |x| > ε, which the tiny default grants."""
-    x, p, dim = build.arguments(call, "input|self", "p", "dim", p=2.0, dim=1)
+    x, p, dim, epsilon = build.arguments(
+        call, "input|self", "p", "dim", "eps", p=2.0, dim=1, eps=1e-12
+    )
     if p not in (2, 2.0):
         return None
-    return build.normalize(x, _dims(x, dim), center=False, epsilon=0.0)
+    return build.normalize(x, _dims(x, dim), center=False, epsilon=_floor(epsilon))
+
+
+def _floor(epsilon: float) -> float:
+    """The least norm that is divided by; a tiny one is never met."""
+    return epsilon if epsilon > 1e-6 else 0.0
 
 
 @rule("cosine_similarity")
 def cosine_similarity(build: Builder, call: Call) -> Tensor:
-    x, y, dim = build.arguments(call, "x1", "x2", "dim", dim=1)
+    x, y, dim, epsilon = build.arguments(call, "x1", "x2", "dim", "eps", dim=1, eps=1e-8)
+    dim -= max(x.ndim, y.ndim) if dim >= 0 else 0  # counted after broadcasting
+    floor = _floor(epsilon)
     product = build.multiply(
-        build.normalize(x, [dim], False, 0.0), build.normalize(y, [dim], False, 0.0)
+        build.normalize(x, [dim], False, floor), build.normalize(y, [dim], False, floor)
     )
     return build.reduce(product, [dim], False, "sum")
 

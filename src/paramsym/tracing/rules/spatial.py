@@ -89,18 +89,33 @@ _MAX = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adapti
         "boolean_dispatch", "fn", "lp_pool2d")  # fmt: skip
 
 
+def _spatial_axes(call: Call, ndim: int) -> list[int] | None:
+    """The last axes, as many as the name says; both batched and unbatched inputs are allowed."""
+    count = next((n for n in (1, 2, 3) if f"{n}d" in call.name), None)
+    if count is None:
+        count = ndim - 2 if ndim > 3 or call.name in _LINEAR else None
+    return None if count is None else list(range(ndim - count, ndim))
+
+
 @rule(*_LINEAR, *_MAX)
 def pool(build: Builder, call: Call) -> Any:
     (x,) = build.arguments(call, "input|self")
     shape = call.outputs[0].shape
+    spatial = _spatial_axes(call, x.ndim)
+    if spatial is None or call.name == "affine_grid" or any(
+        build.tensor(v).moves for v in call.operands[1:]
+    ):  # fmt: skip
+        return None
     padding = call.kwargs.get("padding", call.args[3] if len(call.args) > 3 else 0)
-    mean = not ("avg" in call.name and "adaptive" not in call.name and padding not in (0, (0, 0)))
-    batch = 2 if x.ndim > 2 and (x.ndim == len(shape)) else 1
-    spatial = [k for k in range(x.ndim) if k >= batch]
+    windows = "avg" in call.name and "adaptive" not in call.name
+    divisor = call.kwargs.get("divisor_override", call.args[6] if len(call.args) > 6 else None)
+    mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
     if call.name in _LINEAR:
         return build.mix(x, spatial, shape, how="mean" if mean else "linear")
     out = build.mix(x, spatial, shape, how="max")
     if len(call.outputs) > 1:
+        if call.outputs[1].id not in build.alive:
+            return [out, build.frozen(call.outputs[1].shape, "it is a position", moves=False)]
         reason = f"positions of maxima are used at {call.where}"
         return [out, *build.opaque([x], [call.outputs[1].shape], reason)]
     return out
