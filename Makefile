@@ -50,3 +50,6 @@ bench: $(STAMP)
 
 reproduce: $(STAMP)
 	$(SINGLE) $(BIN)/python benchmarks/reproduce.py
+	$(SINGLE) $(BIN)/python -m pytest -m slow
+	$(SINGLE) $(BIN)/python benchmarks/relu.py campaign --pairs 10000
+	$(SINGLE) $(BIN)/python benchmarks/relu.py truth

@@ -33,6 +33,12 @@ _LATER = {
             "equivariant",
             "Linear autoencoders that commute with image shifts: count them, find the best.",
         ),
+        _Later(
+            "relu-equal",
+            "paramsym.relu.command",
+            "relu_equal",
+            "Are two ReLU networks the same function? Exit code 0 equal, 1 different, 3 undecided.",
+        ),
     )
 }
 

@@ -1,0 +1,448 @@
+"""The absolute-value normal form: one recursive rewriting for every depth.
+
+Every rewrite is an identity of functions on the domain, so equal normal forms mean equal networks,
+whatever the parameters. An expression is a vector over the basis x_1 … x_d, 1, atoms; an atom is
+|e| for an expression e scaled so that its first non-constant coefficient is 1. Atoms live in one
+registry shared by the two networks.
+
+    relu(u) = u/2 + |u|/2                        every neuron, by default
+    relu(u) = 0 or u                             where bounds decide the sign (dead, linear)
+    relu(w·relu(u) + r) = relu(w·u + r)          if w > 0 and r <= 0: "unbending"
+
+Unbending is what quotients out the translations and reflections of a hidden first-layer
+hyperplane. Where both relu(p) and relu(-p) unbend, or where p is a difference of two features,
+the two readings give an identity between atoms; identities are kept in echelon form (the deepest
+atom is eliminated, never a hyperplane of the first layer) and both networks are read again.
+
+Complete for one hidden layer, and generically for three-layer bottleneck networks; beyond that only
+sound. Source: section 3.4 of the specification.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flint import fmpq, fmpq_mat
+
+from paramsym.relu.domains import Domain
+from paramsym.relu.network import Network
+from paramsym.relu.rationals import HALF, ONE, ZERO, matrix
+
+Row = list[fmpq]
+
+
+class Atom(NamedTuple):
+    """|Σ value·basis| with `terms` the pairs (basis index, value), first non-constant value 1."""
+
+    terms: tuple[tuple[int, fmpq], ...]
+    depth: int
+
+
+class Feature(NamedTuple):
+    """relu(z) = y with y <= upper (None: unbounded); `unit` is the neuron that introduced it."""
+
+    z: Row
+    y: Row
+    upper: fmpq | None
+    unit: int
+
+
+class Step(NamedTuple):
+    """How one neuron was rewritten: what the checker replays.
+
+    `rule` is "constant", "dead", "linear", "plain", "unbend", "unbend negative" or "copy";
+    `units` the previous neurons unbent (or the one copied); `scale` the factor of a copy;
+    `identities` the identities this neuron contributed.
+    """
+
+    rule: str
+    units: tuple[int, ...] = ()
+    scale: fmpq = ONE
+    identities: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
+
+
+Log = list[list[Step]]  # one list of steps per hidden layer
+
+
+@dataclass
+class Registry:
+    """The atoms and identities that two networks share on one domain."""
+
+    domain: Domain
+    atoms: list[Atom] = field(default_factory=list)
+    place: dict[tuple[tuple[int, fmpq], ...], int] = field(default_factory=dict)
+    identities: dict[int, dict[int, fmpq]] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """d; basis index d is the constant 1, d+1+k the atom k."""
+        return self.domain.dimension
+
+    @property
+    def size(self) -> int:
+        """The number of basis elements."""
+        return self.dimension + 1 + len(self.atoms)
+
+    def pad(self, row: Row) -> Row:
+        """The row with zeros for atoms that are newer than it."""
+        return row + [ZERO] * (self.size - len(row))
+
+    def reduce(self, row: Row) -> Row:
+        """The row with every eliminated atom replaced."""
+        for pivot, rest in self.identities.items():
+            if pivot < len(row) and row[pivot]:
+                factor = row[pivot]
+                row = self.pad(row)
+                for index, value in rest.items():
+                    row[index] -= factor * value
+        return row
+
+    def is_constant(self, row: Row) -> bool:
+        """Whether only the constant coefficient may be non-zero."""
+        d = self.dimension
+        return not any(row[:d]) and not any(row[d + 1 :])
+
+    def is_affine(self, row: Row) -> bool:
+        """Whether the row has no atom."""
+        return not any(row[self.dimension + 1 :])
+
+    def absolute(self, row: Row) -> tuple[fmpq, int]:
+        """(s, basis index k) with |row| = s·basis_k, s > 0; the row is not constant."""
+        d = self.dimension
+        terms = [(i, v) for i, v in enumerate(row) if v]
+        pivot = next(v for i, v in terms if i != d)
+        key = tuple((i, v / pivot) for i, v in terms)
+        found = self.place.get(key)
+        if found is None:
+            depth = 1 + max((self.atoms[i - d - 1].depth for i, _ in terms if i > d), default=0)
+            found = d + 1 + len(self.atoms)
+            self.atoms.append(Atom(key, depth))
+            self.place[key] = found
+        return abs(pivot), found
+
+    def relu(self, row: Row) -> Row:
+        """relu(row) = row/2 + |row|/2 as a row."""
+        row = self.reduce(row)
+        if self.is_constant(row):
+            value = row[self.dimension]
+            return row if value >= 0 else [ZERO] * len(row)
+        size, index = self.absolute(row)
+        half = self.pad([v * HALF if v else v for v in row])
+        half[index] += size * HALF
+        return half
+
+    def learn(self, row: Row) -> bool:
+        """Record that a row is the zero function; True if that was new."""
+        d = self.dimension
+        row = self.reduce(self.pad(row))
+        present = [i for i in range(d + 1, len(row)) if row[i]]
+        if not present:
+            if any(row):
+                raise AssertionError("an affine identity on an open set: a bug of paramsym")
+            return False
+        pivot = max(present, key=lambda i: (self.atoms[i - d - 1].depth, i))
+        lead = row[pivot]
+        rest = {i: v / lead for i, v in enumerate(row) if v}
+        for held in self.identities.values():
+            factor = held.get(pivot)
+            if factor:
+                for index, value in rest.items():
+                    updated = held.get(index, ZERO) - factor * value
+                    if updated:
+                        held[index] = updated
+                    else:
+                        held.pop(index, None)
+        self.identities[pivot] = rest
+        return True
+
+
+@dataclass(frozen=True)
+class AbsoluteForms:
+    """The normal forms of two networks over one registry.
+
+    Attributes:
+        a, b: m rows each.
+        passes: the logs of both networks, pass by pass.
+    """
+
+    registry: Registry
+    a: list[Row]
+    b: list[Row]
+    passes: list[tuple[Log, Log]]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the reduced rows coincide: then the functions do."""
+        return all(
+            self.registry.pad(p) == self.registry.pad(q)
+            for p, q in zip(self.a, self.b, strict=True)
+        )
+
+    def different_atoms(self) -> list[int]:
+        """Atoms whose coefficients differ, deepest first (indices into the registry)."""
+        reg = self.registry
+        seen: set[int] = set()
+        for p, q in zip(self.a, self.b, strict=True):
+            for i, (u, v) in enumerate(zip(reg.pad(p), reg.pad(q), strict=True)):
+                if i > reg.dimension and u != v:
+                    seen.add(i - reg.dimension - 1)
+        return sorted(seen, key=lambda k: -reg.atoms[k].depth)
+
+
+class OutOfTime(Exception):
+    """The budget ended inside a step."""
+
+
+def absolute_forms(
+    a: Network, b: Network, domain: Domain, deadline: float | None = None
+) -> AbsoluteForms:
+    """The normal forms of two networks on a domain; raises `OutOfTime` at the deadline."""
+    registry = Registry(domain)
+    passes: list[tuple[Log, Log]] = []
+    while True:
+        known = len(registry.identities)
+        rows_a, log_a = normal_form(a, registry, deadline)
+        rows_b, log_b = normal_form(b, registry, deadline)
+        passes.append((log_a, log_b))
+        if len(registry.identities) == known or len(passes) == 3:
+            break
+    return AbsoluteForms(
+        registry,
+        [registry.reduce(registry.pad(r)) for r in rows_a],
+        [registry.reduce(registry.pad(r)) for r in rows_b],
+        passes,
+    )
+
+
+def normal_form(
+    net: Network, registry: Registry, deadline: float | None = None
+) -> tuple[list[Row], Log]:
+    """The rows of a network over the registry, and the log of its rewriting."""
+    d = registry.dimension
+    log: Log = []
+    features: list[Feature] = []
+    spread: fmpq_mat | None = None  # previous neurons × features
+    shift: list[fmpq] = []  # the constant each previous neuron contributes
+    for index, (weight, bias) in enumerate(net.exact):
+        if deadline is not None and time.perf_counter() > deadline:
+            raise OutOfTime
+        if spread is None:
+            rows = [[*w, b] for w, b in zip(weight.tolist(), bias, strict=True)]
+            merged: list[Row] = []
+            constants: Row = list(bias)
+        else:
+            constants = [
+                b + sum((w * c for w, c in zip(row, shift, strict=True) if c), ZERO)
+                for row, b in zip(weight.tolist(), bias, strict=True)
+            ]
+            if features:
+                product = weight * spread
+                values = matrix([registry.pad(f.y) for f in features], registry.size)
+                merged = product.tolist()
+                rows = (product * values).tolist()
+                for row, c in zip(rows, constants, strict=True):
+                    row[d] += c
+            else:
+                merged = [[] for _ in bias]
+                rows = [[ZERO] * d + [c] for c in constants]
+        if index == len(net) - 1:
+            return rows, log
+        layer = _Layer(registry, features, deadline)
+        for unit, row in enumerate(rows):
+            layer.add(unit, row, merged[unit] if merged else [], constants[unit])
+        log.append(layer.steps)
+        features, shift = layer.features, layer.constants
+        spread = matrix(
+            [
+                [s if f == place else ZERO for f in range(len(features))]
+                for place, s in layer.places
+            ],
+            len(features),
+        )
+    raise AssertionError("a network without layers")
+
+
+class _Layer:
+    """The neurons of one hidden layer, rewritten one after the other."""
+
+    def __init__(self, registry: Registry, before: list[Feature], deadline: float | None) -> None:
+        self.registry, self.before, self.deadline = registry, before, deadline
+        self.features: list[Feature] = []
+        self.steps: list[Step] = []
+        self.places: list[tuple[int, fmpq]] = []  # neuron ↦ (feature or -1, scale)
+        self.constants: list[fmpq] = []
+        self.index: dict[tuple[tuple[int, fmpq], ...], tuple[int, fmpq]] = {}
+
+    def add(self, unit: int, row: Row, weights: Row, constant: fmpq) -> None:
+        """Rewrite neuron `unit` with pre-activation `row` = weights·features + constant."""
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise OutOfTime
+        reg = self.registry
+        row = reg.reduce(row)
+        if reg.is_constant(row):
+            value = row[reg.dimension]
+            self._close(Step("constant"), -1, ONE, value if value > 0 else ZERO)
+            return
+        lower, upper = _bounds(weights, constant, self.before)
+        if reg.is_affine(row):
+            d = reg.dimension
+            low, high = reg.domain.range(row[:d], row[d])
+            side = reg.domain.side(row[:d], row[d])
+            lower = _tighter(lower, low, max)
+            upper = _tighter(upper, high, min)
+            if side:
+                lower, upper = (ZERO, upper) if side > 0 else (lower, ZERO)
+        elif not self.before:
+            raise AssertionError("the first layer is affine")
+        if upper is not None and upper <= 0:
+            self._close(Step("dead"), -1, ONE, ZERO)
+            return
+        if lower is not None and lower >= 0:
+            self._feature(Step("linear"), row, row, upper, unit)
+            return
+        positive = self._unbend(row, weights, constant, 1)
+        negative = self._unbend(row, weights, constant, -1)
+        identities: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        if positive and negative:
+            (q, units), (q_, units_) = positive, negative
+            y, y_ = reg.relu(q), reg.relu(q_)
+            reg.learn(_combine(reg, [(ONE, y), (-ONE, y_), (-ONE, row)]))
+            identities.append(("tie", units, units_))
+        pair = self._difference(weights, constant)
+        if pair:
+            reg.learn(self._minimum(weights, *pair))
+            identities.append(("minimum", (pair[0],), (pair[1],)))
+        found = tuple(identities)
+        if positive:
+            q, units = positive
+            q = reg.reduce(q)
+            self._feature(Step("unbend", units, ONE, found), q, reg.relu(q), upper, unit)
+        elif negative:
+            q, units = negative
+            y = _combine(reg, [(ONE, row), (ONE, reg.relu(q))])
+            self._feature(Step("unbend negative", units, ONE, found), row, y, upper, unit)
+        else:
+            self._feature(Step("plain", (), ONE, found), row, reg.relu(row), upper, unit)
+
+    def _feature(self, step: Step, z: Row, y: Row, upper: fmpq | None, unit: int) -> None:
+        """Store relu(z) = y, or recognise a positive multiple of an earlier feature."""
+        d = self.registry.dimension
+        terms = [(i, v) for i, v in enumerate(z) if v]
+        if all(i == d for i, _ in terms):  # unbending may leave a constant
+            value = z[d]
+            self._close(step, -1, ONE, value if value > 0 else ZERO)
+            return
+        size = abs(next(v for i, v in terms if i != d))
+        key = tuple((i, v / size) for i, v in terms)
+        found = self.index.get(key)
+        if found is None:
+            self.index[key] = (len(self.features), size)
+            self.features.append(Feature(z, y, upper, unit))
+            self._close(step, len(self.features) - 1, ONE, ZERO)
+            return
+        place, first = found
+        scale = size / first
+        held = self.features[place]
+        if upper is not None and (held.upper is None or upper / scale < held.upper):
+            self.features[place] = held._replace(upper=upper / scale)
+        self._close(step, place, scale, ZERO)
+
+    def _close(self, step: Step, place: int, scale: fmpq, constant: fmpq) -> None:
+        self.steps.append(step)
+        self.places.append((place, scale))
+        self.constants.append(constant)
+
+    def _unbend(
+        self, row: Row, weights: Row, constant: fmpq, sign: int
+    ) -> tuple[Row, tuple[int, ...]] | None:
+        """q with relu(sign·row) = relu(q), features of positive weight read as their z."""
+        if not self.before:
+            return None
+        reg = self.registry
+        total, open_ends = sign * constant, []
+        for k, w in enumerate(weights):
+            if sign * w > 0:
+                high = self.before[k].upper
+                if high is None:
+                    open_ends.append(k)
+                else:
+                    total += sign * w * high
+        chosen = []
+        for k, w in enumerate(weights):
+            if sign * w <= 0 or self.before[k].z is self.before[k].y:
+                continue
+            if any(o != k for o in open_ends):
+                continue
+            high = self.before[k].upper
+            rest = total if high is None else total - sign * w * high
+            if rest <= 0:
+                chosen.append(k)
+        if not chosen:
+            return None
+        parts = [(fmpq(sign), row)]
+        for k in chosen:
+            w = sign * weights[k]
+            parts += [(w, self.before[k].z), (-w, self.before[k].y)]
+        units = tuple(self.before[k].unit for k in chosen)
+        return _combine(reg, parts), units
+
+    def _difference(self, weights: Row, constant: fmpq) -> tuple[int, int] | None:
+        """(j, k) as neurons if the pre-activation is w_j y_j - w_k y_k with nothing else."""
+        if constant or not self.before:
+            return None
+        present = [k for k, w in enumerate(weights) if w]
+        if len(present) != 2:
+            return None
+        j, k = present if weights[present[0]] > 0 else present[::-1]
+        if weights[j] > 0 > weights[k]:
+            return self.before[j].unit, self.before[k].unit
+        return None
+
+    def _minimum(self, weights: Row, unit_j: int, unit_k: int) -> Row:
+        """relu(u - relu(v)) + relu(u - relu(u - v)) - relu(u), zero for all u and v."""
+        reg = self.registry
+        j = next(i for i, f in enumerate(self.before) if f.unit == unit_j)
+        k = next(i for i, f in enumerate(self.before) if f.unit == unit_k)
+        w, o = weights[j], -weights[k]
+        u, v = [(w, self.before[j].z)], [(o, self.before[k].z)]
+        relu_v = [(o, self.before[k].y)]
+        minus = [(-s, r) for s, r in relu_v]
+        first = reg.relu(_combine(reg, u + minus))
+        gap = reg.relu(_combine(reg, u + [(-s, r) for s, r in v]))
+        second = reg.relu(_combine(reg, [*u, (-ONE, gap)]))
+        return _combine(reg, [(ONE, first), (ONE, second), (-w, self.before[j].y)])
+
+
+def _combine(registry: Registry, parts: list[tuple[fmpq, Row]]) -> Row:
+    """Σ factor·row, reduced."""
+    total = [ZERO] * registry.size
+    for factor, row in parts:
+        for i, v in enumerate(row):
+            if v:
+                total[i] += factor * v
+    return registry.reduce(total)
+
+
+def _bounds(
+    weights: Row, constant: fmpq, features: list[Feature]
+) -> tuple[fmpq | None, fmpq | None]:
+    """Interval of Σ w y + c from 0 <= y <= upper."""
+    lower: fmpq | None = constant
+    upper: fmpq | None = constant
+    if not features:
+        return None, None
+    for w, feature in zip(weights, features, strict=True):
+        if w > 0:
+            if upper is not None:
+                upper = None if feature.upper is None else upper + w * feature.upper
+        elif w < 0 and lower is not None:
+            lower = None if feature.upper is None else lower + w * feature.upper
+    return lower, upper
+
+
+def _tighter(held: fmpq | None, new: fmpq | None, better) -> fmpq | None:
+    if held is None or new is None:
+        return new if held is None else held
+    return better(held, new)

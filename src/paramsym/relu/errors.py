@@ -1,0 +1,21 @@
+"""Errors of this package, worded in four parts: what came, what was expected, where, what to do."""
+
+from __future__ import annotations
+
+
+class ReLUError(ValueError):
+    """A network, a number or a domain that this package cannot read.
+
+    The message always has the same four parts, in this order.
+    """
+
+    def __init__(self, came: str, expected: str, where: str, todo: str) -> None:
+        self.came, self.expected, self.where, self.todo = came, expected, where, todo
+        super().__init__(f"{where}: got {came}; expected {expected}. {todo}")
+
+
+class CertificateError(AssertionError):
+    """A certificate that the independent checker rejects: a bug of this package, never of the user.
+
+    No verdict is returned in this case.
+    """

@@ -1,0 +1,133 @@
+"""Exact rational numbers at the door, `fmpq` inside, `Fraction` outside.
+
+A float is read as the dyadic rational it is: `0.1` becomes 3602879701896397/36028797018963968.
+Inside the package every exact number is a FLINT rational (`flint.fmpq`), ten to thirty times faster
+than `Fraction`; whatever leaves the package is a `Fraction` again.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from flint import fmpq, fmpq_mat, fmpz
+
+from paramsym.relu.errors import ReLUError
+
+ZERO = fmpq(0)
+ONE = fmpq(1)
+HALF = fmpq(1, 2)
+
+
+def rational(value: object, where: str = "relu") -> fmpq:
+    """Read one number exactly.
+
+    Accepts integers, floats (as the dyadic rationals they are), `Fraction`, NumPy and Torch
+    scalars, and strings such as `"-3/7"`, `"0.25"`, `"1e-9"`.
+
+    Raises `ReLUError` for NaN, infinities and text that is not a rational.
+    """
+    if isinstance(value, fmpq):
+        return value
+    if isinstance(value, fmpz):
+        return fmpq(value)
+    if isinstance(value, str):
+        try:
+            read = Fraction(value.strip())
+        except (ValueError, ZeroDivisionError):
+            raise ReLUError(
+                f"the text {value!r}",
+                "a rational such as '3', '-1/3', '0.25' or '1e-9'",
+                where,
+                "Write the entry as numerator/denominator with a non-zero denominator.",
+            ) from None
+        return fmpq(read.numerator, read.denominator)
+    if isinstance(value, numbers.Rational):
+        return fmpq(int(value.numerator), int(value.denominator))
+    item = getattr(value, "item", None)
+    if item is not None and not isinstance(value, float):
+        try:
+            value = item()
+        except (ValueError, RuntimeError):
+            raise ReLUError(
+                f"an array of {type(value).__name__}", "one number", where, "Pass scalars here."
+            ) from None
+        if isinstance(value, int):
+            return fmpq(int(value))
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        if not math.isfinite(number):
+            raise ReLUError(
+                f"the number {number}",
+                "a finite number",
+                where,
+                "Check the training run or the file: NaN and infinities define no function.",
+            )
+        return fmpq(*number.as_integer_ratio())
+    raise ReLUError(
+        f"{value!r} of type {type(value).__name__}",
+        "an integer, a float, a Fraction or a string such as '1/3'",
+        where,
+        "Convert the entry first.",
+    )
+
+
+def fraction(value: fmpq) -> Fraction:
+    """The same number as a `Fraction`."""
+    return Fraction(int(value.p), int(value.q))
+
+
+def fractions(values: Iterable[fmpq]) -> tuple[Fraction, ...]:
+    """The same vector as a tuple of `Fraction`."""
+    return tuple(fraction(v) for v in values)
+
+
+def nearest_float(value: fmpq) -> float:
+    """The nearest float; ±inf beyond the range of float64."""
+    p, q = int(value.p), int(value.q)
+    try:
+        return p / q
+    except OverflowError:
+        return math.inf if p > 0 else -math.inf
+
+
+def dot(left: Sequence[fmpq], right: Sequence[fmpq]) -> fmpq:
+    """Σ left_i right_i."""
+    total = ZERO
+    for a, b in zip(left, right, strict=True):
+        if a and b:
+            total += a * b
+    return total
+
+
+def column(values: Sequence[fmpq]) -> fmpq_mat:
+    """A column vector (n×1)."""
+    return fmpq_mat(len(values), 1, list(values))
+
+
+def sign(value: fmpq) -> int:
+    """-1, 0 or 1."""
+    return (value > 0) - (value < 0)
+
+
+def rows(matrix: fmpq_mat) -> list[list[fmpq]]:
+    """The rows of a matrix as lists."""
+    return [list(r) for r in matrix.tolist()]
+
+
+def matrix(table: Sequence[Sequence[fmpq]], width: int) -> fmpq_mat:
+    """A matrix from its rows; `width` gives the number of columns where there is no row."""
+    if not table:
+        return fmpq_mat(0, width)
+    return fmpq_mat(len(table), width, [v for r in table for v in r])
+
+
+def small_rational(value: float, bits: int = 30) -> fmpq:
+    """A nearby rational with a power of two as denominator, so that exact work stays cheap."""
+    if value == 0 or not math.isfinite(value):
+        return ZERO
+    shift = bits - math.frexp(value)[1]
+    scaled = round(math.ldexp(value, shift))
+    return fmpq(scaled, 1) / (fmpz(1) << shift) if shift >= 0 else fmpq(scaled << -shift)

@@ -1,0 +1,116 @@
+"""The three answers, each with what makes it trustworthy."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+
+class Kind(enum.Enum):
+    """EQUAL needs a certificate, DIFFERENT an input, UNDECIDED a reason."""
+
+    EQUAL = "EQUAL"
+    DIFFERENT = "DIFFERENT"
+    UNDECIDED = "UNDECIDED"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.value == other
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Bounds(NamedTuple):
+    """lower <= sup |f - g| <= upper, over |x| <= radius where the domain is all of R^d.
+
+    `offset` and `slope` hold everywhere: |f(x) - g(x)| <= offset + slope·|x|. `upper` is inf
+    where nothing is known.
+    """
+
+    lower: float
+    upper: float
+    radius: float | None = None
+    offset: float | None = None
+    slope: float | None = None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why two networks are the same function.
+
+    Attributes:
+        kind: "canonical" (one hidden layer), "absolute-value" (normal form), "cells" (every joint
+            cell compared), or "bound" (float mode: equal up to the rounding of the weights).
+        domain: where it holds, in words.
+        data: what the checker replays; its shape depends on the kind.
+    """
+
+    kind: str
+    domain: str
+    data: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to "do a and b compute the same function on this domain?".
+
+    Attributes:
+        kind: `Kind.EQUAL`, `Kind.DIFFERENT` or `Kind.UNDECIDED`; equals its own name as a string.
+        certificate: for EQUAL, what `verify` re-checks; else None.
+        witness: for DIFFERENT, an input x (a tuple of `Fraction`) with f(x) != g(x); else None.
+        reason: one sentence, always; for UNDECIDED what was tried and what more would cost.
+        bounds: lower and upper bounds on |f - g|.
+        method: what settled it.
+        mode: "exact" or "float".
+        tried: the steps in order, with seconds and results.
+        values: for DIFFERENT, (f(x), g(x)) exactly.
+    """
+
+    kind: Kind
+    reason: str
+    method: str
+    mode: str
+    domain: Any
+    certificate: Certificate | None = None
+    witness: tuple[Fraction, ...] | None = None
+    values: tuple[tuple[Fraction, ...], tuple[Fraction, ...]] | None = None
+    bounds: Bounds = Bounds(0.0, float("inf"))
+    tried: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """True only for EQUAL."""
+        return self.kind is Kind.EQUAL
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as plain JSON values; rationals as strings."""
+
+        def text(values: Sequence[Fraction] | None) -> list[str] | None:
+            return None if values is None else [str(v) for v in values]
+
+        return {
+            "kind": self.kind.value,
+            "reason": self.reason,
+            "method": self.method,
+            "mode": self.mode,
+            "domain": str(self.domain),
+            "certificate": self.certificate.kind if self.certificate else None,
+            "witness": text(self.witness),
+            "values": [text(v) for v in self.values] if self.values else None,
+            "bounds": {
+                "lower": self.bounds.lower,
+                "upper": None if self.bounds.upper == float("inf") else self.bounds.upper,
+                "radius": self.bounds.radius,
+            },
+            "tried": list(self.tried),
+        }
