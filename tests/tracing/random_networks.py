@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A grammar of random networks: what a generator finds, no hand-picked zoo covers.
 
 A network is a list of steps `(name, a, b)`; the numbers choose widths and variants. A step that
@@ -130,7 +131,10 @@ class RandomNetwork(nn.Module):
         if self.head == 3:
             return out, x.mean(-1)
         if self.head == 4:
-            return {"logits": out.mean(dim=tuple(range(out.ndim - 1))), "other": out.log_softmax(-1)}
+            return {
+                "logits": out.mean(dim=tuple(range(out.ndim - 1))),
+                "other": out.log_softmax(-1),
+            }
         if self.head == 5 and len(memory) > 1:
             return out, memory[len(memory) // 2]
         return out
@@ -200,6 +204,7 @@ def activation_module(net, x, a, b):
 @step("vsi")
 def skip(net, x, a, b):
     """Add an earlier activation of the same shape."""
+
     def function(x, m):
         fits = [y for y in m if y.shape == x.shape]
         if not fits:
@@ -728,7 +733,9 @@ def transformer(net, x, a, b):
     if d % 2 or d > 8:
         return None
     if b % 3 == 0:
-        layer = net.add(nn.TransformerDecoderLayer(d, 2, 5, batch_first=True, norm_first=a % 2 == 0))
+        layer = net.add(
+            nn.TransformerDecoderLayer(d, 2, 5, batch_first=True, norm_first=a % 2 == 0)
+        )
         return lambda x, m: layer(x, x.relu() if a > 3 else x)
     layer = net.add(nn.TransformerEncoderLayer(d, 2, 5, batch_first=True, norm_first=a % 2 == 0,
         activation="relu" if a % 3 else "gelu", bias=b % 2 == 0))  # fmt: skip

@@ -81,9 +81,7 @@ class Carried:
         parts = []
         for k, (space, power) in enumerate(self.factors):
             name = space + (frame if k == 0 else "")
-            parts.append(
-                name if power == 1 else f"{name}*" if power == -1 else f"{name}^{power}"
-            )
+            parts.append(name if power == 1 else f"{name}*" if power == -1 else f"{name}^{power}")
         return "⊙".join(parts)
 
 

@@ -130,9 +130,7 @@ class _Families:
         rest = fresh_letters(set(text))
         target = window_of(block, letters, name, rest)
         piece = Piece(1.0, (), tuple(sorted(letters.items())))
-        known, unseen = Known((piece,)), Unknown(
-            frozenset({constant or 0}), origin=constant
-        )
+        known, unseen = Known((piece,)), Unknown(frozenset({constant or 0}), origin=constant)
         options: list[tuple[State, bool]] = [(known, False), (known, True)]
         if constant is not None:  # best where nothing has to compensate
             options = [(unseen, False), *(options if compensate else ())]

@@ -112,8 +112,11 @@ def einsum(build: Builder, call: Call) -> Tensor | None:
     for subscript, tensor in zip(subscripts, tensors, strict=True):
         extra = tensor.ndim - len(subscript.replace("...", ""))
         labels.append(_expand(subscript, extra))
-    width = max((t.ndim - len(s.replace("...", "")) for s, t in zip(subscripts, tensors,
-                                                                    strict=True)), default=0)  # fmt: skip
+    widths = [
+        tensor.ndim - len(subscript.replace("...", ""))
+        for subscript, tensor in zip(subscripts, tensors, strict=True)
+    ]
+    width = max(widths, default=0)
     wanted = _expand(right, width if "..." in right else 0)
     if any(len(set(ls)) < len(ls) for ls in labels):
         return None  # a diagonal

@@ -26,8 +26,9 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
     items = call.args[1] if isinstance(call.args[1], (tuple, list)) else (call.args[1],)
     items = [build.lift(item) for item in items]
     if not x.moves:
-        return build.opaque([t for t in items if isinstance(t, Tensor)], [call.outputs[0].shape],
-                            f"data is chosen by what the network computes at {call.where}")[0]  # fmt: skip
+        reason = f"data is chosen by what the network computes at {call.where}"
+        chosen = [t for t in items if isinstance(t, Tensor)]
+        return build.opaque(chosen, [call.outputs[0].shape], reason)[0]
     items = [_constant_positions(item) for item in items]
     if call.name == "index":
         items = [slice(None) if item is None else item for item in items]

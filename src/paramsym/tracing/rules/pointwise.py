@@ -125,7 +125,7 @@ def add(build: Builder, call: Call) -> Tensor:
             return _scaled(build, x, signs[0])
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
-        elif (found := frame_key(x)) is not None and found[1] == 1:  # a gain that is stored as its difference from one
+        elif (found := frame_key(x)) is not None and found[1] == 1:  # γ − 1 is stored
             constant, owner = float(y * signs[1]), x.owner
             if owner.producer is None and owner is not x:  # view(γ) + 1 is a view of γ + 1
                 made = build.emit(

@@ -128,14 +128,21 @@ def recurrent(build: Builder, call: Call) -> Any:
 def _finals(build: Builder, value: Value, finals: list[Tensor], batched: bool) -> Tensor | None:
     """Final states of all layers, stacked; layers that are read one by one stay untied."""
     windows = [
-        v for v in build.graph.values if v.storage == value.id and v.id in build.alive and v != value
+        v
+        for v in build.graph.values
+        if v.storage == value.id and v.id in build.alive and v != value
     ]
     slab = value.strides[0]
     direct = any(value in call.operands and call.outputs and call.outputs[0].storage != value.id
                  for call in build.graph.calls)  # fmt: skip
-    if value in build.graph.outputs or direct or any(
-        v.offset % slab + sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True)) >= slab
-        for v in windows
+    if (
+        value in build.graph.outputs
+        or direct
+        or any(
+            v.offset % slab + sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True))
+            >= slab
+            for v in windows
+        )
     ):
         joined = finals[0] if len(finals) == 1 else build.concatenate(finals, 0)
         return joined if batched else build.reshape(joined, (joined.shape[0], joined.shape[2]))

@@ -204,7 +204,8 @@ def constant_like(build: Builder, call: Call) -> Tensor:
 
 
 @rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
-      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot", "searchsorted")  # fmt: skip
+      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
+      "searchsorted")  # fmt: skip
 def scatter(build: Builder, call: Call) -> list[Tensor]:
     """Entries go to places that data chooses."""
     reason = f"entries are placed by data ({call.name}) at {call.where}"

@@ -37,9 +37,7 @@ def _convolve(
                how="linear" if padded else "mean", windows=True)  # fmt: skip
     inside, outside = x.shape[1] // groups, shape[1] // groups
     if groups > 1:
-        windows = build.reshape(
-            windows, (windows.shape[0], groups, inside, *windows.shape[2:])
-        )
+        windows = build.reshape(windows, (windows.shape[0], groups, inside, *windows.shape[2:]))
         if transposed:
             weight = build.reshape(weight, (groups, inside, *weight.shape[1:]))
         else:
