@@ -118,11 +118,12 @@ class Absences:
         if op.kind == "reduce":
             fine = data["how"] == "mean" or (data["how"] == "sum" and not known.offset)
             return Absence(stride, known.frame, known.offset) if fine else None
-        if data.get("factor", 1.0) != 1.0 or float(data["signs"][k]) != 1.0:
-            return None if known.offset else Absence(stride, known.frame, ())
+        scaled = data.get("factor", 1.0) != 1.0 or float(data["signs"][k]) != 1.0
         if len(op.inputs) == 1:
+            if scaled and known.offset:
+                return None
             return Absence(stride, known.frame, known.offset)
-        return self._with_bias(joint, k, known, stride, at)
+        return None if scaled else self._with_bias(joint, k, known, stride, at)
 
     def _is_centring(self, joint: Joint) -> bool:
         op = joint.op

@@ -50,7 +50,8 @@ def equations(
                     for block, labels in zip(blocks, ins, strict=False)
                 ]
                 result = _unknown(out, outs, component, positions)
-                for equation in _demands(op, parts, result, positions, signs):
+                shared = _shared(op, blocks[0], parts[0]) if op.kind == "normalize" else None
+                for equation in _demands(op, parts, result, positions, signs, shared):
                     kept = [(c, u) for c, u in equation if u is not None]
                     if kept:
                         yield component, kept, f"{_title(op)} at {op.where}"
@@ -124,7 +125,20 @@ def _unknown(block: Block, labels: tuple, component: Component, positions: tuple
     return owner, start, tuple(strides)
 
 
-def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iterator[Equation]:
+def _shared(op: Op, block: Block, unknown: Unknown | None) -> Unknown | None:
+    """The scale that all blocks along the axes of a norm have in common."""
+    if unknown is None:
+        return None
+    inside = sum(
+        place.start * block.tensor.strides[d]
+        for d, place in enumerate(block.places) if place is not None and d in op.data["dims"]
+    )  # fmt: skip
+    return -1 - op.out.serial, unknown[1] - inside, unknown[2]
+
+
+def _demands(
+    op: Op, parts: list, result, positions: tuple, signs: bool, shared: Unknown | None = None
+) -> Iterator[Equation]:
     """The equations of one primitive for one component."""
     kind, data = op.kind, op.data
     inside = {label for label, _, _ in positions}
@@ -181,6 +195,8 @@ def _demands(op: Op, parts: list, result, positions: tuple, signs: bool) -> Iter
             yield from zero(parts[0], result)
         else:
             yield from zero(result)
+            if parts[0] is not None:
+                yield [(_ONE, parts[0]), (-_ONE, shared)]
     elif kind == "lookup":
         outside = inside & set(data["dims"]) or any(isinstance(k, tuple) for k in inside)
         yield from zero(parts[0], result) if outside else equal(parts[0])

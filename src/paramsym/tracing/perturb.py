@@ -116,8 +116,8 @@ class Circuit:
 
     def is_whole(self, block: Block, stride: int) -> bool:
         """Whether a reader sees all of a slot; a window in a coarse place may see less."""
-        return all(leaf.size == self.sizes.get((*block.key, stride), leaf.size)
-                   for _, leaf, s in block.slots() if s == stride)  # fmt: skip
+        found = [leaf.size for _, leaf, s in block.slots() if s == stride]
+        return bool(found) and min(found) == self.sizes.get((*block.key, stride), found[0])
 
     def _whole(self, op: Op) -> None:
         """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""
@@ -301,7 +301,7 @@ class Transfer:
             }  # fmt: skip
             frames = tuple((renamed[s], f) for s, f in state.frames if renamed.get(s) in kept)
             origin = None if state.origin is None else renamed.get(state.origin)
-            return Unknown(frozenset(kept), frames, origin)
+            return Unknown(frozenset(kept), frames, origin if origin in kept else None)
         pieces = []
         for piece in state.pieces:
             if any(s not in renamed for s, _ in piece.letters):
@@ -380,7 +380,9 @@ class Transfer:
         gain = frame_key(joint.inputs[1 - k].tensor)
         for at, stride in target.items():
             if at in theirs and joint.inputs[1 - k].tensor.strides:
-                if gain is not None and at in mine and mine[at] == unknown.origin:
+                if gain is not None and at in mine and mine[at] == unknown.origin and (
+                    mine[at] in unknown.constant
+                ):  # fmt: skip
                     kept.add(stride)
                     more = ((gain[0], gain[1] * joint.op.data.get("power", 1)),)
                     frames[stride] = _sum(before.get(mine[at], ()), more)
@@ -391,7 +393,9 @@ class Transfer:
                     frames[stride] = before[mine[at]]
         origin = next((target[at] for at, s in mine.items() if at in target
                        and s == unknown.origin), None)  # fmt: skip
-        return Unknown(frozenset(kept), tuple(sorted(frames.items())), origin)
+        return Unknown(
+            frozenset(kept), tuple(sorted(frames.items())), origin if origin in kept else None
+        )
 
     def _reduce(self, joint: Joint, k: int, state: State) -> State | str:
         op = joint.op
