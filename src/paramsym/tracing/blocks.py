@@ -43,8 +43,6 @@ class Layout:
         """The places of one axis."""
         node = ix.resolve(node)
         found = self._cache.get(id(node))
-        if found is None and self.coarse and node.kind == "sum" and _all_frozen(node):
-            found = self._cache[id(node)] = (Place(0, ((node, 1),), (0,)),)
         if found is None:
             found = tuple(
                 Place(
@@ -52,10 +50,13 @@ class Layout:
                     tuple((ix.resolve(n), s) for n, s, _ in leaves),
                     tuple(origin for _, _, origin in leaves),
                 )
-                for start, leaves in ix.blocks(node)
+                for start, leaves in ix.blocks(node, self._is_whole)
             )
             self._cache[id(node)] = found
         return found
+
+    def _is_whole(self, node: Node) -> bool:
+        return self.coarse and node.kind == "sum" and _all_frozen(node)
 
 
 def _all_frozen(node: Node) -> bool:

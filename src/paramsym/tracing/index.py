@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 _SERIALS = itertools.count()
 
@@ -255,20 +255,23 @@ def _unify_product(a: Node, b: Node, reason: str) -> None:
         left = factors(inner) + left
 
 
-def blocks(node: Node) -> list[tuple[int, tuple[tuple[Node, int, int], ...]]]:
+def blocks(
+    node: Node, whole: Callable[[Node], bool] = lambda node: False
+) -> list[tuple[int, tuple[tuple[Node, int, int], ...]]]:
     """The homogeneous blocks of an axis: (offset, ((leaf, stride, origin), ...)), in order.
 
     Within a block, entry number offset + Σ iₖ·strideₖ belongs to the units i₁, i₂, … of its
     leaves. The origin of a leaf is where its own reading of the axis starts: blocks that differ
-    only further inside share it. Everything counts positions along this axis.
+    only further inside share it. Everything counts positions along this axis. Nodes that are
+    `whole` are taken for leaves.
     """
     node = resolve(node)
-    if node.kind == "leaf":
+    if node.kind == "leaf" or whole(node):
         return [(0, ((node, 1, 0),))]
     if node.kind == "sum":
         result, position = [], 0
         for part in node.parts:
-            for offset, inner in blocks(part):
+            for offset, inner in blocks(part, whole):
                 moved = tuple((n, stride, position + origin) for n, stride, origin in inner)
                 result.append((position + offset, moved))
             position += part.size
@@ -276,7 +279,7 @@ def blocks(node: Node) -> list[tuple[int, tuple[tuple[Node, int, int], ...]]]:
     result = [(0, ())]
     for part in node.parts:
         size = part.size
-        inner = blocks(part)
+        inner = blocks(part, whole)
         result = [
             (
                 offset * size + more,
