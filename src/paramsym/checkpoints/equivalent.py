@@ -12,8 +12,8 @@ import torch
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.writing import refuse_source, staged
-from paramsym.structure.action import act, shift_updates
-from paramsym.structure.element import GroupElement
+from paramsym.structure.action import act
+from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing import find_symmetry
 from paramsym.tracing.record import floating_outputs, preserved, split_inputs
@@ -88,7 +88,7 @@ def transform(
     _check_names(symmetry, only)
     before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
     reference = outputs_of(checkpoint.model, checkpoint)
-    element = _to_scale(symmetry.sample(generator, strength, only), before)
+    element = to_scale(symmetry.sample(generator, strength, only), before)
     try:
         moved = act(symmetry, element, before)
     except ValueError as error:
@@ -114,35 +114,6 @@ def transform(
             )
     changed, entries, largest = _changes(checkpoint, before, moved)
     return Transformed(out, symmetry, error, tolerance, changed, entries, largest)
-
-
-def _to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:
-    """The element with each shift at most as large as the tensors that it moves.
-
-    A symmetry knows no weights, so its samples shift by about 1. Next to weights of 0.02 that
-    would cost six bits of their precision, and the inverse of a small gain would cost more.
-    """
-    shifts = {shift.name: shift for shift in element.symmetry.shifts}
-
-    def factor(name: str, delta: torch.Tensor) -> float:
-        worst = 0.0
-        for term, update in shift_updates(shifts[name], delta, params, first_order=True):
-            own = _size(params[term.target.parameter]) or 1e-2
-            worst = max(worst, _size(update) / own)
-        return 1.0 / max(1.0, worst)
-
-    return GroupElement(
-        element.symmetry,
-        tuple(
-            (values, {name: delta * factor(name, delta) for name, delta in moves.items()})
-            for values, moves in element.parts
-        ),
-    )
-
-
-def _size(tensor: torch.Tensor) -> float:
-    """The root mean square."""
-    return float(tensor.detach().double().square().mean().sqrt())
 
 
 def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:

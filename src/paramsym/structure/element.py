@@ -18,6 +18,9 @@ from paramsym.algebra import Element, Tangent
 if TYPE_CHECKING:
     from paramsym.structure.symmetry import ParameterSymmetry, Space
 
+# The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
+SHIFT = 0.02
+
 Values = Mapping[str, Element]
 Offsets = Mapping[str, torch.Tensor]
 
@@ -121,8 +124,8 @@ def sample(
     parts: list[tuple[Values, Offsets]] = [(values, {})] if values else []
     for shift in symmetry.shifts:
         if wanted is None or shift.name in wanted:
-            delta = torch.randn(shift.shape, generator=generator, dtype=dtype) * strength
-            parts.append(({}, {shift.name: delta * (1.0 if shift.divisor is None else 0.1)}))
+            delta = torch.randn(shift.shape, generator=generator, dtype=dtype)
+            parts.append(({}, {shift.name: delta * (SHIFT * strength)}))
     return GroupElement(symmetry, tuple(parts))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,19 @@ class Bench:
                 f"verify(model={type(self.model).__name__}): the model returned no floating "
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
+
+    def generic(self) -> Bench:
+        """The same model at generic weights: matrices of unit gain, vectors moved by 0.3."""
+        state = dict(self.state)
+        for name in self.trained & state.keys():
+            tensor = state[name]
+            noise = torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64)
+            if tensor.ndim > 1:
+                inside = max(1, tensor[0].numel())
+                state[name] = (noise * inside**-0.5).to(tensor)
+            else:
+                state[name] = tensor + (0.3 * noise).to(tensor)
+        return replace(self, state=state)
 
     @torch.no_grad()
     def function(self, state: State) -> list[torch.Tensor]:

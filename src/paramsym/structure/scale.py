@@ -1,0 +1,40 @@
+"""Shifts in proportion to the tensors that they move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from paramsym.structure.action import shift_updates
+from paramsym.structure.element import SHIFT, GroupElement
+
+
+def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:
+    """The element with each shift about as large as the tensors that it moves, and not larger.
+
+    A symmetry knows no weights, so its samples shift by a customary amount. Next to small weights
+    larger shifts would cost precision, and the inverse of a small gain would cost more; next to
+    large weights small ones would move next to nothing.
+    """
+    shifts = {shift.name: shift for shift in element.symmetry.shifts}
+
+    def factor(name: str, delta: torch.Tensor) -> float:
+        worst = 0.0
+        for term, update in shift_updates(shifts[name], delta / SHIFT, params, first_order=True):
+            own = _size(params[term.target.parameter]) or 1e-2
+            worst = max(worst, _size(update) / own)
+        return 1.0 / (SHIFT * max(1.0, worst))
+
+    return GroupElement(
+        element.symmetry,
+        tuple(
+            (values, {name: delta * factor(name, delta) for name, delta in moves.items()})
+            for values, moves in element.parts
+        ),
+    )
+
+
+def _size(tensor: torch.Tensor) -> float:
+    """The root mean square."""
+    return float(tensor.detach().double().square().mean().sqrt())
