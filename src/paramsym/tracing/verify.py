@@ -250,10 +250,11 @@ def assert_invariant(
         tolerance = 1e-10 if found.dtype == torch.float64 else 1e-5
     loose = max(tolerance, 1e-6)  # for families that hold up to the negligible ε of a norm
     if not (found.error <= tolerance and found.approximate_error <= loose):
+        reached = max(found.error, found.approximate_error)
         worst = sorted(found.rows, key=lambda row: -row.error)[:5]
         raise AssertionError(
             f"assert_invariant(model={type(model).__name__}): the function changes by "
-            f"{max(found.error, found.approximate_error):.1e}, and at most {tolerance:.1e} was expected. The worst rows:\n"
+            f"{reached:.1e}, and at most {tolerance:.1e} was expected. The worst rows:\n"
             f"{Verification(tuple(worst), found.dtype)}\n"
             "Was the symmetry inferred from another model, or with other outputs or another mode?"
         )
