@@ -3,7 +3,7 @@
 Certificates are issued in float64. Two things stand in the way: parameters that are float32, and
 upcasts to float32 inside the forward pass (many RMS norms and softmaxes do it), which round every
 activation to 1e-7 and so hide what is flat to 1e-16. Parameters and inputs are converted on the
-side and substituted by `torch.func.functional_call`; requests for a narrower floating type are
+side and substituted by `call_at`; requests for a narrower floating type are
 lifted to float64 while they pass by.
 """
 
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from paramsym.tracing.graph import canonical_name
-from paramsym.tracing.record import floating_outputs, preserved, split_inputs
+from paramsym.tracing.record import call_at, floating_outputs, preserved, split_inputs
 
 _WIDER = {
     torch.float16: torch.float64,
@@ -137,7 +137,7 @@ def functional(
 
     def run() -> list[torch.Tensor]:
         with preserved(model, training):
-            returned = torch.func.functional_call(model, state, args, dict(kwargs))
+            returned = call_at(model, state, args, dict(kwargs))
             return floating_outputs(returned if outputs is None else outputs(returned))
 
     with torch.random.fork_rng(enabled=training):

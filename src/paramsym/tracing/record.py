@@ -85,6 +85,30 @@ def preserved(model: torch.nn.Module, training: bool):
             module.training = mode
 
 
+def call_at(
+    model: torch.nn.Module, state: Mapping[str, torch.Tensor], args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Run a model at other parameters and buffers; the model is only read.
+
+    `torch.func.functional_call` leaves the substitutes inside a module that is registered under
+    two names. Here every module is filled once, and all names of a tied tensor get one value.
+    """
+    given: dict[int, torch.Tensor] = {}
+    for name, tensor in [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]:
+        if name in state:
+            given.setdefault(id(tensor), state[name])
+    filled = {
+        f"{prefix}.{name}" if prefix else name: given[id(tensor)]
+        for prefix, module in model.named_modules()
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
+        if tensor is not None and id(tensor) in given
+    }
+    return torch.func.functional_call(model, filled, args, kwargs, tie_weights=False)
+
+
 class _Recorder(TorchFunctionMode):
     """Writes each torch function that touches a tensor into a `Graph`."""
 
@@ -327,7 +351,7 @@ def record(
     args, kwargs = pytree.tree_map(fake_input, (args, kwargs))
     try:
         with preserved(model, training), torch.no_grad(), fake_mode, recorder:
-            returned = torch.func.functional_call(model, state, args, kwargs)
+            returned = call_at(model, state, args, kwargs)
             chosen = outputs(returned) if outputs is not None else returned
     except Exception as error:
         raise TraceError(
