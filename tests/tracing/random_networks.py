@@ -61,8 +61,11 @@ class RandomNetwork(nn.Module):
             if function is None:
                 continue
             self.double().eval()
-            with torch.no_grad():
-                y = function(x.clone(), [m.clone() for m in memory])
+            try:
+                with torch.no_grad():
+                    y = function(x.clone(), [m.clone() for m in memory])
+            except RuntimeError:  # the step does not fit the shape at hand
+                continue
             if y.numel() > 4000 or y.ndim not in _DIMS or not y.numel():
                 continue
             self.functions.append(function)

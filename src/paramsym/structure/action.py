@@ -99,6 +99,8 @@ def _move_tensor(
     work = _Mover(symmetry, values, params, dtype).move(work, list(axes))
     if offset:
         work = work - offset
+    if x.is_contiguous():  # a model may rely on the layout of its weights
+        work = work.contiguous()
     return work.to(x.dtype)
 
 

@@ -131,16 +131,17 @@ AxisType = Fixed | Carried | Product | Sum
 
 def _all_dual(axis: AxisType) -> bool:
     """Whether everything that an axis carries is a dual, which prints once for the whole."""
-    powers = list(_powers(axis))
+    powers = [power for _, power in powers_of(axis)]
     return bool(powers) and all(power == -1 for power in powers)
 
 
-def _powers(axis: AxisType) -> Iterator[Fraction]:
+def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
+    """Every space that an axis carries with its power."""
     if isinstance(axis, Carried):
-        yield from (power for _, power in axis.factors)
+        yield from axis.factors
     parts = axis.factors if isinstance(axis, Product) else ()
     for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from _powers(part)
+        yield from powers_of(part)
 
 
 def carried(space: str, power: Fraction | int = 1) -> Carried:
@@ -150,14 +151,7 @@ def carried(space: str, power: Fraction | int = 1) -> Carried:
 
 def spaces_of(axis: AxisType) -> Iterator[str]:
     """The spaces that an axis carries, with repetition."""
-    if isinstance(axis, Carried):
-        yield from (space for space, _ in axis.factors)
-    elif isinstance(axis, Product):
-        for factor in axis.factors:
-            yield from spaces_of(factor)
-    elif isinstance(axis, Sum):
-        for term in axis.terms:
-            yield from spaces_of(term)
+    yield from (space for space, _ in powers_of(axis))
 
 
 def frames_of(axis: AxisType) -> Iterator[Frame]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from paramsym.algebra import Group, Wreath, parse_group
-from paramsym.structure.axes import AxisType, frames_of, parse_axis, spaces_of
+from paramsym.algebra import AbstractMonomial, Group, Wreath, parse_group
+from paramsym.structure.axes import AxisType, frames_of, parse_axis, powers_of, spaces_of
 from paramsym.structure.element import GroupElement, sample
 
 
@@ -141,6 +141,14 @@ class ParameterSymmetry:
                             f"ParameterSymmetry(signature={{{name!r}: …}}): the axis type "
                             f"'{axis}' names the space {space!r}, which is not among the spaces "
                             f"{sorted(self.spaces)[:8]}. Add the space or correct the type."
+                        )
+                for space, power in powers_of(axis):
+                    group = self.spaces[space].group
+                    if power not in (1, -1) and not isinstance(group, AbstractMonomial):
+                        raise ValueError(
+                            f"{space!r} carries {group}; an entrywise power is a representation "
+                            f"only of a monomial group. {name!r} therefore needs that axis to be "
+                            "monomial or fixed."
                         )
 
     # -- what it is --------------------------------------------------------------------------
