@@ -216,11 +216,11 @@ def where(build: Builder, call: Call) -> Tensor | None:
         choices = [build.unary(item, None, name=call.name) for item in choices]
     if not choices:
         return build.same([mask], shape)
-    kept = build.contract(choices[0], mask, *_broadcast(choices[0], mask), shape=shape, mask=True,
-                          hides=hides)  # fmt: skip
+    choices.sort(key=lambda item: (-item.ndim, not item.moves))
+    kept = build.contract(choices[0], mask, *_broadcast(choices[0], mask), mask=True, hides=hides)
     for item in choices[1:]:
         kept = build.same([kept, item], shape, linear=False)
-    return kept
+    return kept if kept.shape == shape else build.same([kept], shape)
 
 
 def _number(item: Any) -> float | None:
@@ -240,7 +240,8 @@ def _number(item: Any) -> float | None:
         if at is not None:
             found = value.call.kwargs.get("fill_value", (*value.call.args, None, None, None)[at])
             return float(found) if isinstance(found, (int, float)) else None
-        if value.call.name in ("to", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"):
+        if value.call.name in ("to", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy",
+                               "double", "float", "half", "bfloat16"):  # fmt: skip
             return _number(item.builder.tensor(value.call.operands[0]))
     return None
 
