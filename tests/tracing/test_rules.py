@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Operators one by one: what they let pass, what they stop, and what is not known.
 
 Every row is a small network around one operator. All rows must be sound; the number of free

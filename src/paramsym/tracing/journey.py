@@ -186,7 +186,9 @@ class Journey:
         theirs = self.circuit.label_slots(joint, 1 - k)
         target = self.circuit.label_slots(joint, -1)
         at = next((at for at, s in mine.items() if s == absence.stride), None)
-        if at is None or found is None or found[1:] != (1.0, 0.0) or at in target or at not in theirs:
+        if at is None or found is None or found[1:] != (1.0, 0.0):
+            return False
+        if at in target or at not in theirs:
             return False
         if not self.circuit.is_whole(joint.inputs[k], absence.stride):
             return False
