@@ -36,20 +36,17 @@ class _Writer:
         Namer(self.found.slots, self.found.layout, self.found.parameters).name(self.found.carriers)
         spaces = {c.name: self._space(c) for c in self.found.in_order()}
         signature, reasons = {}, {}
-        for name, tensor in self.found.parameters.items():
+        for name, tensor in self.found.every.items():
+            if name in self.found.dead:
+                signature[name] = tuple(map(Fixed, tensor.shape))
+                reasons[name] = tuple("no output depends on it" for _ in tensor.shape)
+                continue
             signature[name] = tuple(
                 self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
             )
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
-        used = {t.owner.serial for op in self.found.build.ops for t in op.inputs}
-        outputs = {self.found.build.tensor(v).owner.serial for v in self.found.build.graph.outputs}
         graph = self.found.build.graph
-        dead = []
-        for name in self.found.parameters:
-            source = self.found.build.tensor(graph.parameters.get(name) or graph.buffers[name])
-            if source.serial not in used | outputs:
-                dead.append(name)
-        buffers = tuple(n for n in self.found.parameters if n in graph.buffers)
+        buffers = tuple(n for n in self.found.every if n in graph.buffers)
         shifts = find_shifts(
             self.found.build,
             self.found.layout,
@@ -58,7 +55,8 @@ class _Writer:
         )
         return ParameterSymmetry(
             spaces, signature, shifts,
-            tuple(n for n in dead if n not in buffers), _ties(graph),
+            tuple(n for n in self.found.every if n in self.found.dead and n not in buffers),
+            _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
             dict(self.found.build.unknown),
             unreached_rows(self.found.build, self.found.parameters),

@@ -65,7 +65,9 @@ class Spaces:
     def __init__(self, build: Builder):
         self.build = build
         self.layout = Layout()
-        self.parameters = _moving_tensors(build)
+        self.every = _moving_tensors(build)
+        self.dead = _unread(build, self.every)
+        self.parameters = {n: t for n, t in self.every.items() if n not in self.dead}
         self.mixing = Mixing(build, self.layout)
         self.rank: dict[int, int] = {}  # leaves in the order in which parameters show them
         self.leaves: dict[int, Node] = {}
@@ -311,6 +313,8 @@ class Spaces:
                 continue
             over = self._before(leaf, self.over.get(key, set()))
             tied = [c for c in self.carriers if c.ordered and c.leaf is leaf]
+            # a scale that copies share cannot follow another order in each of them
+            over = tuple(base for base in over if all(base in c.over for c in tied))
             leader = next((c for c in tied if c.over == over), None)
             if leader is None:
                 leader = Carrier(leaf, monomial(leaf.size, True, False, False), over, ordered=True)
@@ -404,6 +408,17 @@ class Spaces:
                 if root in system.why:
                     return system.why[root]
         return ""
+
+
+def _unread(build: Builder, tensors: dict[str, Tensor]) -> set[str]:
+    """Names of the tensors on which no output depends."""
+    graph = build.graph
+    used = {t.owner.serial for op in build.ops for t in op.inputs}
+    used |= {build.tensor(v).owner.serial for v in graph.outputs}
+    return {
+        name for name in tensors
+        if build.tensor(graph.parameters.get(name) or graph.buffers[name]).serial not in used
+    }  # fmt: skip
 
 
 def _moving_tensors(build: Builder) -> dict[str, Tensor]:
