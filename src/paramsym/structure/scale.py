@@ -22,7 +22,7 @@ def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> Group
     def factor(name: str, delta: torch.Tensor) -> float:
         worst = 0.0
         for term, update in shift_updates(shifts[name], delta / SHIFT, params, first_order=True):
-            own = _size(params[term.target.parameter]) or 1e-2
+            own = _size(params[term.target.parameter]) or 0.1
             worst = max(worst, _size(update) / own)
         return 1.0 / (SHIFT * max(1.0, worst))
 
