@@ -81,12 +81,12 @@ class System:
         Representatives with the largest weight stay free, so that the solutions are as simple as
         possible on the unknowns that matter.
         """
+        self.simplify()
         total: dict[Any, int] = defaultdict(int)
         for unknown, w in weight.items():
             representative, _ = self.find(unknown)
             if representative not in self.zero:
                 total[representative] += w
-        self.simplify()
         rows = [self._merged(row) for row in sorted(self.rows, key=len)]
         solved: dict[Any, Row] = {}  # pivot -> the others
         for row in rows:
