@@ -61,7 +61,8 @@ def test_the_solutions_are_the_null_space(equations: Equations) -> None:
     rank = sympy.Matrix(table).rank() if table else 0
     assert len(basis) == UNKNOWNS - rank
     if basis:
-        assert sympy.Matrix([[sympy.Rational(x) for x in row] for row in basis]).rank() == len(basis)
+        matrix = sympy.Matrix([[sympy.Rational(x) for x in row] for row in basis])
+        assert matrix.rank() == len(basis)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
