@@ -12,10 +12,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Builder, Op, Tensor
 from paramsym.tracing.index import Node
+from paramsym.tracing.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,98 +118,6 @@ def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
     return total
 
 
-def labels_of(op: Op) -> tuple[list[tuple], tuple]:
-    """Labels of the axes of each input and of the output: equal labels count the same units.
-
-    The labels of inputs and outputs differ where an operation changes what an axis counts.
-    """
-    out = op.out
-    if op.kind == "contract":
-        xs, ys, zs = op.data["labels"]
-        return [xs, ys], zs
-    if op.kind in ("same", "unary", "normalize", "softmax", "rotate", "concatenate", "offset"):
-        return [tuple(range(out.ndim - t.ndim, out.ndim)) for t in op.inputs], tuple(
-            range(out.ndim)
-        )
-    if op.kind == "reduce":
-        x, dims = op.inputs[0], op.data["dims"]
-        kept = [k for k in range(x.ndim) if k not in dims]
-        if out.ndim == x.ndim:
-            return [tuple(range(x.ndim))], tuple(
-                ("one", k) if k in dims else k for k in range(x.ndim)
-            )
-        return [tuple(range(x.ndim))], tuple(kept)
-    if op.kind == "mix":
-        x, dims = op.inputs[0], op.data["dims"]
-        return [tuple(range(x.ndim))], tuple(
-            ("new", k) if k in dims or k >= x.ndim else k for k in range(out.ndim)
-        )
-    if op.kind == "lookup":
-        x, dims = op.inputs[0], op.data["dims"]
-        kept = [k for k in range(x.ndim) if k not in dims]
-        at, count = op.data["at"], op.data["count"]
-        fresh = [("new", k) for k in range(count)]
-        return [tuple(range(x.ndim))], tuple([*kept[:at], *fresh, *kept[at:]])
-    return [tuple(("in", n, k) for k in range(t.ndim)) for n, t in enumerate(op.inputs)], tuple(
-        ("new", k) for k in range(out.ndim)
-    )
-
-
-def joint_blocks(op: Op, layout: Layout) -> Iterator[tuple[dict, list[Block], Block]]:
-    """Every joint choice of places: (label → place, blocks of the inputs, block of the output)."""
-    ins, outs = labels_of(op)
-    choices: dict = {}
-    for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
-        for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
-            if size > 1 and (
-                label not in choices or len(layout.places(node)) > len(choices[label])
-            ):
-                choices[label] = layout.places(node)
-    if op.kind == "concatenate":
-        yield from _concatenated(op, layout, choices, ins, outs)
-        return
-    names = list(choices)
-    for picked in itertools.product(*choices.values()):
-        where = dict(zip(names, picked, strict=True))
-        yield (
-            where,
-            [_block(t, labels, where, layout) for t, labels in zip(op.inputs, ins, strict=True)],
-            _block(op.out, outs, where, layout),
-        )
-
-
-def _block(tensor: Tensor, labels: tuple, where: dict, layout: Layout) -> Block:
-    return Block(
-        tensor,
-        tuple(
-            where[label] if size > 1 else None
-            for label, size in zip(labels, tensor.shape, strict=True)
-        ),
-        layout,
-    )
-
-
-def _concatenated(op: Op, layout: Layout, choices: dict, ins: list, outs: tuple):
-    """Each piece of a concatenation separately, at its position in the output."""
-    dim = op.data["dim"]
-    position = 0
-    for tensor, labels in zip(op.inputs, ins, strict=True):
-        size = tensor.shape[dim]
-        pieces = layout.places(tensor.axes[dim]) if size > 1 else (Place(0, ()),)
-        whole = {p.start: p for p in layout.places(op.out.axes[dim])}
-        others = {k: v for k, v in choices.items() if k != dim}
-        for piece in pieces:
-            target = whole.get(position + piece.start)
-            if target is None:
-                continue
-            for picked in itertools.product(*others.values()):
-                where = dict(zip(others, picked, strict=True))
-                source = _block(tensor, labels, {**where, dim: piece}, layout)
-                out = _block(op.out, outs, {**where, dim: target}, layout)
-                yield {**where, dim: target}, [source], out
-        position += size
-
-
 def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
     """Every block of a tensor."""
     axes = [
@@ -231,7 +140,7 @@ def _agree(read: Block, written: Block | None, layout: Layout) -> bool:
     )
 
 
-def torn_blocks(build: Builder, layout: Layout) -> list[Block]:
+def torn_blocks(build: Any, layout: Layout) -> list[Block]:
     """Blocks of tensors that are read otherwise than they were written.
 
     A reader whose block nobody wrote (an axis was refined on one side only) would see an unknown

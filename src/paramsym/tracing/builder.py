@@ -16,7 +16,23 @@ from typing import Any
 from paramsym.tracing import index as ix
 from paramsym.tracing.graph import Call, Graph, Value, canonical_name
 from paramsym.tracing.index import Node
-from paramsym.tracing.tensor import Op as Op
+from paramsym.tracing.primitives import (
+    Choice,
+    Concatenate,
+    Contract,
+    Lookup,
+    Map,
+    Mask,
+    Mix,
+    Normalize,
+    Opaque,
+    Primitive,
+    Reduce,
+    Shifted,
+    Softmax,
+    Sum,
+    Tie,
+)
 from paramsym.tracing.tensor import Tensor as Tensor
 from paramsym.tracing.tensor import compose
 from paramsym.tracing.tensor import contiguous as contiguous
@@ -52,7 +68,7 @@ class Builder:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.tensors: dict[int, Tensor] = {}
-        self.ops: list[Op] = []
+        self.ops: list[Primitive] = []
         self.where = ""
         self.unknown: dict[str, str] = {}  # operator -> first place, for the report
         self.mirrors: dict[int, tuple[Value, Tensor]] = {}  # copies that are still read as views
@@ -165,9 +181,12 @@ class Builder:
             result.append(self.lift(item))
         return result
 
-    def emit(self, kind: str, out: Tensor, inputs: Sequence[Tensor], **data: Any) -> Tensor:
+    def emit(
+        self, primitive: type[Primitive], out: Tensor, inputs: Sequence[Tensor], **facts: Any
+    ) -> Tensor:
+        """Write down that `out` is computed from `inputs` by a primitive with these facts."""
         out.moves = any(t.moves for t in inputs)
-        op = Op(kind, out, tuple(inputs), self.where, data)
+        op = primitive(out=out, inputs=tuple(inputs), where=self.where, **facts)
         out.producer = op
         self.ops.append(op)
         return out
@@ -176,7 +195,10 @@ class Builder:
         ix.unify(a, b, f"its two readings at {self.where} cut across each other")
 
     # -- primitives --------------------------------------------------------------------------
-    def same(self, inputs: Sequence[Tensor], shape: Sequence[int] | None = None, **data: Any):
+    def same(
+        self, inputs: Sequence[Tensor], shape: Sequence[int] | None = None, linear: bool = True,
+        **facts: Any,
+    ) -> Tensor:  # fmt: skip
         """Broadcast sum: every input counts the same units and has the scale of the output.
 
         `signs` are the coefficients of the sum; `linear=False` marks a pointwise choice
@@ -201,36 +223,57 @@ class Builder:
                 else:
                     self.unify(nodes[at], node)  # type: ignore[arg-type]
         made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
-        kept = [t for t in inputs if not t.zero]
+        signs = facts.pop("signs", (1,) * len(inputs))
+        kept = [k for k, t in enumerate(inputs) if not t.zero]
         out = self.new(shape, made, zero=not kept)
-        data.setdefault("signs", tuple(1 for _ in kept))
-        return self.emit("same", out, kept or inputs, **data)
+        kept = kept or range(len(inputs))
+        chosen = [inputs[k] for k in kept]
+        if not linear:
+            return self.emit(Choice, out, chosen, **facts)
+        return self.emit(Sum, out, chosen, signs=tuple(signs[k] for k in kept), **facts)
+
+    def tie(self, after: Tensor, before: Tensor) -> Tensor:
+        """A state that a recurrence carries from step to step: both count the same units."""
+        for a, b, n in zip(after.axes, before.axes, after.shape, strict=True):
+            if n > 1:
+                self.unify(a, b)
+        out = self.new(after.shape, after.axes)
+        return self.emit(Tie, out, [t for t in (after, before) if not t.zero])
 
     def alias(self, x: Tensor) -> Tensor:
         """A copy of a tensor (in another layout or precision, or dropout in evaluation mode)."""
         out = self.new(x.shape, x.axes, zero=x.zero, stochastic=x.stochastic)
-        return self.emit("same", out, [x], signs=(1,))
+        return self.emit(Sum, out, [x])
 
     def unary(
         self, x: Tensor, degree: Fraction | int | str | None = None, sign: str = "pin",
-        linear: bool = False, name: str = "", factor: float = 1.0,
+        linear: bool = False, name: str = "", factor: float = 1.0, shift: float | None = None,
     ) -> Tensor:  # fmt: skip
         """An entrywise function f.
 
         `degree` d means f(s·x) = s^d·f(x) for s > 0 (None: no scale passes). `sign` is "odd",
-        "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`.
+        "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`; `shift` is
+        given where f adds that number.
         """
         out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
         if linear:
-            return self.emit("same", out, [x], signs=(1,), factor=factor)
+            return self.emit(Sum, out, [x], factor=factor)
         return self.emit(
-            "unary", out, [x], degree=None if degree is None else Fraction(degree), sign=sign,
-            name=name, constant=factor,
+            Map, out, [x], degree=None if degree is None else Fraction(degree), sign=sign,
+            name=name, shift=shift,
         )  # fmt: skip
+
+    def shifted_origin(self, x: Tensor, constant: float) -> Tensor:
+        """A vector of parameters plus a number; `origins` decides what that is."""
+        owner = x.owner
+        if owner.producer is None and owner is not x:  # view(γ) + 1 is a view of γ + 1
+            made = self.emit(Shifted, self.new(owner.shape, owner.axes), [owner], constant=constant)
+            return self.alias(self.view(made, x.shape, x.strides, x.offset))
+        return self.emit(Shifted, self.new(x.shape, x.axes), [x], constant=constant)
 
     def contract(
         self, x: Tensor, y: Tensor, xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any],
-        shape: Sequence[int] | None = None, **data: Any,
+        shape: Sequence[int] | None = None, **facts: Any,
     ) -> Tensor:  # fmt: skip
         """Generalised matrix product (einsum): labels per axis of x, of y and of the output."""
         nodes: dict[Any, Node] = {}
@@ -251,7 +294,9 @@ class Builder:
             [nodes.get(z, ix.UNIT) if n > 1 else ix.UNIT for z, n in zip(zs, shape, strict=True)],
             zero=x.zero or y.zero,
         )
-        return self.emit("contract", out, [x, y], labels=(tuple(xs), tuple(ys), tuple(zs)), **data)
+        axes = (tuple(xs), tuple(ys), tuple(zs))
+        mask = facts.pop("mask", False)
+        return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
         """Broadcast entrywise product (or quotient)."""
@@ -277,8 +322,8 @@ class Builder:
                 nodes.append(ix.UNIT)
         out = self.new(shape, nodes, zero=x.zero)
         if kind in ("sum", "mean") and (source := _square_of(x)) is not None:
-            return self.emit("reduce", out, [source], dims=tuple(dims), how="norm2")
-        return self.emit("reduce", out, [x], dims=tuple(dims), how=kind)
+            return self.emit(Reduce, out, [source], dims=tuple(dims), how="norm2")
+        return self.emit(Reduce, out, [x], dims=tuple(dims), how=kind)
 
     def mix(self, x: Tensor, dims: Sequence[int], shape: Sequence[int], how: str = "linear"):
         """A fixed map along the given axes: spatial pooling, padding, cumulative sums.
@@ -294,18 +339,18 @@ class Builder:
             ix.leaf(n, frozen=reason) if k in dims else node
             for k, (n, node) in enumerate(zip(shape, x.axes, strict=True))
         ]
-        return self.emit("mix", self.new(shape, nodes), [x], dims=tuple(dims), how=how)
+        return self.emit(Mix, self.new(shape, nodes), [x], dims=tuple(dims), how=how)
 
     def normalize(self, x: Tensor, dims: Sequence[int], center: bool, epsilon: float) -> Tensor:
         """Subtract the mean (if `center`) and divide by the root mean square over axes."""
         dims = tuple(d % x.ndim for d in dims)
         out = self.new(x.shape, x.axes)
-        return self.emit("normalize", out, [x], dims=dims, center=center, epsilon=epsilon)
+        return self.emit(Normalize, out, [x], dims=dims, center=center, epsilon=epsilon)
 
     def softmax(self, x: Tensor, dim: int, log: bool = False) -> Tensor:
         """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
         out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
-        return self.emit("softmax", out, [x], dim=dim % x.ndim)
+        return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log)
 
     def lookup(self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, index=None):
         """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes.
@@ -323,7 +368,7 @@ class Builder:
         count = len(shape) - len(rest)
         nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
         out = self.new(shape, nodes)
-        return self.emit("lookup", out, [table], dims=tuple(dims), at=at, count=count, index=index)
+        return self.emit(Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index)
 
     def concatenate(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
         """Join along one axis; the other axes count the same units."""
@@ -338,7 +383,7 @@ class Builder:
         shape = list(tensors[0].shape)
         shape[dim] = sum(t.shape[dim] for t in tensors)
         out = self.new(shape, nodes, zero=all(t.zero for t in tensors))
-        return self.emit("concatenate", out, tensors, dim=dim)
+        return self.emit(Concatenate, out, tensors, dim=dim)
 
     def opaque(self, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]], reason: str):
         """An operator about which nothing is known: everything that it touches is frozen."""
@@ -347,9 +392,12 @@ class Builder:
             for node in tensor.axes:
                 ix.freeze(node, reason)
         return [
-            self.emit("opaque", self.frozen(shape, reason), inputs, reason=reason)
-            for shape in shapes
+            self.emit(Opaque, self.frozen(shape, reason), inputs, reason=reason) for shape in shapes
         ]
+
+    def opaque_view(self, view: Tensor, base: Tensor, reason: str) -> None:
+        """A window that cannot be read: what it shows of its base is unknown."""
+        self.emit(Opaque, view, [base], reason=reason)
 
     # -- views -------------------------------------------------------------------------------
     def view(self, x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0):
@@ -406,13 +454,11 @@ class Builder:
 def _square_of(x: Tensor) -> Tensor | None:
     """The tensor whose entrywise square x is, if it is one."""
     op = x.producer
-    if op is None:
-        return None
-    if op.kind == "unary" and op.data["name"] in ("square", "abs2"):
+    if isinstance(op, Map) and op.name in ("square", "abs2"):
         return op.inputs[0]
-    if op.kind == "contract" and op.inputs[0] is op.inputs[1] and op.data.get("power") == 1:
-        xs, ys, zs = op.data["labels"]
+    if isinstance(op, Contract) and op.is_square and op.power == 1:
+        xs, ys, zs = op.axes
         return op.inputs[0] if xs == ys == zs else None
-    if op.kind == "same" and len(op.inputs) == 1:
+    if isinstance(op, Sum) and len(op.inputs) == 1:
         return _square_of(op.inputs[0])
     return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
-from paramsym.tracing.builder import RULES, Builder, Op, Tensor
+from paramsym.tracing.builder import RULES, Builder, Tensor
 from paramsym.tracing.graph import Call, Graph, Value, values_in
-from paramsym.tracing.mixing import frame_key
+from paramsym.tracing.origins import settle_origins
+from paramsym.tracing.primitives import Primitive, Rotate
 from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
 
 # what is not yet written counts as zero: it says nothing about units or scales
@@ -43,43 +44,8 @@ def lower(graph: Graph) -> Builder:
         for node in tensor.axes:
             ix.freeze(node, "it is an output of the model")
     build.ops = _live_ops(build)
-    _settle_offsets(build)
+    settle_origins(build)
     return build
-
-
-def _settle_offsets(build: Builder) -> None:
-    """Keep `parameter + constant` as a change of origin if it is all that is done with it."""
-    uses: dict[int, list[Op]] = {}
-    for op in build.ops:
-        for tensor in op.inputs:
-            uses.setdefault(id(tensor.owner), []).append(op)
-
-    def final(tensor: Tensor) -> list[Op]:
-        found = []
-        for op in uses.get(id(tensor.owner), []):
-            copied = op.kind == "same" and len(op.inputs) == 1 and op.data.get("factor", 1.0) == 1
-            found += final(op.out) if copied else [op]
-        return found
-
-    offsets = [op for op in build.ops if op.kind == "offset"]
-    kept: list[tuple[Op, Tensor | None]] = []
-    for op in offsets:
-        key = frame_key(op.inputs[0])
-        owner = next((t for t in build.tensors.values() if key and t.name == key[0][0]), None)
-        every = [] if owner is None else final(owner)
-        same = {o.data.get("constant") for o in every} == {op.data["constant"]}
-        whole = owner is not None and op.out.shape == owner.shape
-        kept.append((op, owner if whole and same and all(o.kind == "offset" for o in every)
-                     else None))  # fmt: skip
-    for op, owner in kept:
-        if owner is None:
-            op.kind = "unary"
-            op.data.update(degree=None, sign="pin", name="shift")
-        elif owner.name in build.shifted:  # computed anew for each use: one and the same
-            op.kind, op.inputs = "same", (build.shifted[owner.name][0],)
-            op.data.update(signs=(1,))
-        else:
-            build.shifted[owner.name] = (op.out, op.data["constant"])
 
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
@@ -129,7 +95,7 @@ def _rotate(build: Builder, rotation: Rotation) -> None:
         if k < source.ndim and k != rotation.dim:
             ix.freeze(source.axes[k], reason)
     out = build.new(source.shape, source.axes)
-    build.emit("rotate", out, [source], dim=rotation.dim, pair=pair, varies=rotation.varies)
+    build.emit(Rotate, out, [source], dim=rotation.dim, pair=pair, varies=tuple(rotation.varies))
     out.strides, out.value = rotation.output.strides, rotation.output
     out.offset = rotation.output.offset
     build.tensors[rotation.output.id] = out
@@ -160,7 +126,7 @@ def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[
     return alive, seen
 
 
-def _live_ops(build: Builder) -> list[Op]:
+def _live_ops(build: Builder) -> list[Primitive]:
     """The primitives that the outputs depend on, in order."""
     alive: set[int] = set()
     stack = [build.tensor(v).owner for v in build.graph.outputs]

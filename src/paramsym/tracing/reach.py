@@ -11,8 +11,10 @@ from collections import defaultdict
 
 import torch
 
-from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.builder import Builder
+from paramsym.tracing.primitives import Lookup
 from paramsym.tracing.rotary import Evaluator, moving_values
+from paramsym.tracing.tensor import Tensor
 
 
 def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -22,9 +24,9 @@ def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, t
     for op in build.ops:
         for tensor in op.inputs:
             reads[tensor.owner.serial].append(None)  # read as a whole
-        if op.kind == "lookup" and op.data["dims"] == (0,) and op.inputs[0].base is None:
+        if isinstance(op, Lookup) and op.dims == (0,) and op.inputs[0].base is None:
             owner = reads[op.inputs[0].serial]
-            owner[-1] = _positions(evaluator, op.data["index"])
+            owner[-1] = _positions(evaluator, op.index)
     found = {}
     for name, tensor in parameters.items():
         positions = reads.get(tensor.serial, [])

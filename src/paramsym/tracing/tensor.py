@@ -27,7 +27,7 @@ class Tensor:
     kind: str = "activation"
     zero: bool = False  # known to be all zeros
     stochastic: int | None = None  # the axis along which the entries sum to one
-    producer: Op | None = None
+    producer: Any = None  # the primitive that wrote it
     value: Value | None = None
     builder: Any = field(default=None, repr=False)
     serial: int = field(default_factory=itertools.count().__next__)
@@ -46,17 +46,6 @@ class Tensor:
     @property
     def ndim(self) -> int:
         return len(self.shape)
-
-
-@dataclass(eq=False)
-class Op:
-    """One primitive between tensors; `data` holds what the primitive needs."""
-
-    kind: str
-    out: Tensor
-    inputs: tuple[Tensor, ...]
-    where: str
-    data: dict[str, Any] = field(default_factory=dict)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -100,7 +89,7 @@ def _read_view(view: Tensor) -> None:
             ix.freeze(node, reason)
         view.nodes = [ix.leaf(n, frozen=reason) for n in view.shape]
         view.base = None
-        build.emit("opaque", view, [base], reason=reason)
+        build.opaque_view(view, base, reason)
 
 
 class _Unreadable(Exception):

@@ -56,7 +56,7 @@ def batch_norm(build: Builder, call: Call) -> Tensor:
     shape = [1, x.shape[1], *[1] * (x.ndim - 2)]
     centred = build.same([x, build.reshape(mean, shape)], x.shape, signs=(1, -1))
     # the shift by epsilon pins the scale of the running variance: the gain carries it instead
-    spread = build.unary(build.unary(variance, None, name="shift", factor=epsilon), "-1/2",
+    spread = build.unary(build.unary(variance, None, name="shift", shift=epsilon), "-1/2",
                          name="rsqrt")  # fmt: skip
     core = build.contract(centred, spread, labels, [1], labels, power=1)
     return _affine(build, core, gain, bias, [1])

@@ -12,8 +12,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.gains import gain_of
 from paramsym.tracing.graph import Call, Graph
-from paramsym.tracing.mixing import frame_key
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
     "relu": (1, "pin"), "leaky_relu": (1, "pin"), "rrelu": (1, "pin"),
@@ -125,20 +125,21 @@ def add(build: Builder, call: Call) -> Tensor:
             return _scaled(build, x, signs[0])
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
-        elif (found := frame_key(x)) is not None and found[1] == 1:  # γ − 1 is stored
-            constant, owner = float(y * signs[1]), x.owner
-            if owner.producer is None and owner is not x:  # view(γ) + 1 is a view of γ + 1
-                made = build.emit(
-                    "offset", build.new(owner.shape, owner.axes), [owner], constant=constant
-                )
-                return build.alias(build.view(made, x.shape, x.strides, x.offset))
-            return build.emit("offset", build.new(x.shape, x.axes), [x], constant=constant)
-        return build.unary(x, None, name="shift")
+        constant = float(y * signs[1])
+        return build.shifted_origin(x, constant) if _is_gain(x) else build.unary(
+            x, None, name="shift", shift=constant
+        )  # fmt: skip
     if x.zero or y.zero:
         kept, sign = (y, signs[1]) if x.zero else (x, signs[0])
         shape = call.outputs[0].shape
         return build.same([kept], shape, signs=(sign,))
     return build.same([x, y], signs=signs)
+
+
+def _is_gain(x: Tensor) -> bool:
+    """Whether x is a vector of parameters: γ may be stored as γ − 1."""
+    found = gain_of(x)
+    return found is not None and found.power == 1
 
 
 @rule("neg", "positive")

@@ -7,6 +7,7 @@ from typing import Any
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call, Value
+from paramsym.tracing.primitives import Opaque, Sum
 
 
 def _gates(build: Builder, x: Tensor, h: Tensor, w: list[Tensor], size: int, count: int):
@@ -58,8 +59,10 @@ def _state(build: Builder, given: Tensor | None, at: int, batch: int, size: int)
         for axis in (-1, -2)[: initial.ndim]:
             if made.shape[axis] == initial.shape[axis] > 1:
                 build.unify(made.axes[axis], initial.axes[axis])
-        build.emit("opaque" if not initial.moves else "same", made, [initial], signs=(1,),
-                   reason="the initial state is data")  # fmt: skip
+        if initial.moves:
+            build.emit(Sum, made, [initial])
+        else:
+            build.emit(Opaque, made, [initial], reason="the initial state is data")
         made.moves = True
     return made
 
@@ -74,8 +77,7 @@ def _layer(build: Builder, cell: str, x: Tensor, states: list[Tensor], w: list, 
         results = [_rnn_cell(build, x, states[0], w, size, cell.removeprefix("rnn_"))]
     for before, after in zip(states, results, strict=True):
         build.unify(before.axes[1], after.axes[1])
-    tied = [build.same([after, before], after.shape, linear=False, recurrent=True)
-            for before, after in zip(states, results, strict=True)]  # fmt: skip
+    tied = [build.tie(after, before) for before, after in zip(states, results, strict=True)]
     build.anchors += tied  # the next step reads every state, whatever the outputs are
     return tied
 
@@ -162,7 +164,7 @@ def _repeat_time(build: Builder, x: Tensor, dim: int, steps: int) -> Tensor:
         ix.leaf(steps, frozen="it is a sequence") if k == dim else node
         for k, node in enumerate(x.axes)
     ]
-    return build.emit("same", build.new(shape, nodes), [x], signs=(1,), recurrent=True)
+    return build.emit(Sum, build.new(shape, nodes), [x])
 
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")

@@ -7,6 +7,7 @@ from typing import Any
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call
+from paramsym.tracing.primitives import Mix
 
 
 def _tuple(item: Any, n: int) -> tuple:
@@ -33,8 +34,8 @@ def _convolve(
     )  # fmt: skip
     for node in x.axes[2:]:
         ix.freeze(node, f"it is a position under a kernel at {build.where}")
-    build.emit("mix", windows, [x], dims=tuple(range(2, 2 + spatial)),
-               how="linear" if padded else "mean", windows=True)  # fmt: skip
+    how = "linear" if padded else "mean"
+    build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how)
     inside, outside = x.shape[1] // groups, shape[1] // groups
     if groups > 1:
         windows = build.reshape(windows, (windows.shape[0], groups, inside, *windows.shape[2:]))
@@ -133,5 +134,5 @@ def unfold(build: Builder, call: Call) -> Tensor | None:
     )  # fmt: skip
     for node in x.axes[2:]:
         ix.freeze(node, "it is a position")
-    build.emit("mix", wide, [x], dims=(2, 3), how="linear", windows=True)
+    build.emit(Mix, wide, [x], dims=(2, 3))
     return build.reshape(wide, call.outputs[0].shape)

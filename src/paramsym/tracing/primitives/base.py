@@ -1,0 +1,206 @@
+"""What a primitive operation is: one class, with everything that the theory asks of it in one room.
+
+A traced network is lowered to primitives between typed tensors. Every pass asks each primitive the
+same few questions and knows nothing else about it:
+
+    labels      which axes of its inputs and output count the same units
+    scales      linear equations between the log-scales of its inputs and output, and their signs
+    bases       how changes of basis pass: joined, capped by a group, or held
+    unread      which changes of an input the output does not show, given those that nobody
+                downstream of the output sees
+    absent      which directions the output never has, given those that its inputs never have
+    translate   what a known additive change of an input adds to the output
+    evaluate    what it computes, on real numbers
+
+What a class does not state freezes: the defaults are those of an operator of which nothing is
+known, so that a new primitive is sound before it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from paramsym.tracing.blocks import Block
+from paramsym.tracing.directions import ONES, Absence, Unseen
+from paramsym.tracing.joint import At, Joint
+from paramsym.tracing.sites import BasisSite, Equation, ScaleSite
+from paramsym.tracing.tensor import Tensor
+from paramsym.tracing.words import Change
+
+Labels = tuple[Any, ...]
+NEGLIGIBLE = 1e-9  # an ε below this lets a scale pass a norm: exact up to ε, and said so
+
+
+class NotComputed(Exception):
+    """A primitive that says nothing about numbers, such as that of an unknown operator."""
+
+
+class Values(Protocol):
+    """What is known of the values of blocks while a change is followed."""
+
+    def value(self, block: Block) -> list[Change] | None:
+        """A block as a sum of words and atoms; None where it has no such form."""
+        ...
+
+    def depends(self, tensor: Tensor) -> frozenset[str] | None:
+        """The parameters of which a tensor is computed; None where data enters."""
+        ...
+
+
+@dataclass(eq=False, kw_only=True)
+class Primitive:
+    """`out` is computed from `inputs`, at `where` in the user's model, by the function `name`.
+
+    `compute`, where a rule gives it, is what the primitive computes on numbers; the others know.
+    """
+
+    out: Tensor
+    inputs: tuple[Tensor, ...]
+    where: str = ""
+    name: str = ""
+    compute: Callable[..., torch.Tensor] | None = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What a report calls it: the function that the user wrote, if one is known."""
+        return self.name or f"a {type(self).__name__.lower()}"
+
+    # -- which axes count the same units -----------------------------------------------------
+    def labels(self) -> tuple[list[Labels], Labels]:
+        """Labels of the axes of each input and of the output; equal labels count alike."""
+        ins = [tuple(("in", n, k) for k in range(t.ndim)) for n, t in enumerate(self.inputs)]
+        return ins, tuple(("new", k) for k in range(self.out.ndim))
+
+    # -- scales and signs --------------------------------------------------------------------
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        """Combinations of the log-scales (or signs) of a site that have to vanish."""
+        return at.hold()
+
+    # -- changes of basis --------------------------------------------------------------------
+    def bases(self, at: BasisSite) -> None:
+        """Join, cap or hold the changes of basis of one leaf at one label."""
+        at.hold(f"{self.title} acts on each coordinate at {self.where}")
+
+    # -- additive freedom --------------------------------------------------------------------
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        """Changes of input k that the output does not show, or shows only where nobody looks.
+
+        `below` are those that nobody downstream of the output sees; `absent` says by block what
+        is never there.
+        """
+        return []
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        """Directions that the output never has, from those that its inputs never have."""
+        return []
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        """The changes of the output that an additive change of input k makes; None refuses."""
+        return None
+
+    def is_mean_of(self, x: Tensor) -> bool:
+        """Whether it is the mean of a tensor over one axis."""
+        return False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the output depends on nothing but the inputs: no index, no angle, no mask."""
+        return True
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether changes of two inputs make a change that is quadratic in them."""
+        return False
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the output is a sum of products, so that words describe its value."""
+        return False
+
+    @property
+    def constant_term(self) -> float:
+        """A number that is added to every entry."""
+        return 0.0
+
+    def power_step(self) -> tuple[str, float] | None:
+        """("copy", 1), ("power", n) or ("offset", c) for entrywise powers of shifted copies."""
+        return None
+
+    # -- numbers -----------------------------------------------------------------------------
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The output for given inputs."""
+        if self.compute is None:
+            raise NotComputed(self.title)
+        return self.compute(*tensors)
+
+
+class Entrywise(Primitive):
+    """Operations with broadcasting: axes are matched from the last one on."""
+
+    def labels(self) -> tuple[list[Labels], Labels]:
+        n = self.out.ndim
+        return [tuple(range(n - t.ndim, n)) for t in self.inputs], tuple(range(n))
+
+
+# -- what several primitives share ---------------------------------------------------------------
+
+
+def pull(
+    joint: Joint, k: int, below: list[Unseen], flat: Collection[Any] | None = None,
+    spoiled: Collection[At] = (),
+) -> list[Unseen]:  # fmt: skip
+    """Unseen changes of the output of a linear map that renames slots, seen from input k.
+
+    A slot of the output that the input lacks sees the input constant. Constancy along a `spoiled`
+    slot, or a new one, asks the input to be constant along the axes `flat`, if that is enough.
+    """
+    mine = joint.slots(k)
+    back = {s: at for at, s in joint.slots(-1).items()}
+    rename = {s: mine[at] for s, at in back.items() if at in mine and at not in spoiled}
+    found = []
+    for pattern in below:
+        new: Unseen | None = {}
+        for s, profile in pattern.items():
+            if s in rename:
+                new[rename[s]] = profile.renamed(rename)
+            elif back.get(s) in spoiled or isinstance((back.get(s) or (None,))[0], tuple):
+                if flat is None or not profile.is_ones:
+                    new = None
+                    break
+                new |= {stride: ONES for at, stride in mine.items() if at[0] in flat}
+            elif not profile.is_ones:
+                new = None
+                break
+        if new is not None:
+            found.append(new)
+    return found
+
+
+def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:
+    """A change that a linear map passes on slot by slot; None if it varies along a lost slot."""
+    forward = joint.forward(k)
+    if not change.at.keys() <= forward.keys():
+        return None
+    return [change.moved({forward[s]: x for s, x in change.at.items()}, by)]
+
+
+def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
+    """Absences of input k whose slot the output has as well, there."""
+    forward = joint.forward(k)
+    return [
+        Absence(forward[a.stride], a.profile.renamed(forward), a.offset)
+        for a in absences
+        if a.stride in forward and joint.is_whole(k, a.stride)
+    ]
+
+
+def is_flat(joint: Joint, k: int, dims: Collection[Any], change: Change) -> bool:
+    """Whether a change is constant along whole axes (of a single block each)."""
+    inside = {s for at, s in joint.slots(k).items() if at[0] in dims}
+    return not inside & change.at.keys() and all(joint.is_single(k, d) for d in dims)
