@@ -7,7 +7,7 @@ of scales and signs; then the permutations, led by the first scale that has the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,27 +15,18 @@ from paramsym.algebra import (
     ComplexScaling,
     GeneralLinear,
     Group,
-    Orthogonal,
-    OrthogonalFixingOnes,
     UnitComplex,
 )
 from paramsym.algebra.lattice import monomial
 from paramsym.tracing import index as ix
+from paramsym.tracing.bases import Bases, BasisClass
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
-from paramsym.tracing.freedom import Freedom, Generator
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.gains import combine
 from paramsym.tracing.index import Node
-from paramsym.tracing.mixing import Mixing, MixingClass, _sum
-from paramsym.tracing.narrow import Member
+from paramsym.tracing.scales import Freedom, Generator
 from paramsym.tracing.solve import Number
-
-_GROUPS: dict[str, Callable[[int], Group]] = {
-    "general": GeneralLinear,
-    "orthogonal": Orthogonal,
-    "ones": OrthogonalFixingOnes,
-    "complex": ComplexScaling,
-    "unit_complex": UnitComplex,
-}
 
 
 @dataclass(eq=False)
@@ -46,7 +37,7 @@ class Carrier:
     group: Group
     over: tuple[Node, ...]
     exponents: dict[Any, Number] = field(default_factory=dict)  # unknown -> power
-    mixing: MixingClass | None = None
+    mixing: BasisClass | None = None
     ordered: bool = False
     why: str = ""
     name: str = ""
@@ -68,7 +59,8 @@ class Spaces:
         self.every = _moving_tensors(build)
         self.dead = _unread(build, self.every)
         self.parameters = {n: t for n, t in self.every.items() if n not in self.dead}
-        self.mixing = Mixing(build, self.layout)
+        self.circuit = Circuit(build, self.layout)
+        self.mixing = Bases(self.circuit)
         self.rank: dict[int, int] = {}  # leaves in the order in which parameters show them
         self.leaves: dict[int, Node] = {}
         self.slots: dict[int, list[tuple[str, int, tuple]]] = defaultdict(list)
@@ -88,7 +80,7 @@ class Spaces:
         self.bases: dict[tuple, list[tuple[Carrier, int, Any]]] = {}
         self._find_mixing()
         known = list(self._contained())
-        self.freedom = Freedom(build, self.layout, self.parameters, known)
+        self.freedom = Freedom(self.circuit, self.parameters, known)
         self._find_scales()
         self._find_orders()
         for carrier in list(self.carriers):
@@ -129,23 +121,20 @@ class Spaces:
         members: dict[tuple, list[tuple]] = defaultdict(list)
         for found in self.slots.values():
             for _, _, slot in found:
-                if slot in self.mixing.parent or slot in self.mixing.classes:
+                if slot in self.mixing:
                     members[self.mixing.find(slot)[0]].append(slot)
         for root, slots in members.items():
             known = self.mixing.classes[root]
             leaf = ix.resolve(known.leaf)
-            level = known.level()
+            group = known.group
+            turns = isinstance(group, (ComplexScaling, UnitComplex))
             # the order of frequencies is fixed, but pairs may still turn; other frozen axes not
-            if level not in ("complex", "unit_complex") and leaf.frozen:
-                known.dead = known.dead or leaf.frozen
-                level = "none"
-            if level == "none" or known.base is None or leaf.size < 2:
-                continue
-            group = _GROUPS[level](leaf.size)
-            if not group.dimension:
+            if not turns and leaf.frozen:
+                known.held = known.held or leaf.frozen
+            if group is None or known.held:
                 continue
             bases = {b.serial for b in (known.over or set())}
-            if level in ("complex", "unit_complex"):
+            if turns:
                 over = tuple(
                     self.leaves[b]
                     for b in sorted(bases & set(self.rank), key=self.rank.__getitem__)
@@ -158,9 +147,9 @@ class Spaces:
             turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
             for slot in slots:
                 _, parity, frame = self.mixing.find(slot)
-                relative = _sum(frame, known.base, -1)
+                relative = combine(frame, known.frame or (), -1)
                 if turn < 0:
-                    relative = _sum((), relative, -1)
+                    relative = combine((), relative, -1)
                 self.class_of[slot] = (carrier, parity * turn, relative)
             if not self._says_one_type(carrier):
                 self.carriers.remove(carrier)
@@ -177,23 +166,6 @@ class Spaces:
             self.mixed[carrier.serial].remove(carrier)
             for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
                 self.class_of.pop(slot)
-
-    def interfaces(self) -> Iterator[tuple[Node, list[Member]]]:
-        """Spaces between linear maps alone, with the parameter blocks that carry them."""
-        for carrier in self.carriers:
-            if not isinstance(carrier.group, GeneralLinear) or carrier.over or not carrier.leaf:
-                continue
-            members = []
-            for name, _, slot in self.slots[carrier.serial]:
-                found = self.class_of.get(slot)
-                if found is not None and found[0] is carrier:
-                    members.append((name, self.blocks[slot[:2]], slot[2], found[1]))
-            frames = {self.class_of[(*b.key, s)][2] for _, b, s, _ in members}
-            buffered = any(n in self.build.graph.buffers for n, *_ in members)
-            if frames == {()} and not buffered and not (self.build.shifted.keys() & {
-                n for n, *_ in members
-            }):  # fmt: skip
-                yield carrier.leaf, members
 
     def _says_one_type(self, carrier: Carrier) -> bool:
         """Whether blocks that share the reading of an axis agree on a change of basis."""
@@ -336,9 +308,9 @@ class Spaces:
         return all(s in self.class_of or s in gains for _, _, s in self.slots[key])
 
     def _is_gain(self, slot: tuple) -> bool:
-        if slot not in self.mixing.parent and slot not in self.mixing.classes:
+        if slot not in self.mixing:
             return True
-        return self.mixing.classes[self.mixing.find(slot)[0]].dead == "it is a gain"
+        return self.mixing.class_of(slot).held == "it is a gain"
 
     def in_order(self) -> list[Carrier]:
         """Leaders before followers, bases before what lies over them, otherwise by appearance."""
@@ -393,10 +365,10 @@ class Spaces:
     def _scale_reason(self, generator: Generator) -> str:
         for leaf in generator.component:
             for _, _, slot in self.slots[leaf]:
-                if slot in self.mixing.parent or slot in self.mixing.classes:
-                    known = self.mixing.classes[self.mixing.find(slot)[0]]
-                    if known.dead and known.dead != "it is a gain":
-                        return known.dead
+                if slot in self.mixing:
+                    known = self.mixing.class_of(slot)
+                    if known.held and known.held != "it is a gain":
+                        return known.held
         return "a gain scales each coordinate by itself"
 
     def _order_reason(self, leaf: Node) -> str:
@@ -432,5 +404,5 @@ def _moving_tensors(build: Builder) -> dict[str, Tensor]:
     return found
 
 
-def _mixing_reason(known: MixingClass) -> str:
+def _mixing_reason(known: BasisClass) -> str:
     return known.why[0] if known.why else ""

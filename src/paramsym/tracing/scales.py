@@ -1,7 +1,13 @@
-"""Which scales and signs are free: solutions of the equations as generators.
+"""Which scales and signs are free.
 
-A generator is a free function on a set of leaves together with the exponent with which every
-parameter block carries it. Solutions on a set are taken first on the largest sets; a solution on a
+Let x be multiplied by exp(L_x) with L_x a function of its units. Equality of functions splits, by
+the usual decomposition into main effects and interactions, into one linear system for every set of
+leaves (a *component*): the part of L that depends on exactly these leaves. Each primitive demands,
+for each component, that some combinations of these parts vanish. Signs obey the same equations
+modulo 2.
+
+A solution is a *generator*: a free function on a set of leaves together with the exponent with
+which every parameter block carries it. Solutions are taken first on the largest sets; one on a
 smaller set is new only if it is not the restriction of one that is known.
 """
 
@@ -9,21 +15,99 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
-from paramsym.tracing.builder import Builder, Tensor
-from paramsym.tracing.equations import (
-    NEGLIGIBLE,
-    Component,
-    Unknown,
-    block_unknowns,
-    equations,
-)
+from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.index import Node
+from paramsym.tracing.joint import Joint
+from paramsym.tracing.primitives import NEGLIGIBLE, Normalize
+from paramsym.tracing.sites import Equation, ScaleSite, Unknown
 from paramsym.tracing.solve import Number, Row, System, exact
+from paramsym.tracing.tensor import Tensor
+
+Component = tuple[int, ...]  # serial numbers of leaves, sorted
+
+
+def block_unknowns(block: Block, joint: set[Component]) -> Iterator[tuple[Component, Unknown]]:
+    """Every component of a block's scale, with its unknown."""
+    owner, start = block.key
+    slots = [(leaf, stride) for _, leaf, stride in block.slots()]
+    yield (), (owner, start, ())
+    for leaf, stride in slots:
+        yield (leaf.serial,), (owner, start, (stride,))
+    for component, chosen in _jointly(slots, joint, lambda item: item[0].serial):
+        yield component, (owner, start, tuple(stride for _, stride in chosen))
+
+
+def _jointly(items: list, joint: set[Component], serial) -> Iterator[tuple[Component, list]]:
+    """Two or three of some items whose leaves are worth considering together."""
+    if not joint:
+        return
+    for count in (2, 3):
+        for chosen in itertools.combinations(items, count):
+            ordered = sorted(chosen, key=serial)
+            component = tuple(serial(item) for item in ordered)
+            if component in joint:
+                yield component, ordered
+
+
+def sites(
+    joint: Joint, pairs: set[Component], signs: bool
+) -> Iterator[tuple[Component, ScaleSite]]:
+    """Every component of the scales of a joint."""
+    places = [
+        (label, position, leaf)
+        for label, place in joint.where.items()
+        for position, (leaf, _) in enumerate(place.leaves)
+    ]
+    blocks = [(block, joint.slots(k)) for k, block in enumerate(joint.inputs)]
+    blocks.append((joint.out, joint.slots(-1)))
+
+    def at(component: Component, chosen: tuple) -> tuple[Component, ScaleSite]:
+        parts = [_unknown(block, slots, chosen) for block, slots in blocks]
+        return component, ScaleSite(joint, chosen, parts[:-1], parts[-1], signs)
+
+    yield at((), ())
+    for item in places:
+        yield at((item[2].serial,), (item,))
+    for component, chosen in _jointly(places, pairs, lambda item: item[2].serial):
+        yield at(component, tuple(chosen))
+
+
+def _unknown(block: Block, slots: dict, chosen: tuple) -> Unknown | None:
+    """The unknown of a block for a component, or None where that part is zero."""
+    if not block.tensor.moves or block.tensor.zero:
+        return None
+    strides = []
+    for label, position, _ in chosen:
+        stride = slots.get((label, position))
+        if stride is None:
+            return None
+        strides.append(stride)
+    return (*block.key, tuple(strides))
+
+
+def equations(
+    circuit: Circuit, pairs: set[Component], signs: bool
+) -> Iterator[tuple[Component, Equation, str]]:
+    """All equations of a network, each with the leaves that it speaks of and its cause."""
+    for joint in circuit.joints:
+        cause = f"{joint.op.title} at {joint.op.where}"
+        for component, site in sites(joint, pairs, signs):
+            for equation in joint.op.scales(site):
+                kept = [(c, u) for c, u in equation if u is not None]
+                if kept:
+                    yield component, kept, cause
+    held = [(block, "its readers and its writer disagree") for block in circuit.torn]
+    for value in circuit.build.graph.outputs:
+        tensor = circuit.build.tensor(value)
+        held += [(b, "it is an output of the model") for b in tensor_blocks(tensor, circuit.layout)]
+    for block, reason in held:
+        for component, unknown in block_unknowns(block, pairs):
+            yield component, [(1, unknown)], reason
 
 
 @dataclass(eq=False)
@@ -61,11 +145,8 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
 class Freedom:
     """Solves for all generators of scales and signs of a lowered network."""
 
-    def __init__(
-        self, build: Builder, layout: Layout, parameters: dict[str, Tensor],
-        mixing: list[Generator],
-    ):  # fmt: skip
-        self.layout = layout
+    def __init__(self, circuit: Circuit, parameters: dict[str, Tensor], mixing: list[Generator]):
+        self.circuit, layout = circuit, circuit.layout
         self.pairs = candidate_pairs(parameters.values(), layout)
         self.blocks: list[Block] = [
             block for tensor in parameters.values() for block in tensor_blocks(tensor, layout)
@@ -74,27 +155,27 @@ class Freedom:
         for block in self.blocks:
             for component, unknown in block_unknowns(block, self.pairs):
                 self.members[component].append(unknown)
-        self.negligible = self._negligible(build)
-        self.scales = self._collect(build, signs=False)
-        self.signs = self._collect(build, signs=True)
+        self.negligible = self._negligible()
+        self.scales = self._collect(signs=False)
+        self.signs = self._collect(signs=True)
         self.generators: list[Generator] = list(mixing)
         for component in sorted(self.members, key=lambda c: -len(c)):
             self._solve(component)
         self.generators = [g for g in self.generators if not g.known]
 
-    def _negligible(self, build: Builder) -> dict[Component, list[Unknown]]:
+    def _negligible(self) -> dict[Component, list[Unknown]]:
         """Scales that enter a norm with a tiny ε."""
         result: dict[Component, list[Unknown]] = defaultdict(list)
-        for op in build.ops:
-            if op.kind == "normalize" and 0 < op.data["epsilon"] <= NEGLIGIBLE:
-                for block in tensor_blocks(op.inputs[0], self.layout):
+        for op in self.circuit.build.ops:
+            if isinstance(op, Normalize) and 0 < op.epsilon <= NEGLIGIBLE:
+                for block in tensor_blocks(op.inputs[0], self.circuit.layout):
                     for component, unknown in block_unknowns(block, self.pairs):
                         result[component].append(unknown)
         return result
 
-    def _collect(self, build: Builder, signs: bool) -> dict[Component, System]:
+    def _collect(self, signs: bool) -> dict[Component, System]:
         systems: dict[Component, System] = {}
-        for component, equation, reason in equations(build, self.layout, self.pairs, signs):
+        for component, equation, reason in equations(self.circuit, self.pairs, signs):
             if component not in self.members:
                 continue
             system = systems.get(component)

@@ -1,0 +1,121 @@
+"""One circuit: every primitive at every joint choice of blocks, walked by all passes.
+
+Because a block has the same name in a tensor and in every view of it, joints meet where one writes
+what another reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from paramsym.tracing.blocks import Block, Layout, Place, tensor_blocks, torn_blocks
+from paramsym.tracing.builder import Builder
+from paramsym.tracing.joint import Joint, Key, Slot
+from paramsym.tracing.primitives import Concatenate, Primitive
+from paramsym.tracing.tensor import Tensor
+
+
+class Circuit:
+    """The joints of a network in order, and who reads and writes each block."""
+
+    def __init__(self, build: Builder, layout: Layout):
+        self.build, self.layout = build, layout
+        self.joints: list[Joint] = []
+        self.readers: dict[Key, list[tuple[Joint, int]]] = defaultdict(list)
+        self.writers: dict[Key, list[Joint]] = defaultdict(list)
+        self.position: dict[int, int] = {}  # of each primitive, in order
+        self.seen: set[Key] = set()  # blocks whose every change counts as seen
+        self.patched: set[Key] = set()  # blocks joined from pieces of which some are not told
+        self.sizes: dict[Slot, int] = {}  # of each slot: the largest that is read
+        for number, op in enumerate(build.ops):
+            self.position[id(op)] = number
+            for joint in self._joints(op):
+                self.joints.append(joint)
+                self.writers[joint.out.key].append(joint)
+                self._read(joint)
+            if isinstance(op, Concatenate):
+                self._see_hidden_pieces(op)
+        self.torn = torn_blocks(build, layout)
+        self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
+        self.outputs |= {block.key[0] for block in self.torn}
+
+    def writer(self, key: Key) -> Joint | None:
+        """The one joint that writes a block; None if there are none, or parts that add up."""
+        found = self.writers.get(key, [])
+        return found[0] if len(found) == 1 and key not in self.patched else None
+
+    def is_seen(self, key: Key) -> bool:
+        """Whether a block is looked at from outside, or by nobody that is known."""
+        return key[0] in self.outputs or key in self.seen or not self.readers.get(key)
+
+    def _read(self, joint: Joint) -> None:
+        for block in (*joint.inputs, joint.out):
+            for _, leaf, stride in block.slots():
+                slot = (*block.key, stride)
+                self.sizes[slot] = max(leaf.size, self.sizes.get(slot, 0))
+        for k, key in enumerate(joint.keys):
+            self.readers[key].append((joint, k))
+
+    # -- joint choices of places -------------------------------------------------------------
+    def _joints(self, op: Primitive) -> Iterator[Joint]:
+        """Every joint choice of places of one primitive."""
+        ins, outs = op.labels()
+        tensors = [*zip(op.inputs, ins, strict=True), (op.out, outs)]
+        choices: dict[Any, tuple[Place, ...]] = {}
+        for tensor, labels in tensors:
+            for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
+                if size > 1:
+                    places = self.layout.places(node)
+                    if label not in choices or len(places) > len(choices[label]):
+                        choices[label] = places
+        if isinstance(op, Concatenate):
+            yield from self._pieces(op, choices, ins, outs)
+            return
+        for picked in itertools.product(*choices.values()):
+            where = dict(zip(choices, picked, strict=True))
+            *inputs, out = [self._block(t, labels, where) for t, labels in tensors]
+            yield self._joint(op, where, inputs, out, [*ins, outs])
+
+    def _joint(self, op, where: dict, inputs: list[Block], out: Block, labels: list) -> Joint:
+        return Joint(op, where, tuple(inputs), out, labels, self.layout, self.sizes)
+
+    def _block(self, tensor: Tensor, labels: tuple, where: dict) -> Block:
+        places = tuple(
+            where[label] if size > 1 else None
+            for label, size in zip(labels, tensor.shape, strict=True)
+        )  # fmt: skip
+        return Block(tensor, places, self.layout)
+
+    def _pieces(self, op: Concatenate, choices: dict, ins: list, outs: tuple) -> Iterator[Joint]:
+        """Each piece of a concatenation separately, at its position in the output."""
+        dim, position = op.dim, 0
+        whole = {p.start: p for p in self.layout.places(op.out.axes[dim])}
+        others = {k: v for k, v in choices.items() if k != dim}
+        for tensor, labels in zip(op.inputs, ins, strict=True):
+            size = tensor.shape[dim]
+            for piece in self.layout.places(tensor.axes[dim]) if size > 1 else (Place(0, ()),):
+                target = whole.get(position + piece.start)
+                if target is None:
+                    continue
+                for picked in itertools.product(*others.values()):
+                    where = {**dict(zip(others, picked, strict=True)), dim: target}
+                    source = self._block(tensor, labels, {**where, dim: piece})
+                    out = self._block(op.out, outs, where)
+                    yield self._joint(op, where, [source], out, [labels, outs])
+            position += size
+
+    def _see_hidden_pieces(self, op: Concatenate) -> None:
+        """Pieces that a coarse layout cannot tell apart after joining: their changes are seen."""
+        starts = {place.start for place in self.layout.places(op.out.axes[op.dim])}
+        position = 0
+        for tensor in op.inputs:
+            size = tensor.shape[op.dim]
+            inside = {s for s in starts if position <= s < position + size}
+            pieces = self.layout.places(tensor.axes[op.dim]) if size > 1 else (None,)
+            if tensor.moves and (len(inside) < len(pieces) or len(starts) == 1 < len(op.inputs)):
+                self.seen |= {block.key for block in tensor_blocks(tensor, self.layout)}
+                self.patched |= {block.key for block in tensor_blocks(op.out, self.layout)}
+            position += size
