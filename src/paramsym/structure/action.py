@@ -229,7 +229,7 @@ def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out:
     for factor in factors:
         if factor.kernel:
             operands.append(_projector(factor, params).to(delta))
-            subscripts.append("xy")
+            subscripts.append(factor.window.letters)
             continue
         window = factor.window.view(params).to(delta)
         if factor.offset:
@@ -245,19 +245,27 @@ def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out:
 
 
 def _projector(factor: Factor, params: Params) -> torch.Tensor:
-    """The projector onto what is orthogonal to all columns of some windows along x."""
-    columns = torch.cat(
-        [
-            w.view(params).movedim(w.letters.index("x"), -1).flatten(end_dim=-2)
-            if len(w.letters) > 1
-            else w.view(params).unsqueeze(0)
-            for w in factor.kernel
-        ]
-    )  # (columns, n)
-    n = columns.shape[-1]
-    return torch.eye(n, dtype=columns.dtype, device=columns.device) - (
-        torch.linalg.pinv(columns) @ columns
-    )
+    """The projector onto what is orthogonal to all columns of some windows along their letter x.
+
+    Its letters are those of the factor's window: (out, in), then one for each batch, which the
+    windows call A, B, … in this order.
+    """
+    batch = [chr(ord("A") + k) for k in range(len(factor.window.letters) - 2)]
+    sizes = factor.window.shape[2:]
+    columns = []
+    for window in factor.kernel:
+        view = window.view(params)
+        lead = [window.letters.index(c) for c in batch if c in window.letters]
+        kept = [c in window.letters for c in batch]
+        rest = [k for k, c in enumerate(window.letters) if c != "x" and c not in batch]
+        view = view.permute(*lead, *rest, window.letters.index("x"))
+        shape = [n if k else 1 for n, k in zip(sizes, kept, strict=True)]
+        columns.append(view.reshape(*shape, -1, view.shape[-1]).expand(*sizes, -1, -1))
+    stacked = torch.cat(columns, dim=-2)  # (batch …, columns, n)
+    eye = torch.eye(stacked.shape[-1], dtype=stacked.dtype, device=stacked.device)
+    return (eye - torch.linalg.pinv(stacked) @ stacked).permute(
+        -2, -1, *range(len(batch))
+    )  # fmt: skip
 
 
 def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order: bool = False):

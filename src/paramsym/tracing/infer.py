@@ -9,15 +9,14 @@ from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Su
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import tensor_blocks
-from paramsym.tracing.builder import Tensor
 from paramsym.tracing.graph import Graph
 from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
+from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
-from paramsym.tracing.narrow import narrow_shifts
 from paramsym.tracing.reach import unreached_rows
-from paramsym.tracing.shifts import find_shifts
 from paramsym.tracing.spaces import Carrier, Spaces
+from paramsym.tracing.tensor import Tensor
 
 
 def infer(graph: Graph) -> ParameterSymmetry:
@@ -47,12 +46,7 @@ class _Writer:
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
         graph = self.found.build.graph
         buffers = tuple(n for n in self.found.every if n in graph.buffers)
-        shifts = find_shifts(
-            self.found.build,
-            self.found.layout,
-            self.found.parameters,
-            narrow_shifts(self.found.interfaces()),
-        )
+        shifts = find_shifts(self.found.circuit, self.found.parameters)
         return ParameterSymmetry(
             spaces, signature, shifts,
             tuple(n for n in self.found.every if n in self.found.dead and n not in buffers),

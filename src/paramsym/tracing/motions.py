@@ -1,0 +1,290 @@
+"""From families to finite motions: the shifts that a symmetry writes down.
+
+A family says which parameters change together; its motion is a sum of terms that are read from the
+parameters as they were. Two things need care. What absorbs along a direction w that the input
+never has (w·x = κ) does so by δ/κ: δ is parametrised by κ·s, so that nothing is divided by a κ that
+may vanish; where the source itself moves κ, the finite motion divides by 1 + w·s. No coefficient
+may be read from a parameter that the motion changes: such families are left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from paramsym.structure.symmetry import Factor, Shift, Term
+from paramsym.tracing.blocks import Block, Layout, tensor_blocks
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.directions import Absence, Profile, Unseen
+from paramsym.tracing.subspaces import Absent, Unread
+from paramsym.tracing.tensor import Tensor
+from paramsym.tracing.translations import (
+    Absorption,
+    Family,
+    Source,
+    Translations,
+    projector,
+    same_offset,
+)
+from paramsym.tracing.words import Letter, Offset, OutOfLetters, Speller, Word, frame_words, fresh
+
+
+def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
+    """All additive freedom of a network, on fine blocks and on those that span joined axes."""
+    found = dict(_shifts(circuit, parameters))
+    if any(_is_joined(op.out, circuit.layout) for op in circuit.build.ops):
+        coarse = Circuit(circuit.build, Layout(coarse=True))
+        for where, shift in _shifts(coarse, parameters):
+            found.setdefault(where, shift)
+    return _named(list(found.values()))
+
+
+def _is_joined(tensor: Tensor, layout: Layout) -> bool:
+    coarse = Layout(coarse=True)
+    return tensor.moves and any(
+        len(layout.places(node)) > len(coarse.places(node)) for node in tensor.axes
+    )
+
+
+def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tuple[tuple, Shift]]:
+    """Shifts with what they start from, by which two layouts are compared."""
+    unread = Unread(circuit, Absent(circuit))
+    writer = _Writer(parameters)
+    for name, tensor in parameters.items():
+        for block in tensor_blocks(tensor, circuit.layout):
+            if block.key in circuit.readers:
+                for pattern in unread[block.key]:
+                    shift = writer.unread(name, block, pattern)
+                    if shift is not None:
+                        yield (name, block.key[1], tuple(sorted(pattern))), shift
+    for family in Translations(circuit, parameters, unread).families():
+        source = family.source
+        shift = writer.family(family)
+        if shift is not None:
+            yield (source.name, source.block.key[1], source.flat, source.cut), shift
+
+
+class _Writer:
+    """Writes families as shifts."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]):
+        self.parameters = parameters
+
+    def _length(self, gain: str) -> int:
+        return max(self.parameters[gain].shape, default=1)
+
+    # -- what nobody reads -------------------------------------------------------------------
+    def unread(self, name: str, block: Block, pattern: Unseen) -> Shift | None:
+        """A change that fits a pattern along its slots and is arbitrary otherwise."""
+        if any(name in profile.parameters for profile in pattern.values()):
+            return None
+        if not all(self._known(profile) for profile in pattern.values()):
+            return None
+        spell = Speller()
+        letters = {s: fresh() for _, _, s in block.slots() if s not in pattern}
+        target = dict(letters)
+        free = dict(letters)  # the letters of δ
+        words: list[Word] = []
+        for s, profile in pattern.items():
+            target[s] = fresh()
+            words += frame_words(profile, self._length, target[s], -1)
+            if profile.kernel:
+                free[s] = fresh()
+                words += projector(profile, block, s, free[s], target[s], letters)
+        term = _term(spell, name, block, target, 1.0, tuple(words))
+        family = "what no reader of it sees" if pattern else "dead"
+        if pattern and all(p.is_ones for p in pattern.values()):
+            family = "a common shift that no reader of it sees"
+        return _shift(name, family, "unread", spell, block, free, (term,))
+
+    def _known(self, profile: Profile) -> bool:
+        return profile.parameters <= self.parameters.keys()
+
+    # -- what is compensated -----------------------------------------------------------------
+    def family(self, family: Family) -> Shift | None:
+        """The motion of a family, or None where it would read what it moves."""
+        try:
+            return self._family(family)
+        except OutOfLetters:  # a long unrolled loop
+            return None
+
+    def _family(self, family: Family) -> Shift | None:
+        source = family.source
+        absent = [a.source.absence for a in family.absorbed if a.source.absence is not None]
+        if any(a.profile.kernel for a in absent):
+            return None
+        own = source.absence if source.absence and not source.absence.profile.kernel else None
+        kappas = [a for a in (own, *absent) if a is not None]
+        if any(not same_offset(kappas[0], other) for other in kappas[1:]):
+            return None
+        if any(o.at for a in kappas for o in a.offset):
+            return None
+        if any(a.profile != kappas[0].profile for a in kappas[1:]):
+            return None
+        kappa = self._spelled(kappas[0]) if kappas else ()
+        if (absent and not kappa) or not self._reads_what_stays(family, kappa):
+            return None
+        divisor = self._divisor(source, absent, kappa) if absent and own is None else ()
+        if divisor is None:
+            return None
+        return self._write(family, kappa if absent or own else (), bool(absent), divisor)
+
+    def _spelled(self, absence: Absence) -> tuple[Offset, ...]:
+        """κ with w = 1 in its frame written out."""
+        return tuple(
+            replace(
+                o, factors=(*o.factors, *frame_words(absence.profile, self._length, o.letter, 1))
+            )
+            for o in absence.offset
+        )
+
+    def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
+        """No coefficient may be read from what moves; κ may contain the source itself."""
+        source = family.source
+        moved = {source.name, *(a.source.name for a in family.absorbed)}
+        read: set[str] = set()
+        for item in (source, *(a.source for a in family.absorbed)):
+            if item.absence is not None:
+                read |= item.absence.profile.parameters
+        for absorption in family.absorbed:
+            inside_out = _parameters(absorption.factors)
+            if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
+                inside_out -= {absorption.source.name}
+            read |= inside_out
+        inside = {name for o in kappa for name in _parameters(o.factors)}
+        if source.absence is None:
+            inside -= {source.name}
+        return not moved & (read | inside) and read <= self.parameters.keys()
+
+    def _divisor(
+        self, source: Source, absent: list[Absence], kappa: tuple[Offset, ...]
+    ) -> tuple[Offset, ...] | None:
+        """The word of κ that holds the source: δ enters it as Σ w·δ. None if otherwise."""
+        inside = [o for o in kappa if source.name in _parameters(o.factors)]
+        if not inside:
+            return ()
+        plain = len(inside) == 1 and inside[0].weight == 1.0 and len(source.letters) == 1
+        if not plain or source.flat or source.absence is not None:
+            return None
+        first, *rest = inside[0].factors
+        held = any(f.parameter == source.name for f in rest)
+        whole = first.parameter == source.name and first.start == source.block.key[1]
+        return None if held or not whole or first.power != 1 else tuple(inside)
+
+    def _write(
+        self, family: Family, kappa: tuple[Offset, ...], turned: bool, divisor: tuple[Offset, ...]
+    ) -> Shift | None:
+        """All terms; with κ, δ stands for κ·s (−κ·s where something absorbs along w)."""
+        source, spell = family.source, Speller()
+        sign = -1.0 if turned and source.absence is None else 1.0
+        times: list[tuple[float, tuple[Word, ...]]] = [(1.0, ())]
+        if kappa:
+            times = [(sign * o.weight, _apart(o.factors)) for o in kappa]
+        for letter in source.letters.values():
+            spell.letter(letter)
+        terms: list[Term] = []
+        if source.absence is not None:
+            terms.append(self._along(spell, source, source.letters, 1.0, ()))
+        else:
+            for weight, words in times:
+                terms.append(_term(spell, source.name, source.block, source.letters, weight, words))
+        for absorption in family.absorbed:
+            terms += self._absorbed(spell, absorption, times, sign)
+        if divisor:
+            ordinary = {a.source.name for a in family.absorbed if a.source.absence is None}
+            ordinary.add(source.name)
+            terms = [
+                replace(t, divided=True) if t.target.parameter in ordinary else t for t in terms
+            ]
+        along = None
+        if divisor:
+            (letter,) = source.letters.values()
+            first, *rest = divisor[0].factors
+            rest = [w.renamed({divisor[0].letter: letter}) for w in rest]
+            along = tuple(spell.factor(w) for w in rest)
+        kind = "absent" if source.absence is not None else "origin"
+        tag = f"{source.name}.unreceived" if kind == "absent" else source.name
+        text = _describe(source, terms)
+        return _shift(tag, text, kind, spell, source.block, source.letters, tuple(terms), along)
+
+    def _absorbed(
+        self, spell: Speller, absorption: Absorption, times: list, sign: float
+    ) -> Iterator[Term]:
+        source = absorption.source
+        letters = {
+            s: absorption.letters[x] for s, x in source.letters.items() if x in absorption.letters
+        }
+        if source.absence is not None:
+            yield self._along(spell, source, letters, -sign * absorption.ratio, absorption.factors)
+            return
+        for weight, words in times:
+            yield _term(
+                spell, source.name, source.block, letters, -absorption.ratio * weight,
+                (*absorption.factors, *words),
+            )  # fmt: skip
+
+    def _along(
+        self, spell: Speller, source: Source, letters: Mapping[int, Letter], coefficient: float,
+        words: tuple[Word, ...],
+    ) -> Term:  # fmt: skip
+        """A change of a weight along what its input never has."""
+        assert source.absence is not None and source.cut is not None
+        profile, cut, block = source.absence.profile, source.cut, source.block
+        out = fresh()
+        more = list(frame_words(profile, self._length, out, 1))
+        if profile.kernel:
+            more += projector(profile, block, cut, letters[cut], out, letters)
+        at = {**letters, cut: out}
+        return _term(spell, source.name, block, at, coefficient, (*words, *more))
+
+
+def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:
+    """A number: its letters are summed by itself."""
+    new = {x: fresh() for f in factors for x in f.letters}
+    return tuple(f.renamed(new) for f in factors)
+
+
+def _parameters(words: tuple[Word, ...]) -> set[str]:
+    found = {w.parameter for w in words}
+    return found | {c.parameter for w in words for c in w.kernel}
+
+
+def _term(
+    spell: Speller, name: str, block: Block, letters: Mapping[int, Letter], coefficient: float,
+    words: tuple[Word, ...],
+) -> Term:  # fmt: skip
+    slots = tuple((s, leaf.size) for _, leaf, s in block.slots())
+    used = tuple(letters.get(s) or fresh() for s, _ in slots)
+    window = spell.window(name, block.key[1], slots, used)
+    factors: list[Factor] = [spell.factor(w) for w in words]
+    return Term(window, coefficient, tuple(factors))
+
+
+def _shift(
+    name: str, family: str, kind: str, spell: Speller, block: Block, letters: Mapping[int, Letter],
+    terms: tuple[Term, ...], divisor: tuple[Factor, ...] | None = None,
+) -> Shift:  # fmt: skip
+    sizes = {s: leaf.size for _, leaf, s in block.slots()}
+    text = "".join(spell.letter(letters[s]) for s in sizes if s in letters)
+    shape = tuple(n for s, n in sizes.items() if s in letters)
+    return Shift(name, family, text, shape, terms, divisor)
+
+
+def _describe(source: Source, terms: list[Term]) -> str:
+    if source.absence is not None:
+        return "a direction that its input never has"
+    names = dict.fromkeys(t.target.parameter for t in terms if t.target.parameter != source.name)
+    partners = list(names)
+    return f"slides against {', '.join(partners[:3])}" + (" …" if len(partners) > 3 else "")
+
+
+def _named(shifts: list[Shift]) -> tuple[Shift, ...]:
+    """Unique names."""
+    seen: dict[str, int] = defaultdict(int)
+    result = []
+    for shift in shifts:
+        seen[shift.name] += 1
+        suffix = "" if seen[shift.name] == 1 else f"~{seen[shift.name]}"
+        result.append(replace(shift, name=f"shift:{shift.name}{suffix}"))
+    return tuple(result)

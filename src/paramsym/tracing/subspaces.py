@@ -1,0 +1,72 @@
+"""What nobody reads, and what is never there: two subspaces of every block.
+
+*Unread* is found by one backward pass: a change of a block is unseen if every reader's output
+either does not show it or shows it where nobody looks; over several readers the spans meet.
+*Absent* is found by one forward pass: w·x = κ on all data, from what each primitive says of its
+output. Both are theorems about the network at any parameters, so that they hold as well after the
+parameters have moved, as long as those that spell the directions stay.
+"""
+
+from __future__ import annotations
+
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.directions import Absence, Unseen, meet, minimal
+from paramsym.tracing.joint import Joint, Key
+
+_LIMIT = 12  # patterns per block that are worth keeping
+
+
+class Absent:
+    """Directions that blocks never have."""
+
+    def __init__(self, circuit: Circuit):
+        self.found: dict[Key, list[Absence]] = {}
+        for joint in circuit.joints:
+            if circuit.writer(joint.out.key) is not joint:
+                continue
+            known = [self.found.get(key, []) for key in joint.keys]
+            if absences := joint.op.absent(joint, known)[:_LIMIT]:
+                self.found[joint.out.key] = absences
+
+    def __getitem__(self, key: Key) -> list[Absence]:
+        return self.found.get(key, [])
+
+
+class Unread:
+    """Changes of blocks that nobody sees, as patterns."""
+
+    def __init__(self, circuit: Circuit, absent: Absent):
+        self.circuit, self.absent = circuit, absent
+        self.known: dict[Key, list[Unseen]] = {}
+        for joint in reversed(circuit.joints):  # what is written last has no reader left to ask
+            self[joint.out.key]
+
+    def __getitem__(self, key: Key) -> list[Unseen]:
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._meet(key)
+        return found
+
+    def _meet(self, key: Key) -> list[Unseen]:
+        """The meet over all readers."""
+        if self.circuit.is_seen(key):
+            return []
+        found: list[Unseen] | None = None
+        for joint, k in self.circuit.readers[key]:
+            new = self.through(joint, k)
+            if found is not None:
+                new = meet(found, new, {s: leaf.size for _, leaf, s in joint.inputs[k].slots()})
+            found = new[:_LIMIT]
+            if not found:
+                break
+        return found or []
+
+    def through(self, joint: Joint, k: int) -> list[Unseen]:
+        """What this reader does not see."""
+        below = self[joint.out.key]
+        if {} in below:
+            return [{}]
+        found = joint.op.unread(joint, k, below, self.absent.found)
+        return minimal(
+            [e for e in found if all(not p.kernel or joint.is_whole(k, s) for s, p in e.items())]
+        )
