@@ -113,6 +113,8 @@ class Builder:
                 )  # fmt: skip
             if not base.moves:
                 made.base, made.nodes = None, self._data_axes(value.shape)
+        elif (why := self.graph.held.get(value.name)) and value.storage == value.id:
+            made = self.frozen(value.shape, why, moves=False)
         elif value.kind in ("parameter", "buffer"):
             made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
             made.kind = value.kind

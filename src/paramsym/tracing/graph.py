@@ -66,6 +66,7 @@ class Graph:
     parameters: dict[str, Value] = field(default_factory=dict)  # every name, tied ones share
     buffers: dict[str, Value] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)  # first name of what cannot move -> why
 
 
 def values_in(tree: Any):

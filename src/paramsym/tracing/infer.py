@@ -45,7 +45,11 @@ class _Writer:
             )
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
         graph = self.found.build.graph
-        buffers = tuple(n for n in self.found.every if n in graph.buffers)
+        for value in [*graph.parameters.values(), *graph.buffers.values()]:
+            if (why := graph.held.get(value.name)) is not None:
+                signature[value.name] = tuple(map(Fixed, value.shape))
+                reasons[value.name] = tuple(why for _ in value.shape)
+        buffers = tuple(n for n in signature if n in graph.buffers)
         shifts = find_shifts(self.found.circuit, self.found.parameters)
         return ParameterSymmetry(
             spaces, signature, shifts,

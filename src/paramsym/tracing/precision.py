@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from paramsym.tracing.graph import canonical_name
-from paramsym.tracing.record import call_at, floating_outputs, preserved, split_inputs
+from paramsym.tracing.outputs import floating_outputs
+from paramsym.tracing.running import call_at, exclusive, preserved, split_inputs
 
 _WIDER = {
     torch.float16: torch.float64,
@@ -76,19 +77,22 @@ def lifted() -> Iterator[None]:
 
     `.float()`, `.to(torch.float32)`, `dtype=torch.float32` and factories without a dtype all give
     float64 (complex128 for complex types). Derivatives of embeddings are those of the function.
+    The default dtype belongs to the process, so that other threads of this library wait.
     """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _Lift():
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    with exclusive:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _Lift():
+                yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def converted(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Detached copies of all parameters and buffers, floating ones in `dtype`, ties once."""
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    with exclusive:  # another thread may have put substitutes into the model
+        named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if meta := next((n for n, t in named.items() if t.device.type == "meta"), None):
         raise ValueError(
             f"verify/audit(model={type(model).__name__}): {meta!r} is on the meta device and has "
@@ -126,23 +130,23 @@ def functional(
 ) -> list[torch.Tensor]:
     """The chosen floating outputs of a model at other parameters; the model is only read.
 
-    Where the parameters are float64, upcasts are lifted to it. In training mode buffers are
-    cloned, since batch statistics write to them, and dropout draws the same numbers every time.
+    Where the parameters are float64, upcasts are lifted to it. Buffers are cloned, since a forward
+    pass may write to them, and what is random draws the same numbers every time.
+
+    Raises `TraceError` where tensors are hidden in what the model returns.
     """
     wide = any(p.dtype == torch.float64 for p in params.values())
-    state = dict(params)
-    if training:
-        trained = {name for name, _ in model.named_parameters()}
-        state = {n: t if n in trained else t.clone() for n, t in state.items()}
 
     def run() -> list[torch.Tensor]:
+        trained = {name for name, _ in model.named_parameters()}
+        state = {n: t if n in trained else t.clone() for n, t in params.items()}
         with preserved(model, training):
+            if training:
+                torch.manual_seed(0)
             returned = call_at(model, state, args, dict(kwargs))
             return floating_outputs(returned if outputs is None else outputs(returned))
 
-    with torch.random.fork_rng(enabled=training):
-        if training:
-            torch.manual_seed(0)
+    with exclusive:
         if not wide:
             return run()
         with lifted():

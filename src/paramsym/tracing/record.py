@@ -7,241 +7,162 @@ shape, a layout and a dtype. What is recorded are the functions as the user call
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
 from paramsym.tracing.graph import Call, Graph, Value, canonical_name
+from paramsym.tracing.ledger import Ledger, captured
+from paramsym.tracing.outputs import floating_outputs, require_outputs
+from paramsym.tracing.overlap import overlapping
+from paramsym.tracing.refusals import TraceError, refuse
+from paramsym.tracing.running import call_at, exclusive, preserved, split_inputs
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
-_CAPTURE_LIMIT = 1 << 20  # constants up to this many entries are kept, to be evaluated later
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
 
 
-class TraceError(RuntimeError):
-    """The model could not be run on fake tensors."""
+@dataclass(frozen=True)
+class Written:
+    """The functional form of a function that writes to its argument number (or name) `at`."""
 
+    function: Callable[..., Any]
+    at: int | str
 
-def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as positional and keyword arguments of the model."""
-    if isinstance(example_inputs, Mapping):
-        return (), dict(example_inputs)
-    if isinstance(example_inputs, (tuple, list)):
-        return tuple(example_inputs), {}
-    return (example_inputs,), {}
-
-
-_CACHES = ("past_key_values", "past_key_value", "mems", "cache_params", "past_buckets_states")
-
-
-def floating_outputs(returned: Any) -> list[torch.Tensor]:
-    """Every floating tensor that a model returns, except its caches.
-
-    Caches such as `past_key_values` hold keys and values, so that counting them as part of the
-    function would pin the basis of every head.
-    """
-    found: list[torch.Tensor] = []
-
-    def walk(item: Any) -> None:
-        if isinstance(item, torch.Tensor):
-            if item.is_floating_point() or item.is_complex():
-                found.append(item)
-        elif isinstance(item, Mapping):
-            for key, value in item.items():
-                if key not in _CACHES:
-                    walk(value)
-        elif isinstance(item, (tuple, list)):
-            for value in item:
-                walk(value)
-
-    walk(returned)
-    return found
-
-
-@contextmanager
-def preserved(model: torch.nn.Module, training: bool):
-    """Run a block in the wanted mode and give every submodule back the mode that it had."""
-    modes = {module: module.training for module in model.modules()}
-    fastpath = torch.backends.mha.get_fastpath_enabled()
-    try:
-        model.train(training)
-    except NotImplementedError:  # an exported program has the mode that it was exported in
-        pass
-    torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fastpath)
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def call_at(
-    model: torch.nn.Module, state: Mapping[str, torch.Tensor], args: tuple, kwargs: dict[str, Any]
-) -> Any:
-    """Run a model at other parameters and buffers; the model is only read.
-
-    `torch.func.functional_call` leaves the substitutes inside a module that is registered under
-    two names. Here every module is filled once, and all names of a tied tensor get one value.
-    """
-    given: dict[int, torch.Tensor] = {}
-    for name, tensor in [
-        *model.named_parameters(remove_duplicate=False),
-        *model.named_buffers(remove_duplicate=False),
-    ]:
-        if name in state:
-            given.setdefault(id(tensor), state[name])
-    filled = {
-        f"{prefix}.{name}" if prefix else name: given[id(tensor)]
-        for prefix, module in model.named_modules()
-        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
-        if tensor is not None and id(tensor) in given
-    }
-    return torch.func.functional_call(model, filled, args, kwargs, tie_weights=False)
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        target = given[self.at] = given[self.at].clone()
+        self.function(*(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs})
+        return target
 
 
 class _Recorder(TorchFunctionMode):
     """Writes each torch function that touches a tensor into a `Graph`."""
 
-    def __init__(self, graph: Graph, module_names: dict[int, str], fake_mode: FakeTensorMode):
+    def __init__(self, ledger: Ledger, module_names: dict[int, str]):
         super().__init__()
-        self.graph = graph
+        self.ledger = ledger
+        self.graph = ledger.graph
         self.module_names = module_names
-        self.fake_mode = fake_mode
-        self.known: dict[int, Value] = {}  # id(tensor) -> value
-        self.storages: dict[int, int] = {}  # storage -> id of the value that owns it
-        self.alive: list[torch.Tensor] = []  # ids stay valid while the tensors live
-        self.later: list[Call] = []  # partial writes, to follow the call that wrote
 
-    # -- values ------------------------------------------------------------------------------
-    def add(self, tensor: torch.Tensor, kind: str, name: str = "", data=None) -> Value:
-        key = tensor.untyped_storage()._cdata
-        graph = self.graph
-        strides, offset = tuple(tensor.stride()), int(tensor.storage_offset())
-        owner = self.storages.get(key)
-        value = Value(
-            len(graph.values), tuple(tensor.shape), strides, offset,
-            len(graph.values) if owner is None else owner, tensor.dtype, kind, name, data,
-        )  # fmt: skip
-        if owner is None:
-            self.storages[key] = value.id
-        graph.values.append(value)
-        self.known[id(tensor)] = value
-        self.alive.append(tensor)
-        return value
-
-    def value(self, tensor: torch.Tensor) -> Value:
-        found = self.known.get(id(tensor))
-        if found is not None:
-            return found
-        data = None
-        if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
-            # detach() would make it fake here: the fake mode is active
-            data = tensor if tensor.numel() <= _CAPTURE_LIMIT else None
-        return self.add(tensor, "constant", data=data)
-
-    # -- one call ----------------------------------------------------------------------------
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = canonical_name(func)
-        if name == "detach_" or name in _UNTRACED:
+        if name in _UNTRACED or getattr(func, "__name__", "") in _UNTRACED:
             return func(*args, **kwargs)
-        before = {id(t): t._version for t in _tensors((args, kwargs))}
-        result = (_FAKE.get(name) or func)(*args, **kwargs)
-        tensors = _tensors(result)
-        written = name == "setitem" or (
-            _is_inplace(func) and bool(before) and isinstance(args[0], torch.Tensor)
-        )
-        if kwargs.get("out") is not None:
-            written = True
-        if isinstance(result, torch.Tensor) and before.get(id(result), 1 << 60) < result._version:
-            written = True  # relu(x, inplace=True) returns the x that it wrote
-        if not tensors and not written:
-            return result
+        self.ledger.where = self.where()
+        if name == "__set__":  # x.data = y
+            func(*args, **kwargs)
+            return self.ledger.forget(args[0])
+        if name == "setitem" and _is_basic(args[1]) and isinstance(args[2], _STORABLE):
+            return self._write_entries(*args)
+        return self._record(name, func, args, kwargs)
+
+    def _record(self, name: str, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run one function and enter its call, with the calls that its writes bring about."""
+        given = _tensors((args, kwargs))
+        before = {id(t): (t._version, _place(t)) for t in given}
         call_args, call_kwargs = pytree.tree_map(
-            lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf,
+            lambda leaf: self.ledger.value(leaf) if isinstance(leaf, torch.Tensor) else leaf,
             (tuple(args), dict(kwargs)),
         )
-        call = Call(
-            len(self.graph.calls), name, func, call_args, call_kwargs, [], None, self.where()
-        )
-        if written:
-            target = args[0] if kwargs.get("out") is None else kwargs["out"]
-            call.outputs = [self.rewrite(target)]
-            call.result = call.outputs[0]
-        else:
-            fresh: dict[int, Value] = {}
-            for tensor in tensors:
-                known = self.known.get(id(tensor))
-                if known is None:
-                    known = self.add(tensor, "activation")
-                    known.call = call
-                elif known in call.operands:  # the operator returned its argument unchanged
-                    pass
-                fresh[id(tensor)] = known
-            call.outputs = [v for v in fresh.values() if v.call is call]
-            call.result = pytree.tree_map(
-                lambda leaf: fresh[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf, result
-            )
-            if not call.outputs:
-                return result
+        result = (_FAKE.get(name) or func)(*args, **kwargs)
+        call = Call(0, name, func, call_args, call_kwargs, [], None, self.ledger.where)
+        moved = [t for t in given if _place(t) != before[id(t)][1]]
+        if moved:
+            return self._reshaped(call, moved, result)
+        risen = [t for t in given if t._version > before[id(t)][0]]
+        written = _written(func, args, kwargs, risen, result)
+        main = written[0] if written and _is_result(written[0], result, kwargs) else None
+        if main is not None:
+            at = next(k for k, v in [*enumerate(args), *kwargs.items()] if v is main)
+            call.target = Written(func, at)
+            self._enter_write(call, main)
+        elif _tensors(result):
+            self._enter_results(call, result)
+        for tensor in written:
+            if tensor is not main:  # nobody says how: an operator without a rule
+                aside = Call(0, f"{name} (what it writes to an argument)", func, call_args,
+                             call_kwargs, [], None, self.ledger.where)  # fmt: skip
+                self._enter_write(aside, tensor)
+        return result
+
+    def _enter(self, call: Call) -> None:
+        call.index = len(self.graph.calls)
         for output in call.outputs:
             output.call = call
         self.graph.calls.append(call)
-        for following in self.later:
-            following.index = len(self.graph.calls)
-            self.graph.calls.append(following)
-        self.later.clear()
-        return result
 
-    def rewrite(self, tensor: torch.Tensor) -> Value:
-        """New values after a write in place: of the tensor, and of all windows on its storage.
+    def _enter_results(self, call: Call, result: Any) -> None:
+        """Values for what a function returned; arguments that it returns keep theirs."""
+        fresh: dict[int, Value] = {}
+        for tensor in _tensors(result):
+            if id(tensor) in self.ledger.known:
+                fresh[id(tensor)] = self.ledger.value(tensor)
+            else:
+                fresh[id(tensor)] = value = self.ledger.add(tensor, "activation")
+                if value.call is None:  # otherwise it is read from a torn storage
+                    value.call = call
+        call.outputs = [v for v in fresh.values() if v.call is call]
+        call.result = pytree.tree_map(
+            lambda leaf: fresh[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf, result
+        )
+        if call.outputs:
+            self._enter(call)
 
-        A write of the whole storage makes the written value the owner. A write of a part is
-        followed by a `partial_write` that puts the part into the whole.
+    def _enter_write(self, call: Call, target: torch.Tensor) -> None:
+        written, following = self.ledger.write(target)
+        call.outputs, call.result = [written], written
+        self._enter(call)
+        if following is not None:
+            self._enter(following)
+
+    def _write_entries(self, target: torch.Tensor, index: Any, item: Any) -> None:
+        """`target[index] = item` for slices and places: a copy into a window."""
+        self.ledger.value(target)
+        window = torch.Tensor.__getitem__(target, index)
+        if not window.numel():
+            return
+        self.ledger.value(window)
+        if not isinstance(item, torch.Tensor):
+            self._record("fill", torch.Tensor.fill_, (window, item), {})
+            return
+        if item.untyped_storage()._cdata == window.untyped_storage()._cdata:
+            if _place(item) == _place(window):
+                return  # y[a] += b writes to y[a] and then stores it where it is
+        if item.ndim > window.ndim:  # leading axes of one entry
+            self.ledger.value(item)
+            item = torch.Tensor.__getitem__(item, (0,) * (item.ndim - window.ndim))
+        self._record("copy", torch.Tensor.copy_, (window, item), {})
+
+    def _reshaped(self, call: Call, moved: list[torch.Tensor], result: Any) -> Any:
+        """A function gave its argument another layout or other memory.
+
+        `transpose_` and its like make the tensor another window; of anything else it is only
+        known that what the tensor holds depends on the arguments.
         """
-        old = self.value(tensor)
-        owner = self.graph.values[old.storage]
-        written = self._fresh(old, None)
-        whole = written
-        if math.prod(old.shape) != math.prod(owner.shape):
-            whole = self._fresh(owner, None)
-            call = Call(
-                len(self.graph.calls), "partial_write", "partial_write", (owner, written), {},
-                [whole], whole, self.where(),
-            )  # fmt: skip
-            whole.call = call
-            self.later.append(call)
-        self.storages[tensor.untyped_storage()._cdata] = whole.id
-        for other in self.alive:
-            seen = self.known.get(id(other))
-            if seen is not None and seen.storage == owner.id:
-                if other is tensor and whole is written:
-                    self.known[id(other)] = written
-                elif seen is owner:
-                    self.known[id(other)] = whole
-                else:
-                    self.known[id(other)] = self._fresh(seen, whole)
-        return written
-
-    def _fresh(self, like: Value, owner: Value | None) -> Value:
-        """A value with the layout of another one, in its own storage or in that of an owner."""
-        number = len(self.graph.values)
-        value = Value(
-            number, like.shape, like.strides, like.offset, number if owner is None else owner.id,
-            like.dtype, "activation",
-        )  # fmt: skip
-        self.graph.values.append(value)
-        return value
+        for tensor in moved:
+            self.ledger.forget(tensor)
+            if call.name in _WINDOWS:
+                call.outputs = [self.ledger.add(tensor, "activation")]
+            elif call.name != "set":
+                self.ledger.tear(tensor, f"{call.name} changes the shape of its argument",
+                                 call.operands)  # fmt: skip
+                call.outputs = [self.ledger.value(tensor)]
+            else:
+                call.outputs = [self.ledger.value(tensor)]
+        call.result = call.outputs[0]
+        if call.name in _WINDOWS:
+            self._enter(call)
+        return result
 
     def where(self) -> str:
         """The innermost line of the user's model, and the module that it belongs to."""
@@ -266,10 +187,13 @@ class _Recorder(TorchFunctionMode):
 
 
 _UNTRACED = {
-    "__set__", "shape", "dtype", "device", "ndim", "requires_grad", "size", "dim", "numel",
+    "shape", "dtype", "device", "ndim", "requires_grad", "size", "dim", "numel",
     "is_floating_point", "grad", "stride", "layout", "is_cuda", "requires_grad_", "backward",
     "storage_offset", "is_contiguous", "data_ptr", "is_sparse", "is_quantized", "is_meta",
+    "detach_", "share_memory_", "retain_grad", "untyped_storage", "is_conj", "is_neg", "_version",
 }  # fmt: skip
+_WINDOWS = {"transpose", "t", "squeeze", "unsqueeze", "as_strided"}  # in place: another layout
+_STORABLE = (bool, int, float, complex, torch.Tensor)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -282,13 +206,55 @@ def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 _FAKE = {"one_hot": _one_hot}  # functions that look at numbers where shapes are enough
 
 
-def _is_inplace(func: Any) -> bool:
+def _is_basic(index: Any) -> bool:
+    """Whether an index only takes slices and places, so that reading it gives a window."""
+    items = index if isinstance(index, tuple) else (index,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice)
+        or (isinstance(item, int) and not isinstance(item, bool))
+        for item in items
+    )  # fmt: skip
+
+
+def _written(
+    func: Any, args: tuple, kwargs: dict[str, Any], risen: list[torch.Tensor], result: Any
+) -> list[torch.Tensor]:
+    """The arguments that a function writes to, the one that it returns first.
+
+    They are known by the schema, by the name, by `out=`, or by their version, which has `risen`.
+    All windows on a storage share one version: where it is known through which one was written,
+    the others were not.
+    """
+    found = _tensors(kwargs.get("out"))
     if isinstance(func, torch._ops.OpOverload):
-        return func._schema.is_mutable
-    name = getattr(func, "__name__", "")
-    if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__"):
-        return True
-    return name.endswith("_") and not name.endswith("__")
+        for k, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                found += _tensors(args[k] if k < len(args) else kwargs.get(argument.name))
+    elif _is_inplace(getattr(func, "__name__", "")) and args:
+        found += _tensors(args[0])
+    found = found or [t for t in risen if t is result]
+    done = {_place(t)[0] for t in found}
+    found += [t for t in risen if _place(t)[0] not in done]
+    return list({id(t): t for t in found}.values())
+
+
+def _is_inplace(name: str) -> bool:
+    if name.startswith("__i") and name.endswith("__"):
+        return name not in ("__invert__", "__index__")
+    return name == "__setitem__" or name.endswith("_") and not name.endswith("__")
+
+
+def _is_result(target: torch.Tensor, result: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether what a function computes is what it wrote to this argument."""
+    if isinstance(result, torch.Tensor):
+        return result is target or _place(result) == _place(target)
+    return result is None and kwargs.get("out") is None
+
+
+def _place(tensor: torch.Tensor) -> tuple:
+    """Where the entries of a tensor lie, and in which shape."""
+    storage = tensor.untyped_storage()._cdata
+    return storage, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -303,66 +269,96 @@ def record(
 ) -> Graph:
     """Trace a model on fake tensors into a `Graph`.
 
-    Parameters and buffers keep their names; tied ones share one value. The model is only read.
+    Parameters and buffers keep their names; tied ones share one value. The model is only read,
+    and threads that trace at the same time take turns.
 
-    Raises `TraceError` where the forward pass needs numbers that fake tensors do not have.
+    Raises:
+        TraceError: the model or its inputs are of a kind that is refused, the forward pass needs
+            numbers that fake tensors do not have, or it returns no floating tensor.
     """
-    graph = Graph()
-    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    recorder = _Recorder(graph, {id(m): n for n, m in model.named_modules()}, fake_mode)
+    with exclusive:
+        refuse(model, example_inputs)
+        fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        ledger = Ledger(Graph(), fake_mode)
+        state, named = _enter_state(ledger, model)
+        args, kwargs = _enter_inputs(ledger, example_inputs)
+        recorder = _Recorder(ledger, {id(m): n for n, m in model.named_modules()})
+        try:
+            with preserved(model, training), torch.no_grad(), fake_mode, recorder:
+                returned = call_at(model, state, args, kwargs)
+                chosen = outputs(returned) if outputs is not None else returned
+        except Exception as error:
+            raise TraceError(_stopped(model, error)) from error
+    ledger.where = "the output of the model"
+    graph = ledger.graph
+    found = require_outputs(floating_outputs(chosen), f"find_symmetry({_named(model)})")
+    graph.outputs = [ledger.value(tensor) for tensor in found]
+    outside = {f"a constant at {place}": t for t, place in ledger.constants}
+    held = overlapping({**named, **outside})
+    graph.held = {name: why for name, why in held.items() if name in named}
+    return graph
+
+
+def _enter_state(
+    ledger: Ledger, model: torch.nn.Module
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Fake parameters and buffers by every name, and the real ones by their first names."""
+    graph = ledger.graph
     fakes: dict[int, torch.Tensor] = {}
-
-    def fake(tensor: torch.Tensor) -> torch.Tensor:
-        with fake_mode:
-            return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
-
     state: dict[str, torch.Tensor] = {}
+    named: dict[str, torch.Tensor] = {}
     persistent = persistent_buffers(model)
-    for kind, named in (
+    for kind, tensors in (
         ("parameter", model.named_parameters(remove_duplicate=False)),
         ("buffer", model.named_buffers(remove_duplicate=False)),
     ):
-        for name, tensor in named:
+        for name, tensor in tensors:
             if id(tensor) not in fakes:
-                fakes[id(tensor)] = fake(tensor)
+                fakes[id(tensor)] = _fake(ledger, tensor)
+                named[name] = tensor
                 constant = kind == "buffer" and name not in persistent
-                keep = constant and tensor.device.type != "meta"
-                recorder.add(
-                    fakes[id(tensor)],
-                    "constant" if constant else kind,
-                    name,
-                    tensor.detach() if keep and tensor.numel() <= _CAPTURE_LIMIT else None,
-                )
+                ledger.add(
+                    fakes[id(tensor)], "constant" if constant else kind, name,
+                    captured(tensor.detach()) if constant else None,
+                )  # fmt: skip
             state[name] = fakes[id(tensor)]
-            value = recorder.known[id(state[name])]
+            value = ledger.value(state[name])
             if value.kind != "constant":
                 (graph.parameters if kind == "parameter" else graph.buffers)[name] = value
-    args, kwargs = split_inputs(example_inputs)
+    return state, named
+
+
+def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
     counter = iter(range(1 << 30))
 
     def fake_input(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        made = fake(leaf)
-        data = leaf.detach() if leaf.device.type != "meta" and leaf.numel() < 1 << 16 else None
-        recorder.add(made, "input", f"input{next(counter)}", data)
+        made = _fake(ledger, leaf)
+        ledger.add(made, "input", f"input{next(counter)}", captured(leaf.detach(), (1 << 16) - 1))
         return made
 
-    args, kwargs = pytree.tree_map(fake_input, (args, kwargs))
-    try:
-        with preserved(model, training), torch.no_grad(), fake_mode, recorder:
-            returned = call_at(model, state, args, kwargs)
-            chosen = outputs(returned) if outputs is not None else returned
-    except Exception as error:
-        raise TraceError(
-            f"find_symmetry(model={type(model).__name__}): the forward pass stopped on fake "
-            f"tensors with {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}. "
-            f"A forward pass whose control flow does not depend on numbers was expected; it "
-            f"stopped at {_last_place(error)}. Check that the example inputs fit the model, or "
-            f"replace data-dependent branches (such as .item()) before tracing."
-        ) from error
-    graph.outputs = [recorder.value(t) for t in floating_outputs(chosen)]
-    return graph
+    return pytree.tree_map(fake_input, split_inputs(example_inputs))
+
+
+def _fake(ledger: Ledger, tensor: torch.Tensor) -> torch.Tensor:
+    with ledger.fake_mode:
+        return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
+
+
+def _named(model: torch.nn.Module) -> str:
+    return f"model={type(model).__name__}"
+
+
+def _stopped(model: torch.nn.Module, error: Exception) -> str:
+    message = [*str(error).strip().splitlines(), ""][0][:300]
+    return (
+        f"find_symmetry({_named(model)}): the forward pass stopped on fake "
+        f"tensors with {type(error).__name__}: {message}. "
+        f"A forward pass whose control flow does not depend on numbers was expected; it "
+        f"stopped at {_last_place(error)}. Check that the example inputs fit the model, or "
+        f"replace data-dependent branches (such as .item()) before tracing."
+    )
 
 
 def persistent_buffers(model: torch.nn.Module) -> set[str]:
@@ -385,4 +381,5 @@ def _last_place(error: Exception) -> str:
     return place
 
 
-__all__ = ["Inputs", "TraceError", "floating_outputs", "record", "resolve_name", "split_inputs"]
+__all__ = ["Inputs", "TraceError", "call_at", "floating_outputs", "preserved", "record",
+           "resolve_name", "split_inputs"]  # fmt: skip

@@ -39,10 +39,12 @@ class Rotation:
 
 def moving_values(graph: Graph) -> set[int]:
     """Ids of the values that depend on a parameter or on a buffer of the state dict."""
-    moving = {v.id for v in [*graph.parameters.values(), *graph.buffers.values()]}
-    for call in graph.calls:
-        if any(v.id in moving for v in call.operands):
+    sources = [*graph.parameters.values(), *graph.buffers.values()]
+    moving = {v.id for v in sources if v.name not in graph.held}
+    for call in graph.calls:  # a window moves with its owner, also if no call made it
+        if any(v.id in moving or v.storage in moving for v in call.operands):
             moving.update(v.id for v in call.outputs)
+    moving.update(v.id for v in graph.values if v.storage in moving)
     return moving
 
 
@@ -151,7 +153,10 @@ class Evaluator:
             return self.known[value.id]
         elif value.storage != value.id:
             owner = self.constant(self.graph.values[value.storage])
-            made = torch.as_strided(owner, value.shape, value.strides, value.offset)
+            first = value.offset - self.graph.values[value.storage].offset
+            made = torch.as_strided(
+                owner, value.shape, value.strides, first + owner.storage_offset()
+            )
         elif self.strict:
             raise LookupError(value)
         elif value.dtype.is_floating_point or value.dtype.is_complex:

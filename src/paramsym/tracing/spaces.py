@@ -398,7 +398,7 @@ def _moving_tensors(build: Builder) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     graph = build.graph
     for value in [*graph.parameters.values(), *graph.buffers.values()]:
-        if value.name not in found:
+        if value.name not in found and value.name not in graph.held:
             shifted = build.shifted.get(value.name)
             found[value.name] = build.tensor(value) if shifted is None else shifted[0]
     return found

@@ -6,6 +6,7 @@ import math
 
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call
+from paramsym.tracing.layout import Box, Window, box_of, compact_strides
 
 
 @rule(
@@ -26,7 +27,14 @@ def copy(build: Builder, call: Call) -> Tensor | None:
     (x,) = build.arguments(call, "input|self")
     if call.name == "copy" and len(call.args) > 1:  # x.copy_(y): the numbers of y
         y = build.lift(call.args[1])
-        return build.same([y], call.outputs[0].shape) if isinstance(y, Tensor) else None
+        if not isinstance(y, Tensor):
+            return None
+        kind = call.outputs[0].dtype
+        if y.value is not None and y.value.dtype.is_complex != kind.is_complex:
+            return None
+        if y.value is not None and y.value.dtype.is_floating_point and not kind.is_floating_point:
+            y = build.unary(y, None, name="round")
+        return build.same([y], call.outputs[0].shape)
     if x.value is not None and x.value.dtype.is_complex != call.outputs[0].dtype.is_complex:
         return None
     if not call.outputs[0].dtype.is_floating_point and x.value is not None:
@@ -163,34 +171,68 @@ def pixel_shuffle(build: Builder, call: Call) -> Tensor:
     return build.reshape(build.permute(split, [0, 1, 3, 5, 2, 4]), call.outputs[0].shape)
 
 
+@rule("fill", "zero")
+def fill(build: Builder, call: Call) -> Tensor:
+    """Every entry becomes one number, or the entry of a scalar tensor."""
+    item = build.lift(call.args[1]) if len(call.args) > 1 else call.kwargs.get("value", 0)
+    shape = call.outputs[0].shape
+    if isinstance(item, Tensor):
+        return build.same([item], shape)
+    return build.frozen(shape, "it is a constant", moves=False, zero=item == 0)
+
+
 @rule("partial_write")
-def partial_write(build: Builder, call: Call) -> Tensor | None:
-    """A slab of one axis is replaced: what is before and after it is joined with the new part."""
-    whole, part = (build.lift(item) for item in call.args)
-    if len(whole.shape) != len(part.shape) or whole.strides != part.strides:
-        return None
-    dims = [k for k in range(whole.ndim) if whole.shape[k] != part.shape[k]]
-    if len(dims) != 1:
-        return None
-    (dim,) = dims
-    low, rest = divmod(part.offset - whole.offset, whole.strides[dim])
-    high = low + part.shape[dim]
-    if rest or high > whole.shape[dim]:
-        return None
-    fresh = build.alias(part) if part.moves else part
+def partial_write(build: Builder, call: Call) -> Tensor:
+    """A window is replaced: what lies around it in each digit is joined with the new part."""
+    owner, written, window = call.args
+    box = box_of(Window(*window), owner)
+    whole, part = build.tensor(owner), build.tensor(written)
+    if box is None:
+        reason = f"a write at {call.where} goes through a window that cuts across the units"
+        return build.opaque([whole, part], [owner.shape], reason)[0]
+    if whole.base is not None or whole.strides != owner.strides:  # a copy that is read as a view
+        whole = build.alias(whole)
+        whole.strides, whole.offset = compact_strides(owner), owner.offset
+    grid = build.view(whole, box.radices, box.units, owner.offset)
+    grid.zero = whole.zero
+    piece = build.view(part, box.counts, box.inside, part.offset)
+    made = _put(build, grid, piece, box, 0)
+    if made is piece:
+        made = build.alias(piece)
+    return build.view(made, owner.shape, compact_strides(owner), made.offset)
+
+
+def _put(build: Builder, grid: Tensor, piece: Tensor, box: Box, dim: int) -> Tensor:
+    """Replace a box of a grid, one digit after the other."""
+    while dim < grid.ndim and box.counts[dim] == grid.shape[dim]:
+        dim += 1
+    if dim == grid.ndim:
+        return piece
+    low, count = box.starts[dim], box.counts[dim]
+    high = low + count
+    made = _put(build, build.narrow(grid, dim, low, count), piece, box, dim + 1)
     pieces = []
-    for start, stop in ((0, low), (high, whole.shape[dim])):
+    for start, stop in ((0, low), (high, grid.shape[dim])):
         if stop > start:
-            shape = [stop - start if k == dim else n for k, n in enumerate(whole.shape)]
-            piece = build.narrow(whole, dim, start, stop - start)
-            if whole.zero:
-                piece = build.frozen(shape, "it is not written yet", moves=False, zero=True)
-                for k in range(whole.ndim):
+            other = build.narrow(grid, dim, start, stop - start)
+            if grid.zero:
+                shape = other.shape
+                other = build.frozen(shape, "it is not written yet", moves=False, zero=True)
+                for k in range(grid.ndim):
                     if k != dim:
-                        piece.axes[k] = fresh.axes[k]
-            pieces.append(piece)
-    pieces.insert(1 if low else 0, fresh)
+                        other.axes[k] = made.axes[k]
+            pieces.append(other)
+    pieces.insert(1 if low else 0, made)
     return build.concatenate(pieces, dim)
+
+
+@rule("torn")
+def torn(build: Builder, call: Call) -> Tensor:
+    """What is known of a tensor is only what it may depend on, and why."""
+    operands, why = call.args
+    build.unknown.setdefault(why, call.where or "an unknown place")
+    inputs = [build.tensor(value) for value in operands]
+    return build.opaque(inputs, [call.outputs[0].shape], f"{why}, at {call.where}")[0]
 
 
 @rule(

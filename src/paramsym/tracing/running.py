@@ -1,0 +1,159 @@
+"""Running a user's model so that nothing is left of it: one lock, and everything given back.
+
+To run a model at other parameters they are put into its modules for a moment, and certificates
+set the process's default dtype. Both are shared by all threads, so whoever does either holds the
+one lock of this module; a second thread waits. A forward pass may also store activations on its
+modules, count its calls or change a global setting: all of that is put back, also when it raises.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+exclusive = threading.RLock()  # held while a model or a setting of the process is changed
+
+
+def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments of the model."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    return (example_inputs,), {}
+
+
+@contextmanager
+def preserved(model: torch.nn.Module, training: bool) -> Iterator[None]:
+    """Run a block in the wanted mode, then give back the model and all that the block changed.
+
+    Given back are the attributes of every module with the lists, dicts and sets inside of them,
+    the default dtype, the grad mode and the states of the random generators. Other
+    threads of this library wait meanwhile.
+    """
+    with exclusive:
+        restore_attributes = _attributes_of(model)
+        restore_settings = _settings()
+        try:
+            try:
+                model.train(training)
+            except NotImplementedError:  # an exported program has the mode that it was exported in
+                pass
+            torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
+            yield
+        finally:
+            restore_attributes()
+            restore_settings()
+
+
+def _settings() -> Callable[[], None]:
+    """What puts back the settings of the process and of this thread."""
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
+    threefold = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def restore() -> None:
+        torch.backends.mha.set_fastpath_enabled(fastpath)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.set_rng_state(threefold[0])
+        random.setstate(threefold[1])
+        np.random.set_state(threefold[2])
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+
+    return restore
+
+
+_CONTAINERS = (dict, list, set, deque)
+_CLONED = 1 << 20  # tensors that are plain attributes are kept up to this many entries
+
+
+def _attributes_of(model: torch.nn.Module) -> Callable[[], None]:
+    """What puts back the attributes of all modules, and the contents of containers in them.
+
+    The tables of parameters, buffers, children and hooks are such containers. Tensors that are
+    plain attributes may be written to; parameters and buffers are substituted and cannot be.
+    """
+    containers: list[tuple[Any, list[Any]]] = []
+    tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+    seen = {id(table) for m in model.modules() for table in (m._parameters, m._buffers)}
+
+    def save(item: Any) -> None:
+        if id(item) in seen:
+            return
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            if item.device.type != "meta" and item.numel() <= _CLONED:
+                tensors.append((item, item._version, item.detach().clone()))
+        elif isinstance(item, _CONTAINERS):
+            containers.append((item, _entries(item)))
+            for value in item.values() if isinstance(item, dict) else item:
+                if isinstance(value, (*_CONTAINERS, torch.Tensor)):
+                    save(value)
+
+    for module in model.modules():
+        save(module.__dict__)
+        for table in (module._parameters, module._buffers):
+            containers.append((table, _entries(table)))
+
+    def restore() -> None:
+        for item, before in containers:
+            _refill(item, before)
+        for tensor, version, before in tensors:
+            if tensor._version != version:
+                with torch.no_grad():
+                    tensor.copy_(before)
+
+    return restore
+
+
+def _entries(item: Any) -> list[Any]:
+    return list(item.items()) if isinstance(item, dict) else list(item)
+
+
+def _refill(item: Any, before: list[Any]) -> None:
+    """Put the entries of a container back if they are others than before."""
+    now = _entries(item)
+    flat = [leaf for pair in now for leaf in pair] if isinstance(item, dict) else now
+    then = [leaf for pair in before for leaf in pair] if isinstance(item, dict) else before
+    if len(flat) == len(then) and all(a is b for a, b in zip(flat, then, strict=True)):
+        return
+    item.clear()
+    if isinstance(item, (dict, set)):
+        item.update(before)
+    else:
+        item.extend(before)
+
+
+def call_at(
+    model: torch.nn.Module, state: Mapping[str, torch.Tensor], args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Run a model at other parameters and buffers; the model is only read.
+
+    `torch.func.functional_call` leaves the substitutes inside a module that is registered under
+    two names. Here every module is filled once, and all names of a tied tensor get one value.
+    """
+    given: dict[int, torch.Tensor] = {}
+    with exclusive:
+        for name, tensor in [
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        ]:
+            if name in state:
+                given.setdefault(id(tensor), state[name])
+        filled = {
+            f"{prefix}.{name}" if prefix else name: given[id(tensor)]
+            for prefix, module in model.named_modules()
+            for name, tensor in [*module._parameters.items(), *module._buffers.items()]
+            if tensor is not None and id(tensor) in given
+        }
+        return torch.func.functional_call(model, filled, args, kwargs, tie_weights=False)
