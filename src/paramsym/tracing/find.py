@@ -35,6 +35,8 @@ def find_symmetry(
         The derived `ParameterSymmetry`. The model keeps its mode, dtype and state.
 
     Raises:
-        TraceError: the forward pass needs numbers that fake tensors do not have.
+        TraceError: the model or its inputs are of a kind that is refused (scripted, quantised,
+            uninitialised, without parameters or entries), the forward pass needs numbers that
+            fake tensors do not have, or what it returns holds no floating tensor that is seen.
     """
     return infer(record(model, example_inputs, outputs, training))

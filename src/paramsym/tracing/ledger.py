@@ -232,6 +232,3 @@ def _own_layout(tensor: torch.Tensor) -> Window:
     shape = tuple(tensor.shape)
     given = Window(shape, tuple(tensor.stride()), 0)
     return Window(shape, compact_strides(given), 0)
-
-
-__all__ = ["DEFECT", "REINTERPRETED", "UNSEEN", "Ledger", "captured", "write_window"]

@@ -85,7 +85,10 @@ def _children(item: Any) -> list[tuple[str, Any]] | None:
 
 def _is_cache(item: Any) -> bool:
     """Whether an object is a cache of keys and values, as transformers return them."""
-    return any(cls.__name__.endswith("Cache") for cls in type(item).__mro__)
+    return any(
+        cls.__name__.endswith("Cache") and cls.__module__.startswith("transformers.")
+        for cls in type(item).__mro__
+    )
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None), enum.Enum, torch.dtype, torch.device, type,

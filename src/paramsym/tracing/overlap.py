@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 _EXACT = 1 << 22  # spans up to this many bytes are compared entry by entry
 
@@ -43,9 +44,9 @@ def overlapping(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[tuple[str, int], int, int]:
-    """(address space, first byte, end) of a tensor; a meta storage is a space of its own."""
+    """(address space, first byte, end); a storage without memory is a space of its own."""
     size = tensor.element_size()
-    if tensor.device.type == "meta":
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
         memory = ("meta", tensor.untyped_storage()._cdata)
         start = tensor.storage_offset() * size
     else:

@@ -194,7 +194,6 @@ def partial_write(build: Builder, call: Call) -> Tensor:
         whole = build.alias(whole)
         whole.strides, whole.offset = compact_strides(owner), owner.offset
     grid = build.view(whole, box.radices, box.units, owner.offset)
-    grid.zero = whole.zero
     piece = build.view(part, box.counts, box.inside, part.offset)
     made = _put(build, grid, piece, box, 0)
     if made is piece:
