@@ -179,6 +179,27 @@ def data_is_set(s: Net, h: Tensor) -> Tensor:
     return F.relu(h) @ s.u
 
 
+@writes("Monomial(4), Monomial(4, signed)")
+def the_old_memory_is_written(s: Net, h: Tensor) -> Tensor:
+    k = h + 1
+    old = k[..., :2]
+    k.data = h * s.g
+    old.mul_(2)
+    return F.relu(k) @ s.u
+
+
+@writes("")
+def bits(s: Net, h: Tensor) -> Tensor:
+    return F.relu(h.view(torch.int64).abs().view(torch.float64)) @ s.u
+
+
+@writes("")
+def conjugated_in_place(s: Net, h: Tensor) -> Tensor:
+    z = torch.view_as_complex(h.view(2, 4, 2, 2)).clone()
+    z[...] = z.conj()
+    return F.relu(torch.view_as_real(z).flatten(2)) @ s.u
+
+
 @writes("Monomial(4)")
 def the_layout_changes(s: Net, h: Tensor) -> Tensor:
     h = h[0].clone()
@@ -301,7 +322,7 @@ def record_error(model: nn.Module) -> float:
         return float((found - model(*X)).abs().max())
 
 
-UNKNOWN = {"many_at_once", "two_types", "resized"}  # an unknown function is not evaluated
+UNKNOWN = {"many_at_once", "two_types", "resized", "conjugated_in_place"}  # an unknown function is not evaluated
 
 
 @pytest.mark.parametrize("name", [n for n in WRITES if n not in UNKNOWN])

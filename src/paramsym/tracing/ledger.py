@@ -136,7 +136,7 @@ class Ledger:
         self.kept[key] += [written, whole]
         for other in self.sharers[key]:
             seen = self.known.get(id(other))
-            if seen is not None:
+            if seen is not None and self._key(other) == key:  # it may look at other memory by now
                 new = whole if same_layout(seen, whole) else self._new(seen, whole, seen.dtype)
                 self.known[id(other)] = new
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,16 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
 from paramsym.tracing.graph import Call, Graph, Value, canonical_name
+from paramsym.tracing.in_place import (
+    REWINDOWED,
+    Written,
+    is_basic,
+    is_result,
+    place,
+    same_entries,
+    tensors_in,
+    written_arguments,
+)
 from paramsym.tracing.ledger import Ledger, captured
 from paramsym.tracing.outputs import floating_outputs, require_outputs
 from paramsym.tracing.overlap import overlapping
@@ -28,20 +37,6 @@ from paramsym.tracing.running import call_at, exclusive, preserved, split_inputs
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Written:
-    """The functional form of a function that writes to its argument number (or name) `at`."""
-
-    function: Callable[..., Any]
-    at: int | str
-
-    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
-        target = given[self.at] = given[self.at].clone()
-        self.function(*(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs})
-        return target
 
 
 class _Recorder(TorchFunctionMode):
@@ -62,34 +57,34 @@ class _Recorder(TorchFunctionMode):
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])
-        if name == "setitem" and _is_basic(args[1]) and isinstance(args[2], _STORABLE):
+        if name == "setitem" and is_basic(args[1], args[2]):
             return self._write_entries(*args)
         return self._record(name, func, args, kwargs)
 
     def _record(self, name: str, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one function and enter its call, with the calls that its writes bring about."""
-        given = _tensors((args, kwargs))
-        before = {id(t): (t._version, _place(t)) for t in given}
+        given = tensors_in((args, kwargs))
+        before = {id(t): (t._version, place(t)) for t in given}
         call_args, call_kwargs = pytree.tree_map(
             lambda leaf: self.ledger.value(leaf) if isinstance(leaf, torch.Tensor) else leaf,
             (tuple(args), dict(kwargs)),
         )
         result = (_FAKE.get(name) or func)(*args, **kwargs)
         call = Call(0, name, func, call_args, call_kwargs, [], None, self.ledger.where)
-        moved = [t for t in given if _place(t) != before[id(t)][1]]
+        moved = [t for t in given if place(t) != before[id(t)][1]]
         if moved:
             return self._reshaped(call, moved, result)
         risen = [t for t in given if t._version > before[id(t)][0]]
-        written = _written(func, args, kwargs, risen, result)
-        main = written[0] if written and _is_result(written[0], result, kwargs) else None
-        if main is not None:
-            at = next(k for k, v in [*enumerate(args), *kwargs.items()] if v is main)
-            call.target = Written(func, at)
+        written = written_arguments(func, args, kwargs, risen, result)
+        main = written[0] if written and is_result(written[0], result, kwargs) else None
+        at = [k for k, v in [*enumerate(args), *kwargs.items()] if v is main]
+        if main is not None and at:
+            call.target = Written(func, at[0])
             self._enter_write(call, main)
-        elif _tensors(result):
+        elif tensors_in(result):
             self._enter_results(call, result)
         for tensor in written:
-            if tensor is not main:  # nobody says how: an operator without a rule
+            if tensor is not main or not at:  # nobody says how: an operator without a rule
                 aside = Call(0, f"{name} (what it writes to an argument)", func, call_args,
                              call_kwargs, [], None, self.ledger.where)  # fmt: skip
                 self._enter_write(aside, tensor)
@@ -104,7 +99,7 @@ class _Recorder(TorchFunctionMode):
     def _enter_results(self, call: Call, result: Any) -> None:
         """Values for what a function returned; arguments that it returns keep theirs."""
         fresh: dict[int, Value] = {}
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             if id(tensor) in self.ledger.known:
                 fresh[id(tensor)] = self.ledger.value(tensor)
             else:
@@ -135,9 +130,8 @@ class _Recorder(TorchFunctionMode):
         if not isinstance(item, torch.Tensor):
             self._record("fill", torch.Tensor.fill_, (window, item), {})
             return
-        if item.untyped_storage()._cdata == window.untyped_storage()._cdata:
-            if _place(item) == _place(window):
-                return  # y[a] += b writes to y[a] and then stores it where it is
+        if same_entries(item, window):
+            return  # y[a] += b writes to y[a] and then stores it where it is
         if item.ndim > window.ndim:  # leading axes of one entry
             self.ledger.value(item)
             item = torch.Tensor.__getitem__(item, (0,) * (item.ndim - window.ndim))
@@ -151,7 +145,7 @@ class _Recorder(TorchFunctionMode):
         """
         for tensor in moved:
             self.ledger.forget(tensor)
-            if call.name in _WINDOWS:
+            if call.name in REWINDOWED:
                 call.outputs = [self.ledger.add(tensor, "activation")]
             elif call.name != "set":
                 self.ledger.tear(tensor, f"{call.name} changes the shape of its argument",
@@ -160,7 +154,7 @@ class _Recorder(TorchFunctionMode):
             else:
                 call.outputs = [self.ledger.value(tensor)]
         call.result = call.outputs[0]
-        if call.name in _WINDOWS:
+        if call.name in REWINDOWED:
             self._enter(call)
         return result
 
@@ -192,8 +186,6 @@ _UNTRACED = {
     "storage_offset", "is_contiguous", "data_ptr", "is_sparse", "is_quantized", "is_meta",
     "detach_", "share_memory_", "retain_grad", "untyped_storage", "is_conj", "is_neg", "_version",
 }  # fmt: skip
-_WINDOWS = {"transpose", "t", "squeeze", "unsqueeze", "as_strided"}  # in place: another layout
-_STORABLE = (bool, int, float, complex, torch.Tensor)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -204,61 +196,6 @@ def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 
 _FAKE = {"one_hot": _one_hot}  # functions that look at numbers where shapes are enough
-
-
-def _is_basic(index: Any) -> bool:
-    """Whether an index only takes slices and places, so that reading it gives a window."""
-    items = index if isinstance(index, tuple) else (index,)
-    return all(
-        item is None or item is Ellipsis or isinstance(item, slice)
-        or (isinstance(item, int) and not isinstance(item, bool))
-        for item in items
-    )  # fmt: skip
-
-
-def _written(
-    func: Any, args: tuple, kwargs: dict[str, Any], risen: list[torch.Tensor], result: Any
-) -> list[torch.Tensor]:
-    """The arguments that a function writes to, the one that it returns first.
-
-    They are known by the schema, by the name, by `out=`, or by their version, which has `risen`.
-    All windows on a storage share one version: where it is known through which one was written,
-    the others were not.
-    """
-    found = _tensors(kwargs.get("out"))
-    if isinstance(func, torch._ops.OpOverload):
-        for k, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                found += _tensors(args[k] if k < len(args) else kwargs.get(argument.name))
-    elif _is_inplace(getattr(func, "__name__", "")) and args:
-        found += _tensors(args[0])
-    found = found or [t for t in risen if t is result]
-    done = {_place(t)[0] for t in found}
-    found += [t for t in risen if _place(t)[0] not in done]
-    return list({id(t): t for t in found}.values())
-
-
-def _is_inplace(name: str) -> bool:
-    if name.startswith("__i") and name.endswith("__"):
-        return name not in ("__invert__", "__index__")
-    return name == "__setitem__" or name.endswith("_") and not name.endswith("__")
-
-
-def _is_result(target: torch.Tensor, result: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether what a function computes is what it wrote to this argument."""
-    if isinstance(result, torch.Tensor):
-        return result is target or _place(result) == _place(target)
-    return result is None and kwargs.get("out") is None
-
-
-def _place(tensor: torch.Tensor) -> tuple:
-    """Where the entries of a tensor lie, and in which shape."""
-    storage = tensor.untyped_storage()._cdata
-    return storage, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def record(
@@ -356,7 +293,7 @@ def _stopped(model: torch.nn.Module, error: Exception) -> str:
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
         f"tensors with {type(error).__name__}: {message}. "
         f"A forward pass whose control flow does not depend on numbers was expected; it "
-        f"stopped at {_last_place(error)}. Check that the example inputs fit the model, or "
+        f"stopped at {_lastplace(error)}. Check that the example inputs fit the model, or "
         f"replace data-dependent branches (such as .item()) before tracing."
     )
 
@@ -371,7 +308,7 @@ def persistent_buffers(model: torch.nn.Module) -> set[str]:
     }
 
 
-def _last_place(error: Exception) -> str:
+def _lastplace(error: Exception) -> str:
     place, trace = "an unknown place", error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename

@@ -13,8 +13,10 @@ from paramsym.tracing.layout import Box, Window, box_of, compact_strides
     "reshape", "flatten", "view", "unflatten", "squeeze", "unsqueeze", "reshape_as", "view_as",
     "ravel",
 )  # fmt: skip
-def reshape(build: Builder, call: Call) -> Tensor:
+def reshape(build: Builder, call: Call) -> Tensor | None:
     (x,) = build.arguments(call, "input|self")
+    if call.operands[0].dtype != call.outputs[0].dtype:  # bits read as other numbers
+        return None
     return build.reshape(x, call.outputs[0].shape)
 
 

@@ -1,0 +1,90 @@
+"""Functions that write to their arguments: which ones, where, and in what functional form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+# in place, these only give a tensor another layout on its storage
+REWINDOWED = {"transpose", "t", "squeeze", "unsqueeze", "as_strided"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """The functional form of a function that writes to its argument number (or name) `at`."""
+
+    function: Callable[..., Any]
+    at: int | str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        target = given[self.at] = given[self.at].clone()
+        self.function(*(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs})
+        return target
+
+
+def is_basic(index: Any, item: Any) -> bool:
+    """Whether `tensor[index] = item` is a copy of numbers into a window: slices and places."""
+    if not isinstance(item, (bool, int, float, complex, torch.Tensor)):
+        return False
+    items = index if isinstance(index, tuple) else (index,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice)
+        or (isinstance(item, int) and not isinstance(item, bool))
+        for item in items
+    )  # fmt: skip
+
+
+def written_arguments(
+    func: Any, args: tuple, kwargs: dict[str, Any], risen: list[torch.Tensor], result: Any
+) -> list[torch.Tensor]:
+    """The arguments that a function writes to, the one that it returns first.
+
+    They are known by the schema, by the name, by `out=`, or by their version, which has `risen`.
+    All windows on a storage share one version: where it is known through which one was written,
+    the others were not.
+    """
+    found = tensors_in(kwargs.get("out"))
+    if isinstance(func, torch._ops.OpOverload):
+        for k, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                found += tensors_in(args[k] if k < len(args) else kwargs.get(argument.name))
+    elif _is_inplace(getattr(func, "__name__", "")) and args:
+        found += tensors_in(args[0])
+    found = found or [t for t in risen if t is result]
+    done = {place(t)[0] for t in found}
+    found += [t for t in risen if place(t)[0] not in done]
+    return list({id(t): t for t in found}.values())
+
+
+def _is_inplace(name: str) -> bool:
+    if name.startswith("__i") and name.endswith("__"):
+        return name not in ("__invert__", "__index__")
+    return name == "__setitem__" or name.endswith("_") and not name.endswith("__")
+
+
+def is_result(target: torch.Tensor, result: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether what a function computes is what it wrote to this argument."""
+    if isinstance(result, torch.Tensor):
+        return result is target or place(result) == place(target)
+    return result is None and kwargs.get("out") is None
+
+
+def place(tensor: torch.Tensor) -> tuple:
+    """Where the entries of a tensor lie, and in which shape."""
+    storage = tensor.untyped_storage()._cdata
+    return storage, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+
+
+def same_entries(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same numbers, not only equal ones."""
+    readings = [(t.dtype, t.is_conj(), t.is_neg()) for t in (a, b)]
+    return place(a) == place(b) and readings[0] == readings[1]
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
