@@ -322,7 +322,8 @@ def record_error(model: nn.Module) -> float:
         return float((found - model(*X)).abs().max())
 
 
-UNKNOWN = {"many_at_once", "two_types", "resized", "conjugated_in_place"}  # an unknown function is not evaluated
+# functions of which only the arguments are known are not evaluated
+UNKNOWN = {"many_at_once", "two_types", "resized", "conjugated_in_place"}
 
 
 @pytest.mark.parametrize("name", [n for n in WRITES if n not in UNKNOWN])

@@ -148,7 +148,7 @@ class Ledger:
 
     # -- inside ------------------------------------------------------------------------------
     def _key(self, tensor: torch.Tensor) -> int:
-        key = tensor.untyped_storage()._cdata
+        key = int(tensor.untyped_storage()._cdata)
         return self.shadows.get(key, key)
 
     def _new(

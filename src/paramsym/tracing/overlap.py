@@ -48,14 +48,16 @@ def _extent(tensor: torch.Tensor) -> tuple[tuple[str, int], int, int]:
     size = tensor.element_size()
     if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
         memory = ("meta", tensor.untyped_storage()._cdata)
-        start = tensor.storage_offset() * size
+        start = int(tensor.storage_offset()) * size
     else:
-        memory, start = (str(tensor.device), 0), tensor.data_ptr()
+        memory, start = (str(tensor.device), 0), int(tensor.data_ptr())
     return memory, start, start + _span(tensor) * size
 
 
 def _span(tensor: torch.Tensor) -> int:
-    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + sum(
+        (int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:

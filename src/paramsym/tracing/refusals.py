@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils import _pytree as pytree
 
 
@@ -54,7 +54,7 @@ def _is_quantised(module: torch.nn.Module) -> bool:
 
 
 def _refuse_tensor(start: str, name: str, tensor: torch.Tensor) -> None:
-    if isinstance(tensor, UninitializedTensorMixin):
+    if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
         raise TraceError(
             f"{start}: {name!r} is not initialised yet (a lazy module); a tensor with a shape was "
             "expected. Run the model once on the example inputs before."
