@@ -384,6 +384,22 @@ def test_random_writes_are_recorded_and_their_symmetry_holds(seed: int) -> None:
     assert found["everything"] < 1e-12
 
 
+def test_whether_a_write_reaches_the_input_depends_on_its_strides() -> None:
+    def forward(s: Net, h: Tensor) -> Tensor:
+        return h @ s.u
+
+    class Clearing(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x.reshape(-1).zero_()  # a copy where x is transposed, a view where it is not
+            return F.relu(x @ self.w.T) @ self.u
+
+    transposed = (X[0][0].T.contiguous().T,)
+    free = find_symmetry(Clearing(forward), transposed)
+    assert [str(s.group) for s in free.spaces.values()] == ["Monomial(4)"]
+    found = errors(Clearing(forward), free, transposed)
+    assert found["everything"] < 1e-12 < 1e-2 < found["a wrong move"]
+
+
 # -- the record agrees with itself ----------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from paramsym.tracing.in_place import (
     tensors_in,
     written_arguments,
 )
+from paramsym.tracing.layout import Window, is_dense
 from paramsym.tracing.ledger import Ledger, captured
 from paramsym.tracing.outputs import floating_outputs, require_outputs
 from paramsym.tracing.overlap import overlapping
@@ -271,16 +272,24 @@ def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[s
     def fake_input(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        made = _fake(ledger, leaf)
+        strides = None  # what is a view depends on them
+        if leaf.layout is torch.strided and is_dense(Window(tuple(leaf.shape), leaf.stride(), 0)):
+            strides = leaf.stride()
+        made = _fake(ledger, leaf, strides)
         ledger.add(made, "input", f"input{next(counter)}", captured(leaf.detach(), (1 << 16) - 1))
         return made
 
     return pytree.tree_map(fake_input, split_inputs(example_inputs))
 
 
-def _fake(ledger: Ledger, tensor: torch.Tensor) -> torch.Tensor:
+def _fake(
+    ledger: Ledger, tensor: torch.Tensor, strides: tuple[int, ...] | None = None
+) -> torch.Tensor:
     with ledger.fake_mode:
-        return torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
+        made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
+        return (
+            made if strides is None else torch.empty_strided(made.shape, strides, dtype=made.dtype)
+        )
 
 
 def _named(model: torch.nn.Module) -> str:

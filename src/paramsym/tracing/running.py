@@ -39,7 +39,7 @@ def preserved(model: torch.nn.Module, training: bool) -> Iterator[None]:
     threads of this library wait meanwhile.
     """
     with exclusive:
-        restore_attributes = _attributes_of(model)
+        attributes = _Attributes(model)
         restore_settings = _settings()
         try:
             try:
@@ -49,7 +49,7 @@ def preserved(model: torch.nn.Module, training: bool) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
             yield
         finally:
-            restore_attributes()
+            attributes.restore()
             restore_settings()
 
 
@@ -77,43 +77,45 @@ _CONTAINERS = (dict, list, set, deque)
 _CLONED = 1 << 20  # tensors that are plain attributes are kept up to this many entries
 
 
-def _attributes_of(model: torch.nn.Module) -> Callable[[], None]:
-    """What puts back the attributes of all modules, and the contents of containers in them.
+class _Attributes:
+    """The attributes of all modules, and the contents of containers in them.
 
     The tables of parameters, buffers, children and hooks are such containers. Tensors that are
     plain attributes may be written to; parameters and buffers are substituted and cannot be.
     """
-    containers: list[tuple[Any, list[Any]]] = []
-    tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
-    seen = {id(table) for m in model.modules() for table in (m._parameters, m._buffers)}
 
-    def save(item: Any) -> None:
-        if id(item) in seen:
+    def __init__(self, model: torch.nn.Module):
+        self.containers: list[tuple[Any, list[Any]]] = []
+        self.tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self.seen: set[int] = set()
+        for module in model.modules():
+            for table in (module._parameters, module._buffers):
+                self.seen.add(id(table))
+                self.containers.append((table, _entries(table)))
+        for module in model.modules():
+            self.save(module.__dict__)
+
+    def save(self, item: Any) -> None:
+        """Keep a container or a tensor, and what a container holds."""
+        if id(item) in self.seen:
             return
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            if item.device.type != "meta" and item.numel() <= _CLONED:
-                tensors.append((item, item._version, item.detach().clone()))
-        elif isinstance(item, _CONTAINERS):
-            containers.append((item, _entries(item)))
+        self.seen.add(id(item))
+        if isinstance(item, _CONTAINERS):
+            self.containers.append((item, _entries(item)))
             for value in item.values() if isinstance(item, dict) else item:
                 if isinstance(value, (*_CONTAINERS, torch.Tensor)):
-                    save(value)
+                    self.save(value)
+        elif item.device.type != "meta" and item.numel() <= _CLONED and not item.is_inference():
+            self.tensors.append((item, item._version, item.detach().clone()))
 
-    for module in model.modules():
-        save(module.__dict__)
-        for table in (module._parameters, module._buffers):
-            containers.append((table, _entries(table)))
-
-    def restore() -> None:
-        for item, before in containers:
+    def restore(self) -> None:
+        """Put everything back that is different now."""
+        for item, before in self.containers:
             _refill(item, before)
-        for tensor, version, before in tensors:
+        for tensor, version, before in self.tensors:
             if tensor._version != version:
                 with torch.no_grad():
                     tensor.copy_(before)
-
-    return restore
 
 
 def _entries(item: Any) -> list[Any]:
