@@ -149,6 +149,7 @@ class Spoiled(Exception):
 
 Step = Callable[["Drawing"], None]
 STEPS: list[tuple[Step, int]] = []
+_FREE = ("linear", "dense", "chain", "bias", "gain", "write")  # steps that leave freedom
 
 
 def step(weight: int) -> Callable[[Step], Step]:
@@ -350,7 +351,9 @@ def _drawn(drawing: Drawing) -> Program:
     from tests.tracing import program_steps  # noqa: F401  registers its steps here
 
     _draw_inputs(drawing)
-    steps, weights = zip(*STEPS, strict=True)
+    favour = drawing.choose(1, 4)  # one half of the programs has more to move
+    steps = [s for s, _ in STEPS]
+    weights = [w * (favour if s.__name__ in _FREE else 1) for s, w in STEPS]
     wanted = drawing.random.randint(3, 14)
     for _ in range(60):
         mark = drawing.snapshot()
@@ -391,7 +394,7 @@ def _returned(drawing: Drawing, last: list[str]) -> str:
     if drawing.chance(0.85):
         return first
     second = drawing.random.choice(last)
-    forms = [f"{first}, {second}", f"{{'out': {first}, 'other': [{second}]}}"] * 3
+    forms = [f"{first}, {second}", f"{{'out': {first}, 'other': [{second}]}}"] * 7
     return drawing.choose(*forms, f"Output({first}, {second})", f"Output({first})")
 
 

@@ -1,0 +1,128 @@
+"""Random tensor programs: what is called a symmetry leaves the function unchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from paramsym import find_symmetry
+from tests.tracing.program_truth import Finding, Point, dead, examine, moves, shrink
+from tests.tracing.programs import Input, Program, Statement, draw, names_in, outputs_of
+
+SEEDS = range(150)
+CAMPAIGN = range(1_000_000, 1_010_000)
+
+
+def told(program: Program, seed: int, finding: Finding) -> str:
+    return f"seed {seed}: {finding}\n\n{program.source()}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_move_refutes_the_symmetry_of_a_program(seed: int) -> None:
+    finding = examine(draw(seed), seed)
+    if finding.failed:
+        small = shrink(draw(seed), seed, limit=60)
+        pytest.fail(told(small, seed, finding), pytrace=False)
+
+
+@pytest.mark.slow
+def test_no_move_refutes_the_symmetry_of_ten_thousand_programs() -> None:
+    failed = {seed: f for seed in CAMPAIGN if (f := examine(draw(seed), seed)).failed}
+    shown = [told(shrink(draw(s), s), s, f) for s, f in list(failed.items())[:20]]
+    counts = "\n".join(f"{seed}: {finding}" for seed, finding in failed.items())
+    assert not failed, "\n\n".join([f"{len(failed)} of {len(CAMPAIGN)}", counts, *shown])
+
+
+# -- the attacker itself ---------------------------------------------------------------------------
+
+HIDDEN = Program(
+    (Input("x0", (6, 3)),),
+    (Statement("self.p0", "self.p0 = par(4, 3)"), Statement("self.p1", "self.p1 = par(4, 2)")),
+    (Statement("t0", "t0 = F.relu(x0 @ self.p0.T)"), Statement("t1", "t1 = t0 @ self.p1")),
+    "t1",
+)
+
+
+def hidden_point() -> tuple[Point, object]:
+    model = HIDDEN.build(0)
+    symmetry = find_symmetry(model, HIDDEN.draw_inputs(torch.Generator().manual_seed(0)))
+    return Point(HIDDEN, model, torch.Generator().manual_seed(1)), symmetry
+
+
+def test_a_right_symmetry_passes_and_moves_something() -> None:
+    finding = examine(HIDDEN, 0)
+    assert (finding.kind, finding.orbit) == ("sound", 4) and finding.moves
+
+
+def test_a_wrong_symmetry_is_refuted() -> None:
+    """The units of the second layer no longer follow those of the first."""
+    point, symmetry = hidden_point()
+    types = {**symmetry.signature, "p1": find_free(symmetry, "p1")}
+    wrong = dataclasses.replace(symmetry, signature=types)
+    with pytest.raises(Exception, match="everything at 0.5") as caught:
+        moves(point, wrong, [*wrong.spaces])
+    assert caught.value.finding.kind == "unsound" and caught.value.finding.error > 1e-3
+
+
+def find_free(symmetry, name: str) -> tuple:
+    """A type under which nothing moves."""
+    from paramsym.structure.axes import Fixed
+
+    return tuple(Fixed(n) for n in symmetry.shape(name))
+
+
+def test_a_parameter_that_is_wrongly_called_dead_is_refuted() -> None:
+    point, symmetry = hidden_point()
+    dead(point, symmetry, [])
+    with pytest.raises(Exception, match="p1 is called dead"):
+        dead(point, dataclasses.replace(symmetry, dead=("p1",)), [])
+
+
+def test_a_seed_gives_the_same_program_again() -> None:
+    assert draw(3) == draw(3) != draw(4)
+
+
+def test_a_program_prints_as_a_module_that_runs() -> None:
+    program = draw(5)
+    namespace: dict = {}
+    exec(program.source(), namespace)
+    assert outputs_of(namespace["Program"]()(*namespace["inputs"]))
+
+
+def test_building_a_program_leaves_the_global_randomness_alone() -> None:
+    before = torch.random.get_rng_state()
+    draw(6).build(6)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_grammar_reaches_what_it_should() -> None:
+    text = "\n".join(draw(seed).source() for seed in range(400))
+    for word in ("einsum", "clone()", ".mul_(", "softmax", "register_buffer", "conv", "Cell(",
+                 "embedding", "transpose", "view(", "[..., ", "torch.where", "torch.outer",
+                 "Output(", "torch.randint", "norm("):  # fmt: skip
+        assert word in text, word
+
+
+def test_a_failing_program_is_shrunk_to_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here programs are called failing as long as they take an absolute value."""
+    from tests.tracing import program_truth
+
+    def pretended(program: Program, seed: int) -> Finding:
+        return Finding("unsound" if ".abs()" in program.source() else "sound")
+
+    monkeypatch.setattr(program_truth, "examine", pretended)
+    long = dataclasses.replace(
+        HIDDEN,
+        statements=(
+            *HIDDEN.statements,
+            Statement("t2", "t2 = t1.abs()"),
+            Statement("t3", "t3 = t2 + t1"),
+            Statement("t4", "t4 = torch.tanh(t3)"),
+        ),
+        returns="t4",
+    )
+    small = shrink(long, 0)
+    assert len(small.statements) <= 2 and ".abs()" in small.source()
+    assert names_in(small.returns) == {"t2"}
