@@ -224,9 +224,26 @@ def linear(g: Drawing) -> None:
 def dense(g: Drawing) -> None:
     """A linear map, an activation and often a reader."""
     h = _linear(g, g.data(), g.choose(2, 3, 4, 5, 6))
-    _activate(g, h)
+    _activate(g, h, common=0.7)
     if g.chance(0.5):
         _linear(g, g.data(), g.size())
+
+
+def hidden(g: Drawing) -> None:
+    """How most programs begin: units that something later reads."""
+    h = g.data()
+    w = g.parameter(g.shape(h)[-1], g.choose(2, 3, 4, 5, 6))
+    h = g.emit(g.choose(f"{h} @ {w}", f"{h} @ {w}", f"{h} @ {w} + {weight(g, g.shape(w)[1])}"))
+    if g.chance(0.7):
+        _activate(g, h, common=0.7)
+
+
+def reader(g: Drawing) -> None:
+    """How most programs end: a weight of its own reads what there is."""
+    h = g.data()
+    g.allowed += 1
+    w = g.parameter(g.shape(h)[-1], g.choose(1, 2, 3, 4))
+    g.emit(f"{h} @ {w}")
 
 
 @step(9)
@@ -330,7 +347,12 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-def _activate(g: Drawing, h: str) -> str:
+COMMON = ["F.relu($)", "F.relu($)", "F.relu($)", "F.leaky_relu($, 0.1)", "$ * 1", "$.abs()", "$.square()", "torch.tanh($)"]  # fmt: skip
+
+
+def _activate(g: Drawing, h: str, common: float = 0.0) -> str:
+    if g.chance(common):
+        return g.emit(g.random.choice(COMMON).replace("$", h))
     return g.emit(g.random.choice(FUNCTIONS).replace("$", h))
 
 

@@ -213,7 +213,7 @@ class Drawing:
         names = [n for n in self.of_kind("data") if not ndims or len(self.shape(n)) in ndims]
         if not names:
             raise Misfit
-        if self.chance(0.75):
+        if self.chance(0.85):
             return names[-1]
         return self.random.choice(names[-5:])
 
@@ -348,21 +348,21 @@ def draw(seed: int) -> Program:
 
 
 def _drawn(drawing: Drawing) -> Program:
-    from tests.tracing import program_steps  # noqa: F401  registers its steps here
+    from tests.tracing import program_steps  # it registers its steps in STEPS
 
     _draw_inputs(drawing)
     favour = drawing.choose(1, 4)  # one half of the programs has more to move
     steps = [s for s, _ in STEPS]
     weights = [w * (favour if s.__name__ in _FREE else 1) for s, w in STEPS]
     wanted = drawing.random.randint(3, 14)
-    for _ in range(60):
-        mark = drawing.snapshot()
-        try:
-            drawing.random.choices(steps, weights)[0](drawing)
-        except Misfit:
-            drawing.restore(mark)
+    opening = [program_steps.hidden] if drawing.chance(0.6) else []
+    for k in range(60):
+        chosen = opening[k] if k < len(opening) else drawing.random.choices(steps, weights)[0]
+        _taken(drawing, chosen)
         if len(drawing.statements) >= wanted and drawing.of_declared("p"):
             break
+    if drawing.chance(0.6):
+        _taken(drawing, program_steps.reader)
     last = [n for n in drawing.of_kind("data") if n.startswith("t")]
     if not last:
         raise Misfit
@@ -373,6 +373,14 @@ def _drawn(drawing: Drawing) -> Program:
         _returned(drawing, last),
     )
     return without_dead(program)
+
+
+def _taken(drawing: Drawing, chosen: Step) -> None:
+    mark = drawing.snapshot()
+    try:
+        chosen(drawing)
+    except Misfit:
+        drawing.restore(mark)
 
 
 def _draw_inputs(drawing: Drawing) -> None:
