@@ -28,63 +28,85 @@ def weight(g: Drawing, *shape: int, depth: int = 2) -> str:
 
 def _readings(g: Drawing, shape: tuple[int, ...]) -> list[str]:
     """Ways to read something that is there as a weight of this shape."""
-    found, total = [], math.prod(shape)
-    for name in g.of_kind("weight"):
-        own = g.shape(name)
-        count = math.prod(own)
-        if own == shape:
-            found += [name, name, f"{name}.flip(0)", f"{name}.roll(1, -1)", f"{name}.clone()"]
-        if own[::-1] == shape and len(own) > 1:
-            order = tuple(reversed(range(len(own))))
-            found += [f"{name}.permute({order})"] * 2
-            found += [f"{name}.T", f"{name}.transpose(0, 1)"] if len(own) == 2 else []
-        if count == total and own != shape:
-            found += [
-                f"{name}.view({shape})",
-                f"{name}.reshape({shape})",
-                f"{name}.T.reshape({shape})" if len(own) == 2 else f"{name}.reshape({shape})",
-                f"{name}.flatten().unflatten(0, {shape})",
-            ]
-        if count > total:
-            found += [
-                f"{name}.view(-1)[:{total}].view({shape})",
-                f"{name}.reshape(-1)[{count - total}:].reshape({shape})",
-            ]
-        if (
-            len(own) == len(shape)
-            and own != shape
-            and all(a >= b for a, b in zip(own, shape, strict=True))
-        ):
-            found += _slices(g, name, own, shape)
-        if own[1:] == shape:
-            k = g.random.randrange(own[0])
-            found += [
-                f"{name}[{k}]",
-                f"{name}.select(0, {k})",
-                f"{name}.unbind(0)[{k}]",
-                f"{name}.sum(0)",
-                f"{name}.mean(0)",
-            ]
-        if own[:1] + own[2:] == shape and len(own) > 1:
-            k = g.random.randrange(own[1])
-            found += [f"{name}[:, {k}]", f"{name}.unbind(1)[{k}]"]
-        if own == shape[1:]:
-            found += [
-                f"{name}.expand{shape}",
-                f"{name}.repeat({', '.join(map(str, (shape[0], *[1] * len(own))))})",
-            ]
-        if own[1:] == shape[1:] and own[0] == 2 * shape[0]:
-            k = g.random.randrange(2)
-            found += [f"{name}.chunk(2)[{k}]", f"{name}.split({shape[0]})[{k}]", f"{name}[{k}::2]"]
-        if own[1:] == shape[1:] and shape[0] == 2 * own[0]:
-            found += [
-                f"{name}.repeat_interleave(2, 0)",
-                f"torch.cat([{name}, {name}])",
-                f"torch.cat([{name}, -{name}])",
-            ]
-        if own == shape * 2 and len(shape) == 1:
-            found.append(f"{name}.diagonal()")
+    return [
+        form
+        for name in g.of_kind("weight")
+        for way in (_as_large, _larger, _stacked, _halved)
+        for form in way(g, name, g.shape(name), shape)
+    ]
+
+
+def _as_large(g: Drawing, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> list[str]:
+    """All entries of a tensor, in place or rearranged."""
+    found = []
+    if own == shape:
+        found += [name, name, f"{name}.flip(0)", f"{name}.roll(1, -1)", f"{name}.clone()"]
+    elif math.prod(own) == math.prod(shape):
+        found += [
+            f"{name}.view({shape})",
+            f"{name}.reshape({shape})",
+            f"{name}.flatten().unflatten(0, {shape})",
+        ]
+        found += [f"{name}.T.reshape({shape})"] if len(own) == 2 else []
+    if own[::-1] == shape and len(own) > 1:
+        found += [f"{name}.permute({tuple(reversed(range(len(own))))})"] * 2
+        found += [f"{name}.T", f"{name}.transpose(0, 1)"] if len(own) == 2 else []
     return found
+
+
+def _larger(g: Drawing, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> list[str]:
+    """Some of the entries of a larger tensor."""
+    found, count, total = [], math.prod(own), math.prod(shape)
+    if count > total:
+        found += [
+            f"{name}.view(-1)[:{total}].view({shape})",
+            f"{name}.reshape(-1)[{count - total}:].reshape({shape})",
+        ]
+    fits = len(own) == len(shape) and all(a >= b for a, b in zip(own, shape, strict=True))
+    if fits and own != shape:
+        found += _slices(g, name, own, shape)
+    if own == shape * 2 and len(shape) == 1:
+        found.append(f"{name}.diagonal()")
+    return found
+
+
+def _stacked(g: Drawing, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> list[str]:
+    """One of several slices, or several copies of a smaller tensor."""
+    found = []
+    if own[1:] == shape:
+        k = g.random.randrange(own[0])
+        found += [
+            f"{name}[{k}]",
+            f"{name}.select(0, {k})",
+            f"{name}.unbind(0)[{k}]",
+            f"{name}.sum(0)",
+            f"{name}.mean(0)",
+        ]
+    if own[:1] + own[2:] == shape and len(own) > 1:
+        k = g.random.randrange(own[1])
+        found += [f"{name}[:, {k}]", f"{name}.unbind(1)[{k}]"]
+    if own == shape[1:]:
+        found += [
+            f"{name}.expand{shape}",
+            f"{name}.repeat({', '.join(map(str, (shape[0], *[1] * len(own))))})",
+        ]
+    return found
+
+
+def _halved(g: Drawing, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> list[str]:
+    """Half of a tensor along the first axis, or twice its rows."""
+    if own[1:] != shape[1:]:
+        return []
+    if own[0] == 2 * shape[0]:
+        k = g.random.randrange(2)
+        return [f"{name}.chunk(2)[{k}]", f"{name}.split({shape[0]})[{k}]", f"{name}[{k}::2]"]
+    if shape[0] == 2 * own[0]:
+        return [
+            f"{name}.repeat_interleave(2, 0)",
+            f"torch.cat([{name}, {name}])",
+            f"torch.cat([{name}, -{name}])",
+        ]
+    return []
 
 
 def _slices(g: Drawing, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> list[str]:
@@ -118,7 +140,7 @@ def _entrywise(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
         f"{w} - {w}.mean(-1, keepdim=True)", f"F.relu({w})", f"{w} / {w}.norm(dim=-1, keepdim=True)",
         f"F.normalize({w}, dim=0)", f"{w} * {w}.sum()", f"{w}.flip(-1) + {w}", f"{w}.clamp(min=0)",
     ]  # fmt: skip
-    return g.emit(g.random.choice(forms), "weight")
+    return g.emit(g.pick(forms), "weight")
 
 
 def _combined(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
@@ -144,9 +166,10 @@ def _combined(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
         return g.emit(f"torch.stack([{', '.join(listed)}])", "weight")
     if way == 5:
         return g.emit(f"{w}[{g.numbers(shape[0], shape[0])}]", "weight")
-    masks = [f"{w} * {g.mask(*shape)}", f"{w}.masked_fill({g.mask(*shape)}, 0.0)"]
-    masks += [f"{w}.tril()", f"torch.where({g.mask(*shape)}, {w}, {weight(g, *shape, depth=0)})"]
-    return g.emit(g.random.choice(masks), "weight")
+    m = g.mask(*shape)
+    masks = [f"{w} * {m}", f"{w}.masked_fill({m}, 0.0)", f"{w}.tril()",
+             lambda: f"torch.where({m}, {w}, {weight(g, *shape, depth=0)})"]  # fmt: skip
+    return g.emit(g.pick(masks), "weight")
 
 
 def _matrix(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
@@ -173,7 +196,7 @@ def _matrix(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
                     f"torch.kron({weight(g, a, 2, depth=0)}, {weight(g, n // a, m // 2, depth=0)})"
                 )
             )
-    code = g.random.choice(forms)()
+    code = g.pick(forms)
     return g.emit(f"{w} + {code}" if w else code, "weight")
 
 
@@ -186,7 +209,7 @@ def _vector(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
         lambda: f"{weight(g, n, n, depth=depth)}.diagonal()",
         lambda: f"{weight(g, n, k, depth=depth)}.{g.choose('sum(-1)', 'norm(dim=1)', 'logsumexp(1)')}",
     ]  # fmt: skip
-    return g.emit(g.random.choice(forms)(), "weight")
+    return g.emit(g.pick(forms), "weight")
 
 
 def _written(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
@@ -211,8 +234,8 @@ def _linear(g: Drawing, h: str, out: int) -> str:
         w = weight(g, n, out)
         forms = [f"{h} @ {w}", f"torch.matmul({h}, {w})", f"torch.einsum('...i,io->...o', {h}, {w})",
                  f"({h}.unsqueeze(-1) * {w}).sum(-2)", f"torch.tensordot({h}, {w}, dims=1)",
-                 f"{h} @ {w} + {weight(g, out)}", f"{h} @ {w}"]  # fmt: skip
-    return g.emit(g.random.choice(forms))
+                 lambda: f"{h} @ {w} + {weight(g, out)}", f"{h} @ {w}"]  # fmt: skip
+    return g.emit(g.pick(forms))
 
 
 @step(20)
@@ -233,7 +256,7 @@ def hidden(g: Drawing) -> None:
     """How most programs begin: units that something later reads."""
     h = g.data()
     w = g.parameter(g.shape(h)[-1], g.choose(2, 3, 4, 5, 6))
-    h = g.emit(g.choose(f"{h} @ {w}", f"{h} @ {w}", f"{h} @ {w} + {weight(g, g.shape(w)[1])}"))
+    h = g.emit(f"{h} @ {w}" + (f" + {weight(g, g.shape(w)[1])}" if g.chance(0.4) else ""))
     if g.chance(0.7):
         _activate(g, h, common=0.7)
 
@@ -273,7 +296,7 @@ def other_axis(g: Drawing) -> None:
              f"({h}.transpose({axis}, -1) @ {w}).transpose({axis}, -1)"]  # fmt: skip
     if axis == len(own) - 2:
         forms += [f"{w}.T @ {h}", f"({h}.mT @ {w}).mT", f"torch.matmul({w}.transpose(0, 1), {h})"]
-    g.emit(g.random.choice(forms))
+    g.emit(g.pick(forms))
 
 
 @step(6)
@@ -380,21 +403,25 @@ def norm(g: Drawing) -> None:
     n = own[-1]
     forms = [
         f"{h}.softmax({d})", f"{h}.log_softmax({d})", f"F.layer_norm({h}, ({n},), eps=0.1)",
-        f"F.layer_norm({h}, ({n},), {weight(g, n)}, {weight(g, n)}, eps=0.1)",
-        f"{h} * torch.rsqrt({h}.square().mean({d}, keepdim=True) + 0.1) * {weight(g, own[d]) if d == len(own) - 1 else 2}",
+        lambda: f"F.layer_norm({h}, ({n},), {weight(g, n)}, {weight(g, n)}, eps=0.1)",
+        lambda: f"{h} * torch.rsqrt({h}.square().mean({d}, keepdim=True) + 0.1) * {weight(g, own[d]) if d == len(own) - 1 else 2}",
         f"({h} - {h}.mean({d}, keepdim=True)) / ({h}.var({d}, keepdim=True, unbiased=False) + 0.1).sqrt()",
         f"{h} / ({h}.norm(dim={d}, keepdim=True) + 0.1)", f"{h} - {h}.mean({d}, keepdim=True)",
-        f"{h} / (1 + {h}.abs().sum({d}, keepdim=True))", f"F.rms_norm({h}, ({n},), {weight(g, n)}, eps=0.1)",
+        f"{h} / (1 + {h}.abs().sum({d}, keepdim=True))", lambda: f"F.rms_norm({h}, ({n},), {weight(g, n)}, eps=0.1)",
         f"{h} - {h}.amax({d}, keepdim=True)", f"{h} / ({h}.abs().amax({d}, keepdim=True) + 0.1)",
     ]  # fmt: skip
     if len(own) > 1:
         forms += [
             f"F.group_norm({h}, 1, eps=0.1)",
-            f"F.batch_norm({h}, {g.buffer(f'torch.randn({own[1]}, dtype=torch.float64)', 'constant')}, {weight(g, own[1])}.detach().square() + 0.1)",
+            lambda: (
+                f"F.batch_norm({h}, {g.buffer(f'torch.randn({own[1]}, dtype=torch.float64)', 'constant')}, {weight(g, own[1])}.detach().square() + 0.1)"
+            ),
         ]
     if len(own) > 1 and own[1] % 2 == 0:
-        forms.append(f"F.group_norm({h}, 2, {weight(g, own[1])}, {weight(g, own[1])}, eps=0.1)")
-    g.emit(g.random.choice(forms))
+        forms.append(
+            lambda: f"F.group_norm({h}, 2, {weight(g, own[1])}, {weight(g, own[1])}, eps=0.1)"
+        )
+    g.emit(g.pick(forms))
 
 
 # -- views ---------------------------------------------------------------------------------------
@@ -433,7 +460,7 @@ def view(g: Drawing) -> None:
             f"{h}.reshape({b * own[1]}, -1)",
             f"{h}.transpose(1, 2).reshape({b}, -1)",
         ]
-    g.emit(g.random.choice(forms))
+    g.emit(g.pick(forms))
 
 
 # -- several tensors -----------------------------------------------------------------------------
@@ -490,9 +517,9 @@ def attention(g: Drawing) -> None:
         )
     )
     t = g.shape(h)[1]
-    spread = g.choose(f"{scores}.softmax(-1)", f"torch.sigmoid({scores})", f"F.relu({scores})", f"{scores} / {t}",
+    spread = g.pick([f"{scores}.softmax(-1)", f"torch.sigmoid({scores})", f"F.relu({scores})", f"{scores} / {t}",
                       f"({scores} + torch.full(({t}, {t}), -1e4, dtype=torch.float64).triu(1)).softmax(-1)",
-                      f"({scores} + {weight(g, t, t)}).softmax(-1)")  # fmt: skip
+                      lambda: f"({scores} + {weight(g, t, t)}).softmax(-1)"])  # fmt: skip
     g.emit(f"{spread} @ {v}")
 
 
@@ -519,8 +546,8 @@ def recurrence(g: Drawing) -> None:
     b, t, n = g.shape(h)
     m = g.choose(2, 3, 4)
     w, u, c = weight(g, n, m, depth=1), weight(g, m, m, depth=1), weight(g, m, depth=1)
-    start = g.choose(f"torch.zeros({b}, {m}, dtype=torch.float64)", f"torch.ones({b}, {m}, dtype=torch.float64)",
-                     f"torch.full(({b}, {m}), 0.5, dtype=torch.float64)", f"{weight(g, m, depth=0)}.expand({b}, -1)")  # fmt: skip
+    start = g.pick([f"torch.zeros({b}, {m}, dtype=torch.float64)", f"torch.ones({b}, {m}, dtype=torch.float64)",
+                     f"torch.full(({b}, {m}), 0.5, dtype=torch.float64)", lambda: f"{weight(g, m, depth=0)}.expand({b}, -1)"])  # fmt: skip
     inner = f"{h}[:, k] @ {w} + $ @ {u}" + g.choose("", f" + {c}", f" + {c}")
     body = g.choose(
         f"torch.tanh({inner})",
@@ -618,7 +645,7 @@ def index(g: Drawing) -> None:
 # -- convolutions and pools ----------------------------------------------------------------------
 
 
-@step(4)
+@step(6)
 def convolution(g: Drawing) -> None:
     h = g.data(3, 4)
     own = g.shape(h)
@@ -654,22 +681,24 @@ def _write(g: Drawing, t: str) -> None:
     """Write into a value that belongs to the program alone, through a view of it as well."""
     own = g.shape(t)
     n, d = own[-1], g.axis(t)
-    v = weight(g, n, depth=0)
-    first = weight(g, own[d], depth=0)
+    sizes = {"$v": n, "$a": own[d], "$m": own[-2] if len(own) > 1 else n}  # of the weights
     half = max(1, n // 2)
     forms = [
-        f"{t}.mul_({v})", f"{t}.add_({v})", f"{t}.mul_(2)", f"{t}.relu_()", f"{t}.clamp_(min=0)", f"{t} += {v}", f"{t} *= {v}",
-        f"{t}[..., 0] *= 3", f"{t}[..., 0] = 0", f"{t}[..., :{half}] *= 2", f"{t}[..., :{half}] += {v}[:{half}]",
-        f"{t}[..., ::2] = 1", f"{t}[..., -1] = {t}[..., 0]", f"{t}.select(-1, 0).add_({v}[0])", f"{t}[..., ::2].mul_({v}[::2])",
-        f"{t}.transpose({d}, -1).mul_({first})", f"{t}.transpose({d}, -1).add_({first})", f"{t}.movedim({d}, -1).mul_({first})",
-        f"{t}.view(-1, {n}).mul_({v})", f"{t}.view(-1).mul_(2)", f"{t}.view(-1)[::2].mul_(3)", f"{t}.copy_({v})",
-        f"{t}.narrow(-1, 0, {half}).copy_({v}[:{half}])", f"{t}.tanh_()", f"{t}.sub_({v})", f"{t}.fill_diagonal_(1.0)",
-        f"{t}.unbind(-1)[0].mul_(2)", f"{t}.squeeze().mul_(2)", f"{t}.unsqueeze(0).mul_({v})", f"{t}.flip(-1).mul_({v})",
-        f"{t}[:, -1] = 0.5", f"{t}[:1] *= 2", f"{t}[:1] = {v}", f"{t}.masked_fill_({t} < 0, 0.0)", f"{t}.neg_()", f"{t}.div_(2)",
-        f"{t}.chunk(2, -1)[0].mul_(2)", f"{t}.view(-1).narrow(0, 0, {n}).add_({v})", f"{t}.mT.mul_({weight(g, own[-2] if len(own) > 1 else n, depth=0)})",
+        f"{t}.mul_($v)", f"{t}.add_($v)", f"{t}.mul_(2)", f"{t}.relu_()", f"{t}.clamp_(min=0)", f"{t} += $v", f"{t} *= $v",
+        f"{t}[..., 0] *= 3", f"{t}[..., 0] = 0", f"{t}[..., :{half}] *= 2", f"{t}[..., :{half}] += $v[:{half}]",
+        f"{t}[..., ::2] = 1", f"{t}[..., -1] = {t}[..., 0]", f"{t}.select(-1, 0).add_($v[0])", f"{t}[..., ::2].mul_($v[::2])",
+        f"{t}.transpose({d}, -1).mul_($a)", f"{t}.transpose({d}, -1).add_($a)", f"{t}.movedim({d}, -1).mul_($a)",
+        f"{t}.view(-1, {n}).mul_($v)", f"{t}.view(-1).mul_(2)", f"{t}.view(-1)[::2].mul_(3)", f"{t}.copy_($v)",
+        f"{t}.narrow(-1, 0, {half}).copy_($v[:{half}])", f"{t}.tanh_()", f"{t}.sub_($v)", f"{t}.fill_diagonal_(1.0)",
+        f"{t}.unbind(-1)[0].mul_(2)", f"{t}.squeeze().mul_(2)", f"{t}.unsqueeze(0).mul_($v)", f"{t}.flip(-1).mul_($v)",
+        f"{t}[:, -1] = 0.5", f"{t}[:1] *= 2", f"{t}[:1] = $v", f"{t}.masked_fill_({t} < 0, 0.0)", f"{t}.neg_()", f"{t}.div_(2)",
+        f"{t}.chunk(2, -1)[0].mul_(2)", f"{t}.view(-1).narrow(0, 0, {n}).add_($v)", f"{t}.mT.mul_($m)",
     ]  # fmt: skip
     for _ in range(g.choose(1, 1, 2)):
-        g.write(g.random.choice(forms))
+        code = g.pick(forms)
+        for mark, size in sizes.items():
+            code = code.replace(mark, weight(g, size, depth=0)) if mark in code else code
+        g.write(code)
 
 
 @step(7)
@@ -693,27 +722,22 @@ def fill(g: Drawing) -> None:
     ))  # fmt: skip
 
 
-# -- members that share storage ------------------------------------------------------------------
+# -- members that share storage -------------------------------------------------------------------
 
 
-@step(1)
+@step(3)
 def shared_storage(g: Drawing) -> None:
-    """A parameter that is a second name, or overlaps, with another."""
+    """A parameter that is a second name of another, or overlaps with it."""
     found = [d.target for d in g.of_declared("p") if math.prod(g.shape(d.target)) > 1]
-    if not found or len(g.of_declared("p")) >= g.allowed or not g.chance(0.5):
+    if not found or len(g.of_declared("p")) >= g.allowed:
         raise Misfit
     name = g.random.choice(found)
-    made, own = f"p{len(g.of_declared('p'))}", g.shape(name)
-    count = math.prod(own) - 1
-    form = g.choose(
-        f"self.{made} = {name}", f"self.{made} = nn.Parameter({name}.detach().view(-1)[:{count}])"
-    )
-    _declare_shared(g, made, form)
-
-
-def _declare_shared(g: Drawing, made: str, form: str) -> None:
-    from tests.tracing.programs import Statement
-
-    exec(form, {"self": g.own, "nn": __import__("torch").nn})
-    g.declarations.append(Statement(f"self.{made}", form))
-    g.kinds[f"self.{made}"] = "weight"
+    made, count = f"p{len(g.of_declared('p'))}", math.prod(g.shape(name)) - 1
+    overlap = f"nn.Parameter({name}.detach().view(-1)[:{count}])"
+    v = g.declare(made, f"self.{made} = {g.choose(name, overlap)}", "weight")
+    h = g.data()
+    shape = g.choose((g.shape(h)[-1],), (g.shape(h)[-1], 2))
+    readings = [f for way in (_as_large, _larger, _stacked) for f in way(g, v, g.shape(v), shape)]
+    if not readings:
+        raise Misfit
+    g.emit(f"{h} {'*' if len(shape) == 1 else '@'} {g.random.choice(readings)}")

@@ -131,7 +131,10 @@ class Point:
     def function(self, state: State) -> list[Tensor]:
         call = torch.func.functional_call
         with torch.no_grad():
-            ran = (call(self.model, state, tuple(x.clone() for x in xs)) for xs in self.inputs)
+            ran = (
+                call(self.model, state, tuple(x.clone() for x in xs), tie_weights=False)
+                for xs in self.inputs
+            )
             return [output for result in ran for output in outputs_of(result)]
 
     def loaded(self, state: State) -> list[Tensor]:

@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -172,15 +171,22 @@ class Drawing:
         self.declarations: list[Statement] = []
         self.statements: list[Statement] = []
         self.kinds: dict[str, str] = {}  # name → data, weight, index or mask
-        self.own = SimpleNamespace()
+        self.own = nn.Module()  # what `self` is in the code
         self.space: dict[str, Any] = {"torch": torch, "F": F, "nn": nn, "self": self.own}
-        self.allowed = self.random.randint(2, 6)
-        self.wild = self.choose(0.05, 0.2, 0.5)  # how often a weight is not a parameter of its own
+        self.allowed = self.choose(2, 3, 4, 5, 6, 6)
+        self.wild = self.choose(
+            0.02, 0.1, 0.2, 0.5
+        )  # how often a weight is not a parameter of its own
         self.count = 0
 
     # -- choices -----------------------------------------------------------------------------
     def choose(self, *options: Any) -> Any:
         return self.random.choice(options)
+
+    def pick(self, forms: Sequence[str | Callable[[], str]]) -> str:
+        """One of several pieces of code; those that need weights make them when chosen."""
+        form = self.random.choice(forms)
+        return form if isinstance(form, str) else form()
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -260,16 +266,17 @@ class Drawing:
 
     # -- members -----------------------------------------------------------------------------
     def declare(self, name: str, code: str, kind: str) -> str:
+        """Add a member; `kind` is that of a tensor."""
         before = torch.random.get_rng_state()
         torch.manual_seed(self.random.getrandbits(32))
-        owner = nn.Module()
-        exec(code, {"self": owner, "torch": torch, "nn": nn, "par": _parameter})
+        exec(code, {"self": self.own, "torch": torch, "nn": nn, "par": _parameter})
         torch.random.set_rng_state(before)
-        made = getattr(owner, name)
-        setattr(self.own, name, made.double() if isinstance(made, nn.Module) else made)
-        self.declarations.append(Statement(f"self.{name}", code))
-        if isinstance(made, Tensor):
+        made = getattr(self.own, name)
+        if isinstance(made, nn.Module):
+            made.double()
+        else:
             self.kinds[f"self.{name}"] = kind
+        self.declarations.append(Statement(f"self.{name}", code))
         return f"self.{name}"
 
     def parameter(self, *shape: int) -> str:
@@ -351,10 +358,10 @@ def _drawn(drawing: Drawing) -> Program:
     from tests.tracing import program_steps  # it registers its steps in STEPS
 
     _draw_inputs(drawing)
-    favour = drawing.choose(1, 4)  # one half of the programs has more to move
+    favour = drawing.choose(1, 4, 4)  # most programs have more to move
     steps = [s for s, _ in STEPS]
     weights = [w * (favour if s.__name__ in _FREE else 1) for s, w in STEPS]
-    wanted = drawing.random.randint(3, 14)
+    wanted = drawing.random.randint(4, 16)
     opening = [program_steps.hidden] if drawing.chance(0.6) else []
     for k in range(60):
         chosen = opening[k] if k < len(opening) else drawing.random.choices(steps, weights)[0]
@@ -386,7 +393,7 @@ def _taken(drawing: Drawing, chosen: Step) -> None:
 def _draw_inputs(drawing: Drawing) -> None:
     batch = drawing.choose(2, 3, 4, 5, 6, 6, 8)
     for k in range(drawing.choose(1, 1, 1, 2)):
-        ndim = drawing.choose(2, 2, 2, 3, 3, 3, 4)
+        ndim = drawing.choose(2, 2, 3, 3, 4)
         shape = (batch, *[drawing.size() for _ in range(ndim - 1)])
         below = drawing.choose(2, 3, 4, 5, 6) if drawing.chance(0.12) else 0
         if below:
