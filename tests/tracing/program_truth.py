@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from paramsym import act, find_symmetry, orbit_dimension
 from paramsym.structure.scale import to_scale
-from tests.tracing.programs import (
+from tests.tracing.program_source import (
     Program,
     Statement,
     difference,
@@ -62,7 +62,7 @@ class Finding:
         return self.kind, self.detail.split(":")[0] if crash else ""
 
 
-class _Failure(Exception):
+class Refuted(Exception):
     def __init__(self, kind: str, detail: str, error: float = 0.0):
         super().__init__(detail)
         self.finding = Finding(kind, detail, error)
@@ -103,7 +103,7 @@ def examine(program: Program, seed: int) -> Finding:
             try:
                 for part in (moves, dead, algebra):
                     part(point, symmetry, names)
-            except _Failure as failure:
+            except Refuted as failure:
                 failures.append(failure.finding)
             else:
                 break
@@ -162,7 +162,7 @@ class Point:
                 element = to_scale(symmetry.sample(self.generator, strength, only=only), self.state)
                 moved = act(symmetry, element, self.state)
             except Exception as error:
-                raise _Failure("act", headline(error)) from error
+                raise Refuted("act", headline(error)) from error
             floats = [t for t in moved.values() if t.is_floating_point() and t.numel()]
             if all(float(t.abs().max()) < LARGEST for t in floats):
                 break
@@ -172,7 +172,7 @@ class Point:
     def compare(self, kind: str, detail: str, function: Function, moved: State) -> None:
         error = difference(self.value, function(moved))
         if error > TOLERANCE and self.is_steady(moved, error) and self.is_steady(self.state, error):
-            raise _Failure(kind, detail, error)
+            raise Refuted(kind, detail, error)
 
 
 def moves(point: Point, symmetry, names: list[str]) -> None:
@@ -185,9 +185,9 @@ def moves(point: Point, symmetry, names: list[str]) -> None:
         label = only[0] if only else f"everything at {strength}"
         for name, tensor in moved.items():
             if tensor.shape != kept[name].shape or tensor.dtype != kept[name].dtype:
-                raise _Failure("unsound", f"{label}: act gives {name} another shape or dtype")
+                raise Refuted("unsound", f"{label}: act gives {name} another shape or dtype")
             if not torch.equal(point.state[name], kept[name]):
-                raise _Failure("changed", f"{label}: act writes into {name}")
+                raise Refuted("changed", f"{label}: act writes into {name}")
         point.effective += bool(only) and any(not torch.equal(moved[n], kept[n]) for n in kept)
         point.compare("unsound", label, point.function, moved)
         if only is None:
@@ -218,13 +218,13 @@ def algebra(point: Point, symmetry, names: list[str]) -> None:
         back = act(symmetry, ~g, once)
         both, sequence = act(symmetry, g @ h, point.state), act(symmetry, g, first)
     except Exception as error:
-        raise _Failure("algebra", headline(error)) from error
+        raise Refuted("algebra", headline(error)) from error
     for kind, found, wanted in [("inverse", back, point.state), ("product", both, sequence)]:
         for name, tensor in wanted.items():
             if tensor.is_floating_point() and tensor.numel():
                 error = difference([tensor], [found[name]])
                 if error > TOLERANCE:
-                    raise _Failure(kind, f"{kind} at {name}", error)
+                    raise Refuted(kind, f"{kind} at {name}", error)
         point.compare(kind, f"the function after the {kind}", point.function, found)
 
 
