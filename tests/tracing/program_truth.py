@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from paramsym import act, find_symmetry, orbit_dimension
+from paramsym import ParameterSymmetry, act, find_symmetry, orbit_dimension
+from paramsym.structure.element import GroupElement
 from paramsym.structure.scale import to_scale
 from tests.tracing.program_source import (
     Program,
@@ -63,6 +64,8 @@ class Finding:
 
 
 class Refuted(Exception):
+    """The examination of a program ends here, with this finding."""
+
     def __init__(self, kind: str, detail: str, error: float = 0.0):
         super().__init__(detail)
         self.finding = Finding(kind, detail, error)
@@ -72,48 +75,53 @@ def examine(program: Program, seed: int) -> Finding:
     """Derive the symmetry of a program and try to refute it.
 
     Everything moves at strength 0.5 and 1, then each space and each shift alone; dead parameters
-    are replaced. A change counts if it repeats at other weights and inputs.
+    are replaced; products and inverses are compared. What fails counts if it fails again at other
+    weights and inputs: a draw may be ill-conditioned.
     """
     model = program.build(seed)
     generator = torch.Generator().manual_seed(seed)
-    example = program.draw_inputs(generator)
-    before = {n: t.detach().clone() for n, t in model.state_dict().items()}
-    members, kept = set(vars(model)), [x.clone() for x in example]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            symmetry = find_symmetry(model, example)
-        except Exception as error:
-            if type(error).__module__.startswith("paramsym"):
-                return Finding("refused", headline(error))
-            return Finding("find", headline(error))
-        after = model.state_dict()
-        if set(vars(model)) != members or not all(
-            torch.equal(before[n], after[n]) and before[n].dtype == after[n].dtype for n in before
-        ):
-            return Finding("changed", "find_symmetry changes the model")
-        if not all(torch.equal(x, y) for x, y in zip(kept, example, strict=True)):
-            return Finding("changed", "find_symmetry changes its inputs")
-        names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
-        failures = []
-        for repeat in range(2):  # the second time at other weights and inputs
-            if repeat:
-                randomise(model, generator)
-            point = Point(program, model, torch.Generator().manual_seed(seed + 1000 * repeat))
+            symmetry = _derived(model, program.draw_inputs(generator))
             try:
-                for part in (moves, dead, algebra):
-                    part(point, symmetry, names)
-            except Refuted as failure:
-                failures.append(failure.finding)
-            else:
-                break
-        if len(failures) == 2:
-            return replace(failures[-1], moves=point.effective)
+                point = _attacked(program, model, symmetry, seed)
+            except Refuted:
+                randomise(model, generator)
+                point = _attacked(program, model, symmetry, seed + 1000)
+        except Refuted as refuted:
+            return refuted.finding
         try:
             orbit = orbit_dimension(symmetry, model.state_dict())
         except Exception as error:
             return Finding("orbit", headline(error))
     return Finding("sound", orbit=orbit, moves=point.effective)
+
+
+def _derived(model: nn.Module, example: tuple[Tensor, ...]) -> ParameterSymmetry:
+    """The symmetry of a model, which comes back as it was."""
+    before = {n: t.detach().clone() for n, t in model.state_dict().items()}
+    members, kept = set(vars(model)), [x.clone() for x in example]
+    try:
+        symmetry = find_symmetry(model, example)
+    except Exception as error:
+        refused = type(error).__module__.startswith("paramsym")
+        raise Refuted("refused" if refused else "find", headline(error)) from error
+    after = model.state_dict()
+    if set(vars(model)) != members or not all(
+        torch.equal(before[n], after[n]) and before[n].dtype == after[n].dtype for n in before
+    ):
+        raise Refuted("changed", "find_symmetry changes the model")
+    if not all(torch.equal(x, y) for x, y in zip(kept, example, strict=True)):
+        raise Refuted("changed", "find_symmetry changes its inputs")
+    return symmetry
+
+
+def _attacked(program: Program, model: nn.Module, symmetry: ParameterSymmetry, seed: int) -> Point:
+    point = Point(program, model, torch.Generator().manual_seed(seed))
+    for part in (moves, dead, algebra):
+        part(point, symmetry)
+    return point
 
 
 class Point:
@@ -155,18 +163,19 @@ class Point:
         }
         return difference(self.function(state), self.function(nudged)) < error / 10
 
-    def move(self, symmetry, only: list[str] | None, strength: float):
+    def move(
+        self, symmetry: ParameterSymmetry, only: list[str] | None, strength: float, tries: int = 4
+    ) -> tuple[GroupElement, State]:
         """A random element in proportion to the weights, and where it takes them."""
-        for _ in range(4):
-            try:
-                element = to_scale(symmetry.sample(self.generator, strength, only=only), self.state)
-                moved = act(symmetry, element, self.state)
-            except Exception as error:
-                raise Refuted("act", headline(error)) from error
-            floats = [t for t in moved.values() if t.is_floating_point() and t.numel()]
-            if all(float(t.abs().max()) < LARGEST for t in floats):
-                break
-            strength /= 2
+        try:
+            element = symmetry.sample(self.generator, strength, only=only)
+            element = to_scale(element, self.state)
+            moved = act(symmetry, element, self.state)
+        except Exception as error:
+            raise Refuted("act", headline(error)) from error
+        floats = [t for t in moved.values() if t.is_floating_point() and t.numel()]
+        if tries > 1 and not all(float(t.abs().max()) < LARGEST for t in floats):
+            return self.move(symmetry, only, strength / 2, tries - 1)
         return element, moved
 
     def compare(self, kind: str, detail: str, function: Function, moved: State) -> None:
@@ -175,9 +184,10 @@ class Point:
             raise Refuted(kind, detail, error)
 
 
-def moves(point: Point, symmetry, names: list[str]) -> None:
+def moves(point: Point, symmetry: ParameterSymmetry) -> None:
     """Everything together, also loaded into a copy; then each space and each shift alone."""
     kept = {n: t.clone() for n, t in point.state.items()}
+    names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
     for only, strength in [(None, 0.5), (None, 1.0), *(([n], 1.0) for n in names)]:
         if only and only[0] in symmetry.spaces and not symmetry.spaces[only[0]].exact:
             continue  # holds up to a stated quantity only
@@ -194,7 +204,7 @@ def moves(point: Point, symmetry, names: list[str]) -> None:
             point.compare("loaded", label, point.loaded, moved)
 
 
-def dead(point: Point, symmetry, names: list[str]) -> None:
+def dead(point: Point, symmetry: ParameterSymmetry) -> None:
     """What is called dead may be anything, and so may rows that are not reached."""
     rows = {name: slice(None) for name in symmetry.dead if name in point.state}
     rows |= {
@@ -210,7 +220,7 @@ def dead(point: Point, symmetry, names: list[str]) -> None:
         point.compare("dead", f"{name} is called dead", point.function, changed)
 
 
-def algebra(point: Point, symmetry, names: list[str]) -> None:
+def algebra(point: Point, symmetry: ParameterSymmetry) -> None:
     """Products act like one after the other, and inverses lead back."""
     g, once = point.move(symmetry, None, 0.3)
     h, first = point.move(symmetry, None, 0.3)

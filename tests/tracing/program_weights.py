@@ -143,13 +143,13 @@ def _entrywise(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
 
 def _combined(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
     w = weight(g, *shape, depth=depth)
-    way = g.random.randrange(7)
+    way, axes = g.random.randrange(7), len(shape)
     if way == 0:
         return g.emit(f"{w} {g.choose('+', '-', '*')} {weight(g, *shape, depth=depth)}", "weight")
-    if way == 1 and len(shape) > 1:
+    if way == 1 and axes > 1:
         v = weight(g, shape[0], depth=depth)
         return g.emit(
-            f"{w} {g.choose('+', '*')} {v}[:, {', '.join(['None'] * (len(shape) - 1))}]", "weight"
+            f"{w} {g.choose('+', '*')} {v}[:, {', '.join(['None'] * (axes - 1))}]", "weight"
         )
     if way == 2:
         v = weight(g, shape[-1], depth=depth)
@@ -158,7 +158,7 @@ def _combined(g: Drawing, shape: tuple[int, ...], depth: int) -> str:
         a = g.random.randint(1, shape[0] - 1)
         parts = [weight(g, n, *shape[1:], depth=depth) for n in (a, shape[0] - a)]
         return g.emit(f"torch.cat([{', '.join(parts)}])", "weight")
-    if way == 4 and shape[0] > 1 and len(shape) > 1:
+    if way == 4 and shape[0] > 1 and axes > 1:
         rows = [weight(g, *shape[1:], depth=depth) for _ in range(min(2, shape[0]))]
         listed = [g.random.choice(rows) for _ in range(shape[0])]
         return g.emit(f"torch.stack([{', '.join(listed)}])", "weight")

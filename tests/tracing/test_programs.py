@@ -65,15 +65,15 @@ def test_a_wrong_symmetry_is_refuted() -> None:
     types = {**symmetry.signature, "p1": still}
     wrong = dataclasses.replace(symmetry, signature=types)
     with pytest.raises(Refuted, match="everything at 0.5") as caught:
-        moves(point, wrong, [*wrong.spaces])
+        moves(point, wrong)
     assert caught.value.finding.kind == "unsound" and caught.value.finding.error > 1e-3
 
 
 def test_a_parameter_that_is_wrongly_called_dead_is_refuted() -> None:
     point, symmetry = hidden_point()
-    dead(point, symmetry, [])
+    dead(point, symmetry)
     with pytest.raises(Refuted, match="p1 is called dead"):
-        dead(point, dataclasses.replace(symmetry, dead=("p1",)), [])
+        dead(point, dataclasses.replace(symmetry, dead=("p1",)))
 
 
 def test_a_seed_gives_the_same_program_again() -> None:
