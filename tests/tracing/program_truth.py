@@ -3,7 +3,6 @@ shrinker that makes a failing program small enough to read."""
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 import traceback
@@ -128,7 +127,7 @@ class Point:
     """The function of a model at its weights, over fresh inputs."""
 
     def __init__(self, program: Program, model: nn.Module, generator: torch.Generator):
-        self.model, self.generator = model, generator
+        self.program, self.model, self.generator = program, model, generator
         self.state = {n: t.detach().clone() for n, t in model.state_dict().items()}
         batch = min(i.shape[0] for i in program.inputs)
         draws = max(2, math.ceil(SAMPLES / batch))
@@ -146,10 +145,15 @@ class Point:
             return [output for result in ran for output in outputs_of(result)]
 
     def loaded(self, state: State) -> list[Tensor]:
-        """The function of a copy of the model into which the state is loaded."""
-        twin = copy.deepcopy(self.model)
-        twin.load_state_dict(state, strict=False)  # buffers that are not persistent stay
+        """The function of another copy of the model into which the state is loaded.
+
+        The copy is built anew: `deepcopy` parts parameters that overlap in storage.
+        """
+        twin = self.program.build(0)
         with torch.no_grad():
+            for name, buffer in self.model.named_buffers():  # also what is not persistent
+                twin.get_buffer(name).copy_(buffer)
+            twin.load_state_dict(state)
             ran = (twin(*(x.clone() for x in xs)) for xs in self.inputs)
             return [output for result in ran for output in outputs_of(result)]
 

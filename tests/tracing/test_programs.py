@@ -76,6 +76,25 @@ def test_a_parameter_that_is_wrongly_called_dead_is_refuted() -> None:
         dead(point, dataclasses.replace(symmetry, dead=("p1",)))
 
 
+def test_parameters_that_overlap_are_refuted_where_they_are_typed_apart() -> None:
+    """The moved parameters are right one by one, and do not fit into one storage."""
+    apart = Statement("self.p1", "self.p1 = par(14)")
+    overlap = Statement("self.p1", "self.p1 = nn.Parameter(self.p0.detach().view(-1)[:14])")
+    first = Statement("self.p0", "self.p0 = par(5, 3)")
+    steps = (
+        Statement("t0", "t0 = F.relu(x0 @ self.p0.T)"),
+        Statement("t1", "t1 = t0 @ self.p1[:10].view(5, 2)"),
+    )
+    program = Program((Input("x0", (6, 3)),), (first, apart), steps, "t1")
+    generator = torch.Generator().manual_seed(0)
+    symmetry = find_symmetry(program.build(0), program.draw_inputs(generator))
+    moves(Point(program, program.build(0), generator), symmetry)
+    shared = dataclasses.replace(program, declarations=(first, overlap))
+    with pytest.raises(Refuted) as caught:
+        moves(Point(shared, shared.build(0), generator), symmetry)
+    assert caught.value.finding.kind == "loaded"
+
+
 def test_a_seed_gives_the_same_program_again() -> None:
     assert draw(3) == draw(3) != draw(4)
 
