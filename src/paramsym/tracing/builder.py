@@ -59,6 +59,8 @@ class Builder:
         self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
         self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
+        self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
+        self.random: dict[str, str] = {}  # random operator -> first place
 
     # -- tensors -----------------------------------------------------------------------------
     def new(self, shape: Sequence[int], nodes: Sequence[Node] | None, **extra: Any) -> Tensor:

@@ -6,6 +6,7 @@ from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Op, Tensor
 from paramsym.tracing.graph import Call, Graph, Value, values_in
+from paramsym.tracing.held import hold
 from paramsym.tracing.mixing import frame_key
 from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
 
@@ -44,6 +45,7 @@ def lower(graph: Graph) -> Builder:
             ix.freeze(node, "it is an output of the model")
     build.ops = _live_ops(build)
     _settle_offsets(build)
+    hold(build)
     return build
 
 
