@@ -59,12 +59,19 @@ def test_pieces_that_cut_through_units_freeze() -> None:
     assert not any(leaf.frozen for leaf in ix.leaves(other))
 
 
-def test_a_sum_read_as_copies_ties_its_pieces_and_freezes_their_order() -> None:
+def test_a_sum_read_as_copies_ties_its_pieces_and_tells_the_copies_apart() -> None:
     node = ix.direct_sum([ix.leaf(4), ix.leaf(4)])
     outer, inner = ix.split_product(node, [2, 4], "")
     first, second = ix.terms(node)
-    assert first is second is ix.resolve(inner)
-    assert ix.resolve(outer).frozen == ""[:0] or ix.resolve(outer).size == 2
+    assert ix.resolve(first) is ix.resolve(second) is ix.resolve(inner)
+    assert not list(ix.leaves(outer)) and not ix.resolve(inner).frozen
+    assert ix.blocks(ix.product([outer, inner])) == ix.blocks(node)  # read as it was written
+
+
+def test_single_units_do_not_count_as_copies() -> None:
+    node = ix.direct_sum([ix.leaf(1), ix.leaf(5)])
+    one, whole, last = ix.split_product(node, [1, 6, 1], "")
+    assert one is ix.UNIT is last and [n.size for n in ix.terms(whole)] == [1, 5]
 
 
 def test_unify_lets_two_axes_count_the_same_units() -> None:

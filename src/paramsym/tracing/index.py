@@ -145,14 +145,20 @@ def split_product(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:
 
 
 def _split_sum_by_product(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:
-    """Read a sum of equal pieces as copies of one piece."""
-    if sizes[0] == 1:
-        return [UNIT, *split_product(node, sizes[1:], reason)]
+    """Read a sum of equal pieces as copies of one piece: a product with a sum of single units.
+
+    The copies are told apart (each is a block of its own, as it was when it was written), and
+    what is inside of them is the same.
+    """
+    if 1 in sizes:
+        found = iter(split_product(node, [size for size in sizes if size > 1], reason))
+        return [UNIT if size == 1 else next(found) for size in sizes]
     outer, inner = sizes[0], math.prod(sizes[1:])
     pieces = split_sum(node, [inner] * outer, reason)
     for other in pieces[1:]:
         unify(pieces[0], other, reason)
-    return [leaf(outer, frozen=reason), *split_product(pieces[0], sizes[1:], reason)]
+    copies = Node("sum", outer, (UNIT,) * outer)
+    return [copies, *split_product(pieces[0], sizes[1:], reason)]
 
 
 def split_sum(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:
