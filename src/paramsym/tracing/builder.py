@@ -174,6 +174,10 @@ class Builder:
         self.ops.append(op)
         return out
 
+    def is_random(self, call: Call) -> None:
+        """Note that an operator draws numbers: permutations past it hold in distribution."""
+        self.random.setdefault(call.name, self.where or "an unknown place")
+
     def unify(self, a: Node, b: Node) -> None:
         ix.unify(a, b, f"its two readings at {self.where} cut across each other")
 
@@ -191,9 +195,9 @@ class Builder:
                 for k in range(ndim)
             ]
         nodes: list[Node | None] = [None] * len(shape)
-        for tensor in inputs:
-            if tensor.zero:
-                continue
+        signs = data.get("signs") or (1,) * len(inputs)
+        terms = [(t, c) for t, c in zip(inputs, signs, strict=True) if c != 0 and not t.zero]
+        for tensor, _ in terms:
             for k, node in enumerate(tensor.axes):
                 at = k + len(shape) - tensor.ndim
                 if tensor.shape[k] == 1 or shape[at] != tensor.shape[k]:
@@ -203,9 +207,9 @@ class Builder:
                 else:
                     self.unify(nodes[at], node)  # type: ignore[arg-type]
         made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
-        kept = [t for t in inputs if not t.zero]
+        kept = [t for t, _ in terms]
         out = self.new(shape, made, zero=not kept)
-        data.setdefault("signs", tuple(1 for _ in kept))
+        data["signs"] = tuple(c for _, c in terms) or signs
         return self.emit("same", out, kept or inputs, **data)
 
     def alias(self, x: Tensor) -> Tensor:
@@ -222,6 +226,8 @@ class Builder:
         `degree` d means f(s·x) = s^d·f(x) for s > 0 (None: no scale passes). `sign` is "odd",
         "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`.
         """
+        if linear and factor == 0:
+            return self.frozen(x.shape, "it is multiplied by zero", moves=False, zero=True)
         out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
         if linear:
             return self.emit("same", out, [x], signs=(1,), factor=factor)
@@ -316,7 +322,7 @@ class Builder:
         it was computed from stays pinned.
         """
         if isinstance(index, Tensor) and index.moves:
-            self.anchors.append(index)
+            self.choose(index)
             index = None
         dims = [d % table.ndim for d in dims]
         for d in dims:
@@ -326,6 +332,10 @@ class Builder:
         nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
         out = self.new(shape, nodes)
         return self.emit("lookup", out, [table], dims=tuple(dims), at=at, count=count, index=index)
+
+    def choose(self, index: Tensor) -> None:
+        """Let a tensor steer choices: it is held with its order, and kept alive with its origin."""
+        self.anchors += self.opaque([index], [()], f"it chooses entries at {self.where}")
 
     def concatenate(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
         """Join along one axis; the other axes count the same units."""

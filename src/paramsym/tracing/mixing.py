@@ -343,6 +343,8 @@ def frame_key(tensor: Tensor) -> tuple[FrameKey, float] | None:
         if sum(n > 1 for n in seen.shape) > 1:
             return None
         owner = seen.owner
+        if seen.integral:
+            return None  # a mask has zeros, and integers cannot carry a frame
         if owner.kind in ("parameter", "buffer") and owner.producer is None:
             whole = max(owner.shape, default=1) == max(seen.shape, default=1)
             return ((owner.name, offset), power) if whole else None

@@ -20,7 +20,7 @@ def reshape(build: Builder, call: Call) -> Tensor:
 @rule(
     "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
     "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
-    "positive", "native_dropout", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+    "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
     (x,) = build.arguments(call, "input|self")
@@ -135,9 +135,15 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
     if call.name in ("tril", "triu"):
         dims = [-1, -2]
     elif call.name == "diff":
+        if len(call.operands) > 1:
+            return None  # something is put before or after it
         dims = [call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else -1)]
-    elif call.name in ("fliplr", "flipud", "rot90"):
-        dims = [1] if call.name == "fliplr" else [0] if call.name == "flipud" else [0, 1]
+    elif call.name == "rot90":
+        dims = list(call.kwargs.get("dims", call.args[2] if len(call.args) > 2 else (0, 1)))
+    elif call.name in ("fliplr", "flipud"):
+        dims = [1] if call.name == "fliplr" else [0]
+    elif call.name == "flip" and len(call.args) > 2:
+        dims = list(call.args[1:])  # x.flip(0, 1)
     else:
         position = 2 if call.name == "roll" else 1
         found = call.kwargs.get("dims", call.kwargs.get("dim"))
@@ -150,8 +156,10 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
-def pixel_shuffle(build: Builder, call: Call) -> Tensor:
+def pixel_shuffle(build: Builder, call: Call) -> Tensor | None:
     x, r = build.arguments(call, "input|self", "upscale_factor|downscale_factor|groups")
+    if x.ndim != 4:
+        return None
     batch, c, h, w = x.shape
     if call.name == "channel_shuffle":
         split = build.reshape(x, (batch, r, c // r, h, w))
@@ -169,6 +177,8 @@ def partial_write(build: Builder, call: Call) -> Tensor | None:
     whole, part = (build.lift(item) for item in call.args)
     if len(whole.shape) != len(part.shape) or whole.strides != part.strides:
         return None
+    if not all(whole.strides):
+        return None  # an expanded constant
     dims = [k for k in range(whole.ndim) if whole.shape[k] != part.shape[k]]
     if len(dims) != 1:
         return None
