@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.tracing import index as ix
+from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.graph import Call, Graph, Value, canonical_name
 from paramsym.tracing.index import Node
 from paramsym.tracing.tensor import Op as Op
@@ -60,6 +61,7 @@ class Builder:
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
         self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
         self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
+        self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
         self.random: dict[str, str] = {}  # random operator -> first place
 
     # -- tensors -----------------------------------------------------------------------------
@@ -103,7 +105,10 @@ class Builder:
             made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
             made.kind = value.kind
         else:
-            made = self.new(value.shape, self._data_axes(value.shape), moves=False)
+            nodes = self._data_axes(value.shape)
+            for k in flat_axes(value, self.graph, self.flat):
+                nodes[k] = ix.leaf(value.shape[k])
+            made = self.new(value.shape, nodes, moves=False)
         made.value = value
         self.tensors[value.id] = made
         return made

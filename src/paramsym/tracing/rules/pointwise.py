@@ -51,7 +51,7 @@ for _name, (_degree, _sign) in _FUNCTIONS.items():
     _register(_name, _degree, _sign)
 
 
-@rule("threshold")
+@rule("threshold", "_threshold")
 def threshold(build: Builder, call: Call) -> Tensor:
     x, at, value = build.arguments(call, "input|self", "threshold", "value")
     return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold")
@@ -144,7 +144,7 @@ def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
 def add(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
     alpha = call.kwargs.get("alpha", call.args[2] if len(call.args) > 2 else 1)
-    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-1, 1)}[call.name]
+    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[call.name]
     if not _is_tensor(x):
         x, y, signs = y, x, signs[::-1]
     if not _is_tensor(y):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call
 
@@ -209,8 +210,11 @@ def partial_write(build: Builder, call: Call) -> Tensor | None:
 )  # fmt: skip
 def constant_like(build: Builder, call: Call) -> Tensor:
     """Only the shape of the argument matters."""
+    shape = call.outputs[0].shape
+    if "rand" in call.name:
+        return build.frozen(shape, "its order is drawn at random", moves=False)
     zero = "zeros" in call.name or "empty" in call.name
-    return build.frozen(call.outputs[0].shape, "it is a constant", moves=False, zero=zero)
+    return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero)
 
 
 @rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
