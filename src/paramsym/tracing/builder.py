@@ -100,15 +100,12 @@ class Builder:
                      if n == length and value.strides[k] == step), None,
                 )  # fmt: skip
             if not base.moves:
-                made.base, made.nodes = None, self._data_axes(value.shape)
+                made.base, made.nodes = None, self._axes_of_data(value)
         elif value.kind in ("parameter", "buffer"):
             made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
             made.kind = value.kind
         else:
-            nodes = self._data_axes(value.shape)
-            for k in flat_axes(value, self.graph, self.flat):
-                nodes[k] = ix.leaf(value.shape[k])
-            made = self.new(value.shape, nodes, moves=False)
+            made = self.new(value.shape, self._axes_of_data(value), moves=False)
         made.value = value
         self.tensors[value.id] = made
         return made
@@ -139,6 +136,13 @@ class Builder:
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
         return [ix.leaf(n, frozen="its order is given by data") for n in shape]
+
+    def _axes_of_data(self, value: Value) -> list[Node]:
+        """Axes in a given order, but for those along which the data are all the same."""
+        nodes = self._data_axes(value.shape)
+        for k in flat_axes(value, self.graph, self.flat):
+            nodes[k] = ix.leaf(value.shape[k])
+        return nodes
 
     def lift(self, item: Any) -> Any:
         """Arguments with every `Value` replaced by its tensor."""
