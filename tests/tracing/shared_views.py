@@ -79,8 +79,11 @@ class SharedViews(nn.Module):
 
     def fold(self) -> None:
         n, width = self._divisor(), self.width
-        self.add(f"transpose {n}",
-                 lambda h: h.view(-1, n, width // n).transpose(1, 2).reshape(-1, width))  # fmt: skip
+
+        def turn(h: Tensor) -> Tensor:
+            return h.view(-1, n, width // n).transpose(1, 2).reshape(-1, width)
+
+        self.add(f"transpose {n}", turn)
 
     def gain(self) -> None:
         w = self.weight(self.width)
@@ -89,8 +92,11 @@ class SharedViews(nn.Module):
     def heads(self) -> None:
         n, width, out = self._divisor(), self.width, self.draw.choice([2, 3])
         w = self.weight(out, width // n)
-        self.add(f"{n} heads",
-                 lambda h: F.linear(h.view(-1, n, width // n), w()).reshape(-1, n * out))  # fmt: skip
+
+        def each(h: Tensor) -> Tensor:
+            return F.linear(h.view(-1, n, width // n), w()).reshape(-1, n * out)
+
+        self.add(f"{n} heads", each)
         self.width = n * out
 
     def _divisor(self) -> int:

@@ -19,8 +19,8 @@ from paramsym.tracing.builder import Tensor as Typed
 from paramsym.tracing.lower import lower
 from paramsym.tracing.record import record
 from tests.tracing.shared_views import SharedViews
+from tests.tracing.test_claims import change
 from tests.tracing.test_index import entries
-from tests.tracing.test_random_networks import change
 from tests.tracing.zoo import errors
 
 
@@ -83,12 +83,12 @@ TORN: dict[str, Case] = {
 @pytest.mark.parametrize("name", TORN)
 def test_contradicting_readings_are_held(name: str) -> None:
     function, shapes, shape = TORN[name]
-    assert worst(M(function, **shapes), x(*shape)) < 1e-10
+    assert worst(M(function, None, **shapes), x(*shape)) < 1e-10
 
 
 def test_what_is_held_says_why() -> None:
     function, shapes, shape = TORN["a concatenation before a reshape"]
-    symmetry = find_symmetry(M(function, **shapes), (x(*shape),))
+    symmetry = find_symmetry(M(function, None, **shapes), (x(*shape),))
     assert not symmetry.spaces
     assert "cut across each other" in symmetry.reasons["a"][0] + symmetry.reasons["w"][1]
 
@@ -168,7 +168,7 @@ def test_networks_with_shared_views_have_sound_symmetries() -> None:
         for only in (None, *([name] for name in symmetry.spaces)):
             draw = torch.Generator().manual_seed(1)
             moved = act(symmetry, symmetry.sample(draw, 0.5, only=only), model.state_dict())
-            assert change(model, moved) < 1e-8, (seed, only, model.text)
+            assert change(model, (model.inputs,), moved) < 1e-8, (seed, only, model.text)
     assert free > 20
 
 

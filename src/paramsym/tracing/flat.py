@@ -15,9 +15,10 @@ _FILLED = {
 }  # fmt: skip
 _ENTRYWISE = {
     "add", "sub", "rsub", "mul", "div", "rdiv", "neg", "where", "masked_fill", "to", "clone",
-    "contiguous", "float", "double", "half", "bfloat16", "bool", "long", "int", "exp", "log", "sqrt",
-    "abs", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not",
-    "bitwise_and", "bitwise_or", "bitwise_not", "maximum", "minimum", "clamp", "pow", "detach",
+    "contiguous", "float", "double", "half", "bfloat16", "bool", "long", "int", "exp", "log",
+    "sqrt", "abs", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
+    "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "maximum", "minimum", "clamp", "pow",
+    "detach",
 }  # fmt: skip
 _DEEPEST = 100  # a longer chain of data is not followed
 

@@ -48,9 +48,7 @@ class Tensor:
     def integral(self) -> bool:
         """Whether the entries are integers or booleans, which may be permuted but not scaled."""
         value = self.value or self.owner.value
-        return value is not None and not (
-            value.dtype.is_floating_point or value.dtype.is_complex
-        )
+        return value is not None and not (value.dtype.is_floating_point or value.dtype.is_complex)
 
     @property
     def ndim(self) -> int:
