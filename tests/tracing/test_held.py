@@ -365,3 +365,20 @@ def test_a_view_that_cannot_be_read_is_a_defect(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(defects, "raising", False)
     symmetry = find_symmetry(model, (x(5, 3),))
     assert "a defect of paramsym" in symmetry.unknown["view"] and not symmetry.spaces
+
+
+def test_a_defect_in_the_comparison_of_readings_holds_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyError("no such label")
+
+    model = M(lambda s, h: (h @ s.w.T).relu() @ s.u, w=(4, 3), u=(4, 2))
+    assert find_symmetry(model, (x(5, 3),)).spaces
+    monkeypatch.setattr("paramsym.tracing.held.disagreements", stop)
+    with pytest.raises(KeyError):
+        find_symmetry(model, (x(5, 3),))
+    monkeypatch.setattr(defects, "raising", False)
+    symmetry = find_symmetry(model, (x(5, 3),))
+    assert "a defect of paramsym" in symmetry.unknown["lowering"] and not symmetry.spaces
+    assert not symmetry.shifts

@@ -25,12 +25,27 @@ from typing import Any
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Block, Layout, Place, labels_of, tensor_blocks
 from paramsym.tracing.builder import Builder, Op, Tensor
+from paramsym.tracing.defects import report
 
 _INTEGRAL = "integers and booleans keep their values"
 
 
 def hold(build: Builder) -> None:
-    """Fill `build.held` with the storages whose numbers have to stay, each with its reason."""
+    """Fill `build.held` with the storages whose numbers have to stay, each with its reason.
+
+    A defect met on the way holds everything that the network depends on.
+    """
+    try:
+        _hold(build)
+    except Exception as error:
+        build.where = "the whole network"
+        reason = report(build, "lowering", error)
+        for op in list(build.ops):
+            for tensor in (op.out, *op.inputs):
+                _tear(build, [tensor], tensor.axes, reason)
+
+
+def _hold(build: Builder) -> None:
     _read_all(build)
     layout = Layout()
     for op in build.ops:

@@ -4,7 +4,12 @@ An axis of length n is counted by a *leaf* (n indistinguishable units), by a *pr
 pairs: heads and their coordinates), or by a *sum* (concatenation: queries, keys and values).
 Reading an axis in a new way *refines* its type in place, for every tensor that shares it, and
 `unify` makes two axes count the same thing. Where two readings contradict each other the units
-can no longer be exchanged: both sides are frozen, which is always sound.
+can no longer be exchanged: both sides are frozen. The tensors whose axes these are go on being read
+in two ways; they are *torn*, and `paramsym.tracing.held` sees to it that nothing else changes them
+either.
+
+Invariant: positions of two axes that were unified, or cut out of one another, belong to the same
+free units.
 """
 
 from __future__ import annotations
