@@ -94,7 +94,9 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
         masks.append(mask)
     if (padding := keywords.get("key_padding_mask")) is not None:
         masks.append(build.reshape(padding, (q.shape[1], 1, 1, padding.shape[-1])))
-    mixed, weights_out = attend(build, *projected, masks, bool(keywords.get("is_causal")))
+    mixed, weights_out = attend(
+        build, *projected, masks=masks, causal=bool(keywords.get("is_causal"))
+    )
     merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (*q.shape[:2], width))
     out = build.contract(merged, w_out, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
     out = with_bias(build, out, b_out)
