@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from paramsym.tracing import defects
+
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
@@ -20,3 +22,9 @@ def tolerance(dtype: torch.dtype) -> float:
 def generator(request: pytest.FixtureRequest) -> torch.Generator:
     """The only source of randomness; its seed is part of the test's name."""
     return torch.Generator().manual_seed(request.param)
+
+
+@pytest.fixture(autouse=True)
+def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect that a user would see reported aborts a test."""
+    monkeypatch.setattr(defects, "raising", True)

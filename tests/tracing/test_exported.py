@@ -14,7 +14,7 @@ from tests.tracing.zoo import build, errors, without_cache
 NAMES = [
     "GPT-2", "Llama", "Qwen3", "GPT-NeoX", "Phi-3", "BERT", "ViT", "ResNet", "ConvNeXt",
     "MultiheadAttention", "TransformerEncoderLayer, norm first", "LSTM", "convolutions",
-    "MLP, PReLU", "MLP, ReLU in place",
+    "MLP, PReLU", "MLP, ReLU in place", "T5",
 ]  # fmt: skip
 
 

@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from paramsym.tracing import index as ix
 
 
-def entries(node: ix.Node) -> list[tuple[int, ...]]:
-    """For every position of an axis, the identity of what it counts: a block and units in it."""
-    found: list[tuple[int, ...]] = []
-    for _, leaves in ix.blocks(node):
-        positions: list[tuple[int, ...]] = [()]
-        for leaf, _, _ in leaves:
-            positions = [(*p, leaf.serial, k) for p in positions for k in range(leaf.size)]
-        found += positions if leaves else [(-1,)]
-    return found
+def entries(node: ix.Node) -> list[tuple[tuple[int, int], ...]]:
+    """For every position of an axis, the (leaf, unit) pairs that it belongs to."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    for offset, leaves in ix.blocks(node):
+        here: list[tuple[int, tuple[tuple[int, int], ...]]] = [(offset, ())]
+        for leaf, stride, _ in leaves:
+            here = [
+                (at + k * stride, (*units, (leaf.serial, k)))
+                for at, units in here
+                for k in range(leaf.size)
+            ]
+        for at, units in here:
+            assert found.setdefault(at, units) is units  # no position twice
+    return [found[at] for at in range(ix.resolve(node).size)]
 
 
 def test_a_leaf_is_refined_for_everybody_who_shares_it() -> None:
@@ -59,12 +64,19 @@ def test_pieces_that_cut_through_units_freeze() -> None:
     assert not any(leaf.frozen for leaf in ix.leaves(other))
 
 
-def test_a_sum_read_as_copies_ties_its_pieces_and_freezes_their_order() -> None:
+def test_a_sum_read_as_copies_ties_its_pieces_and_tells_the_copies_apart() -> None:
     node = ix.direct_sum([ix.leaf(4), ix.leaf(4)])
     outer, inner = ix.split_product(node, [2, 4], "")
     first, second = ix.terms(node)
-    assert first is second is ix.resolve(inner)
-    assert ix.resolve(outer).frozen == ""[:0] or ix.resolve(outer).size == 2
+    assert ix.resolve(first) is ix.resolve(second) is ix.resolve(inner)
+    assert not list(ix.leaves(outer)) and not ix.resolve(inner).frozen
+    assert ix.blocks(ix.product([outer, inner])) == ix.blocks(node)  # read as it was written
+
+
+def test_single_units_do_not_count_as_copies() -> None:
+    node = ix.direct_sum([ix.leaf(1), ix.leaf(5)])
+    one, whole, last = ix.split_product(node, [1, 6, 1], "")
+    assert one is ix.UNIT is last and [n.size for n in ix.terms(whole)] == [1, 5]
 
 
 def test_unify_lets_two_axes_count_the_same_units() -> None:
@@ -170,3 +182,72 @@ def test_unified_sums_have_the_same_pieces(left: list[int], data: st.DataObject)
     ix.unify(a, b, "")
     assert [ix.resolve(t) for t in ix.terms(a)] == [ix.resolve(t) for t in ix.terms(b)]
     assert entries(a) == entries(b)
+
+
+class Twin:
+    """The slow obvious way: every axis is a list of entries, and equal entries are merged."""
+
+    def __init__(self) -> None:
+        self.axes: list[tuple[ix.Node, list[int]]] = []
+        self.parent: list[int] = []
+
+    def fresh(self, node: ix.Node) -> None:
+        first = len(self.parent)
+        self.parent += range(first, first + node.size)
+        self.axes.append((node, list(range(first, first + node.size))))
+
+    def find(self, entry: int) -> int:
+        while self.parent[entry] != entry:
+            entry = self.parent[entry]
+        return entry
+
+    def merge(self, one: list[int], other: list[int]) -> None:
+        for a, b in zip(one, other, strict=True):
+            self.parent[self.find(a)] = self.find(b)
+
+
+def _reread(twin: Twin, data: st.DataObject) -> None:
+    """Read an axis as a product and transpose it, or as a sum and keep or repeat its pieces."""
+    node, whole = data.draw(st.sampled_from(twin.axes))
+    if data.draw(st.booleans()):
+        outer = data.draw(st.sampled_from([d for d in range(1, node.size + 1)
+                                           if node.size % d == 0]))  # fmt: skip
+        inner = node.size // outer
+        a, b = ix.split_product(node, [outer, inner], "they cross")
+        turned = [whole[i * inner + j] for j in range(inner) for i in range(outer)]
+        twin.axes.append((ix.product([b, a]), turned))
+    elif node.size > 1:
+        at = data.draw(st.integers(1, node.size - 1))
+        a, b = ix.split_sum(node, [at, node.size - at], "they cross")
+        twin.axes.append((a, whole[:at]))
+        twin.axes.append((ix.direct_sum([b, a]), whole[at:] + whole[:at]))
+
+
+def _unify(twin: Twin, data: st.DataObject) -> None:
+    node, whole = data.draw(st.sampled_from(twin.axes))
+    equal = [(other, entries) for other, entries in twin.axes if other.size == node.size]
+    other, found = data.draw(st.sampled_from(equal))
+    ix.unify(node, other, "they cross")
+    twin.merge(whole, found)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_merged_entries_count_the_same_units_or_are_frozen(data: st.DataObject) -> None:
+    """Whatever was read and unified: permuting free units permutes equal entries alike."""
+    twin = Twin()
+    for _ in range(data.draw(st.integers(2, 3))):
+        twin.fresh(ix.leaf(data.draw(st.sampled_from([4, 6, 8, 12]))))
+    for _ in range(data.draw(st.integers(2, 6))):
+        data.draw(st.sampled_from([_reread, _reread, _unify]))(twin, data)
+    units: dict[int, frozenset[tuple[int, int]]] = {}
+    for node, whole in twin.axes:
+        assert ix.resolve(node).size == len(whole)
+        for entry, found in zip(whole, free_units(node), strict=True):
+            assert units.setdefault(twin.find(entry), found) == found, twin.axes
+
+
+def free_units(node: ix.Node) -> list[frozenset[tuple[int, int]]]:
+    """For every position, the free units that it belongs to."""
+    frozen = {leaf.serial for leaf in ix.leaves(node) if leaf.frozen}
+    return [frozenset(u for u in units if u[0] not in frozen) for units in entries(node)]

@@ -91,8 +91,8 @@ class Bases:
         for joint in circuit.joints:
             self.where = joint.op.where
             self._ask(joint)
-        for block in circuit.torn:
-            self.hold_block(block, "its readers and its writer disagree")
+        for block, reason in circuit.held:
+            self.hold_block(block, reason)
         for value in circuit.build.graph.outputs:
             for block in tensor_blocks(circuit.build.tensor(value), circuit.layout):
                 self.hold_block(block, "it is an output of the model")
@@ -215,7 +215,7 @@ class _Company:
 
     def __init__(self, joint: Joint, blocks: list[Block], slots: list[dict]):
         self.moves = [block.tensor.moves for block in blocks]
-        self.slots, self.where = slots, joint.where
+        self.slots, self.where, self.combined = slots, joint.where, joint.op.combined
 
     @cached_property
     def leaves(self) -> list[dict[Any, int]]:
@@ -234,6 +234,7 @@ class _Company:
         if not seen:
             return None
         shared = set.intersection(*({k for k in leaves if k != at} for leaves in seen))
+        shared = {k for k in shared if k[0] not in self.combined}
         twice: set[int] = set()
         for leaves in seen:
             count = Counter(serial for k, serial in leaves.items() if k != at)

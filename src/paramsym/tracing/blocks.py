@@ -37,7 +37,7 @@ class Layout:
 
     def __init__(self, coarse: bool = False) -> None:
         self.coarse = coarse
-        self.torn: list[Block] | None = None
+        self.held: list[tuple[Block, str]] | None = None
         self._cache: dict[int, tuple[Place, ...]] = {}
 
     def places(self, node: Node) -> tuple[Place, ...]:
@@ -108,7 +108,8 @@ class Block:
 def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
     """The start of the block of the owner in which an entry lies."""
     rest, total = start - owner.offset, owner.offset
-    order = sorted((k for k in range(owner.ndim) if owner.shape[k] > 1),
+    # an expanded constant has strides of zero, which no entry tells apart
+    order = sorted((k for k in range(owner.ndim) if owner.shape[k] > 1 and owner.strides[k]),
                    key=lambda k: -owner.strides[k])  # fmt: skip
     for k in order:
         at, rest = divmod(rest, owner.strides[k])
@@ -128,42 +129,38 @@ def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
         yield Block(tensor, places, layout)
 
 
-def _agree(read: Block, written: Block | None, layout: Layout) -> bool:
-    """Whether a reader and the writer count the entries of a block alike."""
-    if written is None or layout.coarse:  # windows in coarse places are looked after elsewhere
-        return written is not None
-    ours = {s: n for _, n, s in read.slots()}
-    theirs = {s: n for _, n, s in written.slots()}
-    return ours.keys() == theirs.keys() and all(
-        n is theirs[s] or (n.size == theirs[s].size and n.frozen and theirs[s].frozen)
-        for s, n in ours.items()
-    )
+def held_blocks(build: Any, layout: Layout) -> list[tuple[Block, str]]:
+    """Every block whose numbers have to stay, with the reason: no scale, no sign, no change of
+    basis, no shift. Orders are another matter: leaves say themselves whether theirs is frozen.
 
-
-def torn_blocks(build: Any, layout: Layout) -> list[Block]:
-    """Blocks of tensors that are read otherwise than they were written.
-
-    A reader whose block nobody wrote (an axis was refined on one side only) would see an unknown
-    without equations, which looks like freedom. All blocks of such tensors have to be pinned.
+    These are all blocks of the storages in `build.held`, as they are written and as they are read,
+    and in a coarse layout those of storages of which a reader sees a block that nobody wrote.
     """
-    if layout.torn is not None:
-        return layout.torn
-    written: dict[int, dict[int, Block]] = {}
-    read: dict[int, list[Block]] = {}
+    if layout.held is None:
+        layout.held = list(_held_blocks(build, layout))
+    return layout.held
+
+
+def _held_blocks(build: Any, layout: Layout) -> Iterator[tuple[Block, str]]:
+    blocks: dict[int, list[Block]] = {}
+    written: dict[int, set[int]] = {}
+    read: dict[int, set[int]] = {}
+    seen: set[int] = set()
     for op in build.ops:
-        for block in tensor_blocks(op.out, layout):
-            written.setdefault(block.key[0], {})[block.key[1]] = block
-        for tensor in op.inputs:
-            if tensor.moves:
-                for block in tensor_blocks(tensor, layout):
-                    read.setdefault(block.key[0], []).append(block)
-                if tensor.owner.producer is None:
-                    for block in tensor_blocks(tensor.owner, layout):
-                        written.setdefault(block.key[0], {})[block.key[1]] = block
-    torn = []
-    for owner, blocks in read.items():
-        known = written.get(owner, {})
-        if any(not _agree(block, known.get(block.key[1]), layout) for block in blocks):
-            torn += [*blocks, *known.values()]
-    layout.torn = torn
-    return torn
+        for tensor in (op.out, *op.inputs, *(t.owner for t in op.inputs)):
+            if not tensor.moves or id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            serial = tensor.owner.serial
+            if not layout.coarse and serial not in build.held:
+                continue
+            found = list(tensor_blocks(tensor, layout))
+            blocks.setdefault(serial, []).extend(found)
+            starts = written if tensor is tensor.owner else read
+            starts.setdefault(serial, set()).update(block.key[1] for block in found)
+    for serial, found in blocks.items():
+        reason = build.held.get(serial)
+        if reason is None and not read.get(serial, set()) <= written.get(serial, set()):
+            reason = "its readers and its writer disagree"
+        if reason is not None:
+            yield from ((block, reason) for block in found)

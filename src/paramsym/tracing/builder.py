@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.tracing import index as ix
+from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.graph import Call, Graph, Value, canonical_name
 from paramsym.tracing.index import Node
 from paramsym.tracing.primitives import (
@@ -75,6 +76,9 @@ class Builder:
         self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
         self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
+        self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
+        self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
+        self.random: dict[str, str] = {}  # random operator -> first place
 
     # -- tensors -----------------------------------------------------------------------------
     def new(self, shape: Sequence[int], nodes: Sequence[Node] | None, **extra: Any) -> Tensor:
@@ -112,14 +116,14 @@ class Builder:
                      if n == length and value.strides[k] == step), None,
                 )  # fmt: skip
             if not base.moves:
-                made.base, made.nodes = None, self._data_axes(value.shape)
+                made.base, made.nodes = None, self._axes_of_data(value)
         elif (why := self.graph.held.get(value.name)) and value.storage == value.id:
             made = self.frozen(value.shape, why, moves=False)
         elif value.kind in ("parameter", "buffer"):
             made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
             made.kind = value.kind
         else:
-            made = self.new(value.shape, self._data_axes(value.shape), moves=False)
+            made = self.new(value.shape, self._axes_of_data(value), moves=False)
         made.value = value
         self.tensors[value.id] = made
         return made
@@ -150,6 +154,13 @@ class Builder:
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
         return [ix.leaf(n, frozen="its order is given by data") for n in shape]
+
+    def _axes_of_data(self, value: Value) -> list[Node]:
+        """Axes in a given order, but for those along which the data are all the same."""
+        nodes = self._data_axes(value.shape)
+        for k in flat_axes(value, self.graph, self.flat):
+            nodes[k] = ix.leaf(value.shape[k])
+        return nodes
 
     def lift(self, item: Any) -> Any:
         """Arguments with every `Value` replaced by its tensor."""
@@ -193,6 +204,10 @@ class Builder:
         self.ops.append(op)
         return out
 
+    def is_random(self, call: Call) -> None:
+        """Note that an operator draws numbers: permutations past it hold in distribution."""
+        self.random.setdefault(call.name, self.where or "an unknown place")
+
     def unify(self, a: Node, b: Node) -> None:
         ix.unify(a, b, f"its two readings at {self.where} cut across each other")
 
@@ -213,9 +228,9 @@ class Builder:
                 for k in range(ndim)
             ]
         nodes: list[Node | None] = [None] * len(shape)
-        for tensor in inputs:
-            if tensor.zero:
-                continue
+        signs = facts.pop("signs", None) or (1,) * len(inputs)
+        terms = [(t, c) for t, c in zip(inputs, signs, strict=True) if c != 0 and not t.zero]
+        for tensor, _ in terms:
             for k, node in enumerate(tensor.axes):
                 at = k + len(shape) - tensor.ndim
                 if tensor.shape[k] == 1 or shape[at] != tensor.shape[k]:
@@ -225,14 +240,12 @@ class Builder:
                 else:
                     self.unify(nodes[at], node)  # type: ignore[arg-type]
         made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
-        signs = facts.pop("signs", (1,) * len(inputs))
-        kept = [k for k, t in enumerate(inputs) if not t.zero]
+        kept = [t for t, _ in terms]
         out = self.new(shape, made, zero=not kept)
-        kept = kept or range(len(inputs))
-        chosen = [inputs[k] for k in kept]
         if not linear:
-            return self.emit(Choice, out, chosen, **facts)
-        return self.emit(Sum, out, chosen, signs=tuple(signs[k] for k in kept), **facts)
+            return self.emit(Choice, out, kept or inputs, **facts)
+        signs = tuple(c for _, c in terms) or tuple(signs)
+        return self.emit(Sum, out, kept or inputs, signs=signs, **facts)
 
     def tie(self, after: Tensor, before: Tensor) -> Tensor:
         """A state that a recurrence carries from step to step: both count the same units."""
@@ -257,6 +270,8 @@ class Builder:
         "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`; `shift` is
         given where f adds that number.
         """
+        if linear and factor == 0:
+            return self.frozen(x.shape, "it is multiplied by zero", moves=False, zero=True)
         out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
         if linear:
             return self.emit(Sum, out, [x], factor=factor)
@@ -361,7 +376,7 @@ class Builder:
         it was computed from stays pinned.
         """
         if isinstance(index, Tensor) and index.moves:
-            self.anchors.append(index)
+            self.choose(index)
             index = None
         dims = [d % table.ndim for d in dims]
         for d in dims:
@@ -371,6 +386,10 @@ class Builder:
         nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
         out = self.new(shape, nodes)
         return self.emit(Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index)
+
+    def choose(self, index: Tensor) -> None:
+        """Let a tensor steer choices: it is held with its order, and kept alive with its origin."""
+        self.anchors += self.opaque([index], [()], f"it chooses entries at {self.where}")
 
     def concatenate(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
         """Join along one axis; the other axes count the same units."""

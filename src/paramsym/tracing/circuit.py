@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from paramsym.tracing.blocks import Block, Layout, Place, tensor_blocks, torn_blocks
+from paramsym.tracing.blocks import Block, Layout, Place, held_blocks, tensor_blocks
 from paramsym.tracing.builder import Builder
 from paramsym.tracing.joint import Joint, Key, Slot
 from paramsym.tracing.primitives import Concatenate, Primitive
@@ -38,9 +38,9 @@ class Circuit:
                 self._read(joint)
             if isinstance(op, Concatenate):
                 self._see_hidden_pieces(op)
-        self.torn = torn_blocks(build, layout)
+        self.held = held_blocks(build, layout)
         self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
-        self.outputs |= {block.key[0] for block in self.torn}
+        self.outputs |= {block.key[0] for block, _ in self.held}
 
     def writer(self, key: Key) -> Joint | None:
         """The one joint that writes a block; None if there are none, or parts that add up."""

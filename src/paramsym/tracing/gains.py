@@ -76,8 +76,8 @@ def gain_of(tensor: Tensor) -> Power | None:
     """The whole vector (parameter + offset)^power that a tensor is, if it is one."""
     seen = tensor
     while True:  # nothing on the way may repeat or cut the vector
-        if sum(n > 1 for n in seen.shape) > 1:
-            return None
+        if seen.integral or sum(n > 1 for n in seen.shape) > 1:
+            return None  # a mask has zeros, and integers carry no frame
         owner = seen.owner
         if owner.producer is None:
             break

@@ -92,9 +92,7 @@ _DUNDER = {
     "clip": "clamp", "type_as": "to", "_to_copy": "to", "special_erf": "erf",
     "special_expit": "sigmoid", "square": "square", "float_power": "pow",
     "convolution": "convolution", "_softmax": "softmax", "_log_softmax": "log_softmax",
-    "native_layer_norm": "layer_norm", "_unsafe_view": "view", "dropout1d": "dropout",
-    "dropout2d": "dropout", "dropout3d": "dropout", "alpha_dropout": "dropout",
-    "feature_dropout": "dropout", "hardtanh6": "relu6",
+    "native_layer_norm": "layer_norm", "_unsafe_view": "view", "hardtanh6": "relu6",
 }  # fmt: skip
 
 

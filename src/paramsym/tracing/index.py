@@ -4,7 +4,12 @@ An axis of length n is counted by a *leaf* (n indistinguishable units), by a *pr
 pairs: heads and their coordinates), or by a *sum* (concatenation: queries, keys and values).
 Reading an axis in a new way *refines* its type in place, for every tensor that shares it, and
 `unify` makes two axes count the same thing. Where two readings contradict each other the units
-can no longer be exchanged: both sides are frozen, which is always sound.
+can no longer be exchanged: both sides are frozen. The tensors whose axes these are go on being read
+in two ways; they are *torn*, and `paramsym.tracing.held` sees to it that nothing else changes them
+either.
+
+Invariant: positions of two axes that were unified, or cut out of one another, belong to the same
+free units.
 """
 
 from __future__ import annotations
@@ -145,14 +150,20 @@ def split_product(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:
 
 
 def _split_sum_by_product(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:
-    """Read a sum of equal pieces as copies of one piece."""
-    if sizes[0] == 1:
-        return [UNIT, *split_product(node, sizes[1:], reason)]
+    """Read a sum of equal pieces as copies of one piece: a product with a sum of single units.
+
+    The copies are told apart (each is a block of its own, as it was when it was written), and
+    what is inside of them is the same.
+    """
+    if 1 in sizes:
+        found = iter(split_product(node, [size for size in sizes if size > 1], reason))
+        return [UNIT if size == 1 else next(found) for size in sizes]
     outer, inner = sizes[0], math.prod(sizes[1:])
     pieces = split_sum(node, [inner] * outer, reason)
     for other in pieces[1:]:
         unify(pieces[0], other, reason)
-    return [leaf(outer, frozen=reason), *split_product(pieces[0], sizes[1:], reason)]
+    copies = Node("sum", outer, (UNIT,) * outer)
+    return [copies, *split_product(pieces[0], sizes[1:], reason)]
 
 
 def split_sum(node: Node, sizes: Sequence[int], reason: str) -> list[Node]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Tensor
+from paramsym.tracing.defects import report
 from paramsym.tracing.graph import Call, Graph, Value, values_in
+from paramsym.tracing.held import hold
 from paramsym.tracing.origins import settle_origins
 from paramsym.tracing.primitives import Primitive, Rotate
 from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
 
 # what is not yet written counts as zero: it says nothing about units or scales
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
+# whatever else they do, these draw numbers; dropout and its kind depend on the mode
+_RANDOM = {
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
+    "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
+    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+}  # fmt: skip
 
 
 def lower(graph: Graph) -> Builder:
@@ -27,8 +36,13 @@ def lower(graph: Graph) -> Builder:
             continue
         build.where = call.where
         if call.index in rotations:
-            _rotate(build, rotations[call.index])
+            try:
+                _rotate(build, rotations[call.index])
+            except Exception as error:
+                _held_rotation(build, rotations[call.index], report(build, "rotate", error))
             continue
+        if call.name in _RANDOM:
+            build.is_random(call)
         fresh = [v for v in call.outputs if v.storage == v.id]
         if not fresh:
             continue  # a view: its axes are read off the strides when somebody needs them
@@ -45,6 +59,7 @@ def lower(graph: Graph) -> Builder:
             ix.freeze(node, "it is an output of the model")
     build.ops = _live_ops(build)
     settle_origins(build)
+    hold(build)
     return build
 
 
@@ -55,30 +70,46 @@ def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
         if source.base is not None and source.nodes is None:
             build.mirror(fresh[0], source)
             return
+    try:
+        targets, result = _by_rule(build, call, fresh)
+    except Exception as error:  # ours or that of a taught rule: freeze the place and go on
+        reason = report(build, call.name, error)
+        targets, result = fresh, _unruled(build, call, fresh, reason)
+    for value, tensor in zip(targets, result, strict=False):
+        if tensor is None or (value.id in build.tensors and build.tensors[value.id].producer):
+            continue
+        if tensor.base is not None or tensor.value is not None or not tensor.moves:
+            tensor = build.alias(tensor)
+        tensor.strides, tensor.offset, tensor.value = value.strides, value.offset, value
+        build.tensors[value.id] = tensor
+
+
+def _by_rule(build: Builder, call: Call, fresh: list[Value]):
+    """The values that a call returns and their tensors, by the rule of its operator."""
     function = RULES.get(call.name)
     result = function(build, call) if function is not None else None
     if result is None:
         place = call.where or "an unknown place"
         build.unknown.setdefault(call.name, place)
-        reason = f"there is no rule for {call.name} at {place}"
-        inputs = [build.tensor(v) for v in call.operands]
-        result = build.opaque(inputs, [v.shape for v in fresh], reason)
-        targets = fresh
-    else:
-        result = [result] if isinstance(result, Tensor) else list(result)
-        targets = list(values_in(call.result))
+        return fresh, _unruled(build, call, fresh, f"there is no rule for {call.name} at {place}")
+    result = [result] if isinstance(result, Tensor) else list(result)
+    targets = list(values_in(call.result))
     for value, tensor in zip(targets, result, strict=False):
-        if tensor is None or (value.id in build.tensors and build.tensors[value.id].producer):
-            continue
-        if tensor.shape != value.shape:
+        if tensor is not None and tensor.shape != value.shape:
             raise AssertionError(
                 f"the rule for {call.name} gave shape {tensor.shape} where the operator at "
                 f"{call.where} returns {value.shape}"
             )
-        if tensor.base is not None or tensor.value is not None or not tensor.moves:
-            tensor = build.alias(tensor)
-        tensor.strides, tensor.offset, tensor.value = value.strides, value.offset, value
-        build.tensors[value.id] = tensor
+    missing = [v for v in targets[len(result) :] if v.id in build.alive]
+    if missing:  # a rule says nothing about these outputs, and they are used
+        reason = f"the rule for {call.name} does not cover all of its outputs at {call.where}"
+        made = _unruled(build, call, missing, reason)
+        return [*targets[: len(result)], *missing], [*result, *made]
+    return targets, result
+
+
+def _unruled(build: Builder, call: Call, fresh: list[Value], reason: str) -> list[Tensor]:
+    return build.opaque([build.tensor(v) for v in call.operands], [v.shape for v in fresh], reason)
 
 
 def _rotate(build: Builder, rotation: Rotation) -> None:
@@ -99,6 +130,13 @@ def _rotate(build: Builder, rotation: Rotation) -> None:
     out.strides, out.value = rotation.output.strides, rotation.output
     out.offset = rotation.output.offset
     build.tensors[rotation.output.id] = out
+
+
+def _held_rotation(build: Builder, rotation: Rotation, reason: str) -> None:
+    value = rotation.output
+    (out,) = build.opaque([build.tensor(rotation.source)], [value.shape], reason)
+    out.strides, out.offset, out.value = value.strides, value.offset, value
+    build.tensors[value.id] = out
 
 
 def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[int]]:

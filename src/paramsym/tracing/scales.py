@@ -101,7 +101,7 @@ def equations(
                 kept = [(c, u) for c, u in equation if u is not None]
                 if kept:
                     yield component, kept, cause
-    held = [(block, "its readers and its writer disagree") for block in circuit.torn]
+    held = list(circuit.held)
     for value in circuit.build.graph.outputs:
         tensor = circuit.build.tensor(value)
         held += [(b, "it is an output of the model") for b in tensor_blocks(tensor, circuit.layout)]

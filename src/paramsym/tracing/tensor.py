@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramsym.tracing import index as ix
+from paramsym.tracing.defects import report
 from paramsym.tracing.graph import Value
 from paramsym.tracing.index import Node
 
@@ -44,6 +45,12 @@ class Tensor:
         return self.nodes
 
     @property
+    def integral(self) -> bool:
+        """Whether the entries are integers or booleans, which may be permuted but not scaled."""
+        value = self.value or self.owner.value
+        return value is not None and not (value.dtype.is_floating_point or value.dtype.is_complex)
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -55,9 +62,10 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 def compose(window: Value, copy: Value, source: Tensor):
     """(shape, strides, offset) on the owner of `source` for a window on a copy of it."""
-    order = sorted((k for k in range(len(copy.shape)) if copy.shape[k] > 1),
+    order = sorted((k for k in range(len(copy.shape)) if copy.shape[k] > 1 and copy.strides[k]),
                    key=lambda k: -copy.strides[k])  # fmt: skip
     strides = []
+    reach = dict.fromkeys(order, 1)  # entries of each axis from the first to the last of a window
     for size, stride in zip(window.shape, window.strides, strict=True):
         if size == 1 or stride == 0:
             strides.append(0 if size > 1 else 1)
@@ -67,12 +75,13 @@ def compose(window: Value, copy: Value, source: Tensor):
         if k is None or stride % copy.strides[k]:
             return None
         unit = stride // copy.strides[k]
-        if size * unit > copy.shape[k]:
-            return None  # it spans several axes, which lie elsewhere in the original
+        reach[k] += (size - 1) * unit
         strides.append(unit * source.strides[k])
     rest, offset = window.offset - copy.offset, source.offset
     for k in order:
         at, rest = divmod(rest, copy.strides[k])
+        if at + reach[k] > copy.shape[k]:
+            return None  # it runs into another axis, which lies elsewhere in the original
         offset += at * source.strides[k]
     return window.shape, tuple(strides), offset
 
@@ -82,9 +91,11 @@ def _read_view(view: Tensor) -> None:
     base = view.owner
     try:
         view.nodes = _decode(view, base)
-    except _Unreadable:
+    except Exception as error:
         build = view.builder
         reason = f"a view at {build.where} cuts across the units"
+        if not isinstance(error, _Unreadable):
+            reason = report(build, "view", error)
         for node in base.axes:
             ix.freeze(node, reason)
         view.nodes = [ix.leaf(n, frozen=reason) for n in view.shape]

@@ -75,6 +75,14 @@ class Primitive:
         ins = [tuple(("in", n, k) for k in range(t.ndim)) for n, t in enumerate(self.inputs)]
         return ins, tuple(("new", k) for k in range(self.out.ndim))
 
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        """Labels of the output along which every entry depends on all of the input's.
+
+        What stands there cannot tell copies of other units apart.
+        """
+        return ()
+
     # -- scales and signs --------------------------------------------------------------------
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         """Combinations of the log-scales (or signs) of a site that have to vanish."""

@@ -128,6 +128,10 @@ class Normalize(Entrywise):
     def title(self) -> str:
         return self.name or "a norm"
 
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return self.dims
+
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         x, along = at.parts[0], bool(at.inside & set(self.dims))
         if at.signs:
@@ -185,6 +189,10 @@ class Softmax(Entrywise):
     @property
     def title(self) -> str:
         return self.name or "softmax"
+
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return (self.dim,)
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call
 from paramsym.tracing.rules.linear import with_bias
 from paramsym.tracing.rules.shape import repeat_entries
 
 
-def attend(build: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
-    """softmax(q·k + mask)·v over the last two axes; also the attention probabilities."""
+def attend(
+    build: Builder, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], causal: bool
+) -> Any:
+    """softmax(q·k + masks)·v over the last two axes; also the attention probabilities.
+
+    A mask of booleans hides entries. Whether it is data, a buffer or implied (`causal`), its axes
+    count heads and positions: these are exchanged only together with the entries of the mask.
+    """
     if k.ndim > 2 and 1 < k.shape[-3] < q.shape[-3]:  # grouped queries: heads share keys
         repeats = q.shape[-3] // k.shape[-3]
         k, v = repeat_entries(build, k, repeats, -3), repeat_entries(build, v, repeats, -3)
-    batch = list(range(-q.ndim, -2))
-    kb, vb = batch[-(k.ndim - 2) :] if k.ndim > 2 else [], batch[-(v.ndim - 2) :]
-    scores = build.contract(q, k, [*batch, "i", "e"], [*kb, "j", "e"], [*batch, "i", "j"])
-    if mask is not None:
-        if mask.value is None or mask.value.dtype.is_floating_point:
+    ndim = max(t.ndim for t in (q, k, v))
+    batch = list(range(-ndim, -2))
+    qb, kb, vb = (batch[ndim - t.ndim :] for t in (q, k, v))
+    both = batch[ndim - max(q.ndim, k.ndim) :]
+    scores = build.contract(q, k, [*qb, "i", "e"], [*kb, "j", "e"], [*both, "i", "j"])
+    for mask in masks:
+        if mask.integral:  # what it hides has no weight: counted like the scores, but no factor
+            labels = [range(scores.ndim - t.ndim, scores.ndim) for t in (scores, mask)]
+            scores = build.contract(scores, mask, *map(list, labels), list(range(scores.ndim)),
+                                    mask=True, hides=True)  # fmt: skip
+        else:
             scores = build.same([scores, mask], scores.shape)
+    if causal:
+        for node in scores.axes[-2:]:
+            ix.freeze(node, f"it is a position under a causal mask at {build.where}")
     weights = build.softmax(scores, -1)
-    out = build.contract(
-        weights, v, [*batch, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"]
-    )  # fmt: skip
+    out = build.contract(weights, v, [*both, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"])
     return out, weights
 
 
 @rule("scaled_dot_product_attention")
 def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
-    q, k, v, mask = build.arguments(call, "query", "key", "value", "attn_mask?")
-    return attend(build, q, k, v, mask)[0]
+    q, k, v, mask, dropped, causal = build.arguments(
+        call, "query", "key", "value", "attn_mask?", "dropout_p", "is_causal", dropout_p=0.0,
+        is_causal=False,
+    )  # fmt: skip
+    if dropped:
+        build.is_random(call)
+    return attend(build, q, k, v, [] if mask is None else [mask], causal)[0]
+
+
+_STATIC = ("static_k", "static_v")
 
 
 @rule("multi_head_attention_forward")
@@ -42,11 +65,11 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
         "in_proj_bias?", "bias_k?", "bias_v?", "add_zero_attn?", "dropout_p?", "out_proj_weight?",
         "out_proj_bias?",
     )  # fmt: skip
-    q, k, v, width, heads, weight, bias, bias_k, bias_v, zero, _, w_out, b_out = build.arguments(
-        call, *names
+    q, k, v, width, heads, weight, bias, bias_k, bias_v, zero, dropped, w_out, b_out = (
+        build.arguments(call, *names)
     )
     keywords = {name: build.lift(item) for name, item in call.kwargs.items()}
-    if bias_k is not None or bias_v is not None or zero or keywords.get("static_k") is not None:
+    if any(item is not None for item in (bias_k, bias_v, *map(keywords.get, _STATIC))) or zero:
         return None
     batched = q.ndim == 3
     if not batched:
@@ -62,10 +85,18 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
                                                                            width))  # fmt: skip
         split = build.reshape(out, (out.shape[0], out.shape[1], heads, width // heads))
         projected.append(build.permute(split, [1, 2, 0, 3]))  # (batch, head, time, coordinate)
-    mask = keywords.get("attn_mask")
-    if mask is not None and mask.ndim == 3:
-        mask = build.reshape(mask, (q.shape[1], heads, *mask.shape[1:]))
-    mixed, weights_out = attend(build, projected[0], projected[1], projected[2], mask)
+    if dropped and keywords.get("training", True):
+        build.is_random(call)
+    masks = []
+    if (mask := keywords.get("attn_mask")) is not None:
+        if mask.ndim == 3:
+            mask = build.reshape(mask, (q.shape[1], heads, *mask.shape[1:]))
+        masks.append(mask)
+    if (padding := keywords.get("key_padding_mask")) is not None:
+        masks.append(build.reshape(padding, (q.shape[1], 1, 1, padding.shape[-1])))
+    mixed, weights_out = attend(
+        build, *projected, masks=masks, causal=bool(keywords.get("is_causal"))
+    )
     merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (*q.shape[:2], width))
     out = build.contract(merged, w_out, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
     out = with_bias(build, out, b_out)

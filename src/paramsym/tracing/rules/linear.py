@@ -49,8 +49,11 @@ def matmul(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other|mat2|vec|tensor")
     if call.name == "rmatmul":
         x, y = y, x
-    if call.name == "inner" and y.ndim > 1:
-        y = build.permute(y, [-1, *range(y.ndim - 1)])
+    if call.name == "inner":  # over the last axis of both
+        if not x.ndim or not y.ndim:
+            return build.multiply(x, y)
+        xs, ys = [("x", k) for k in range(x.ndim - 1)], [("y", k) for k in range(y.ndim - 1)]
+        return build.contract(x, y, [*xs, "k"], [*ys, "k"], [*xs, *ys])
     return matmul_tensors(build, x, y)
 
 

@@ -48,7 +48,7 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
             dim += 1
         elif isinstance(item, Tensor):
             if item.value is not None and not item.value.dtype.is_floating_point and (
-                str(item.value.dtype) == "torch.bool"
+                str(item.value.dtype) in ("torch.bool", "torch.uint8")  # a mask
             ):  # fmt: skip
                 return None
             place = dim if place is None else place
@@ -61,7 +61,7 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
         return None
     for item in items:
         if isinstance(item, Tensor) and item.moves:
-            build.anchors.append(item)
+            build.choose(item)
     index = items[-1] if isinstance(items[-1], Tensor) and len(dims) == 1 else None
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], index=index)
 
@@ -73,7 +73,8 @@ def embedding_bag(build: Builder, call: Call) -> Tensor | None:
         call, "input", "weight", "offsets?", "max_norm?", "norm_type?", "scale_grad_by_freq?",
         "mode", mode="mean",
     )  # fmt: skip
-    weights = build.lift(call.kwargs.get("per_sample_weights"))
+    weights = call.kwargs.get("per_sample_weights", call.args[8] if len(call.args) > 8 else None)
+    weights = build.lift(weights)
     if longest is not None or index.moves or not isinstance(mode, str):
         return None
     if weights is not None and weights.moves:
@@ -83,13 +84,14 @@ def embedding_bag(build: Builder, call: Call) -> Tensor | None:
 
 @rule("index_select", "gather", "take_along_dim")
 def gather(build: Builder, call: Call) -> Tensor | None:
-    x, dim, index = build.arguments(call, "input|self", "dim", "index")
     if call.name == "take_along_dim":
-        dim, index = index, dim
+        x, index, dim = build.arguments(call, "input|self", "indices", "dim?")
+    else:
+        x, dim, index = build.arguments(call, "input|self", "dim", "index")
     if call.name == "index_select":
         return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index=index)
     if index.moves:
-        build.anchors.append(index)
+        build.choose(index)
     if not x.moves:
         return build.opaque([index], [call.outputs[0].shape], f"it is chosen at {call.where}")[0]
     return build.mix(x, list(range(x.ndim)), call.outputs[0].shape)

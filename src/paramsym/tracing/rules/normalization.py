@@ -42,7 +42,7 @@ def batch_norm(build: Builder, call: Call) -> Tensor:
     """With running statistics an affine map per channel; otherwise a normalisation."""
     x, mean, variance, gain, bias, training = build.arguments(
         call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
-        "training|use_input_stats", training=True,
+        "training|use_input_stats", training=call.name == "instance_norm",
     )  # fmt: skip
     if call.target.__class__.__name__ == "OpOverload":
         # aten.batch_norm(input, weight, bias, running_mean, running_var, training, …)

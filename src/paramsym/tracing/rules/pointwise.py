@@ -7,16 +7,19 @@ none) and whether f is odd, even or neither. A function whose behaviour depends 
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
+
+import torch
 
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.gains import gain_of
 from paramsym.tracing.graph import Call, Graph
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
-    "relu": (1, "pin"), "leaky_relu": (1, "pin"), "rrelu": (1, "pin"),
+    "relu": (1, "pin"), "leaky_relu": (1, "pin"),
     "abs": (1, "even"), "sign": (0, "odd"), "sgn": (0, "odd"), "square": (2, "even"),
     "sqrt": (Fraction(1, 2), "pin"), "rsqrt": (Fraction(-1, 2), "pin"), "reciprocal": (-1, "odd"),
     **dict.fromkeys(
@@ -48,7 +51,7 @@ for _name, (_degree, _sign) in _FUNCTIONS.items():
     _register(_name, _degree, _sign)
 
 
-@rule("threshold")
+@rule("threshold", "_threshold")
 def threshold(build: Builder, call: Call) -> Tensor:
     x, at, value = build.arguments(call, "input|self", "threshold", "value")
     return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold")
@@ -69,7 +72,7 @@ def clamp(build: Builder, call: Call) -> Tensor | None:
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         return None
     one_sided = (low == 0 and high is None) or (high == 0 and low is None)
-    odd = low is not None and high is not None and low == -high
+    odd = low is not None and high is not None and low == -high and high >= 0  # else constant
     return build.unary(x, 1 if one_sided else None, "odd" if odd else "pin", name="clamp")
 
 
@@ -94,12 +97,32 @@ def glu(build: Builder, call: Call) -> Tensor:
     return build.multiply(build.narrow(x, dim, 0, half), gate)
 
 
-@rule("dropout", "bernoulli_dropout")
+@rule("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "native_dropout",
+      "alpha_dropout", "feature_alpha_dropout")  # fmt: skip
 def dropout(build: Builder, call: Call) -> Tensor:
-    x, _, training = build.arguments(call, "input|self", "p", "training|train", training=True)
-    if not training:
+    """A random entrywise factor; the alpha kinds also replace what they drop by a constant."""
+    standard = call.name in ("dropout", "native_dropout") or call.target is not getattr(
+        torch.nn.functional, call.name, None
+    )
+    x, p, training = build.arguments(
+        call, "input|self", "p", "training|train", p=0.5, training=standard
+    )
+    if not training or p == 0:
         return build.alias(x)
-    return build.unary(x, 1, "odd", name="dropout")  # a random entrywise factor
+    build.is_random(call)
+    affine = "alpha" in call.name
+    return build.unary(x, None if affine else 1, "pin" if affine else "odd", name=call.name)
+
+
+@rule("rrelu")
+def rrelu(build: Builder, call: Call) -> Tensor:
+    """A leaky ReLU whose slope is random in training."""
+    x, _, _, training = build.arguments(
+        call, "input|self", "lower", "upper", "training", lower=0.125, upper=1 / 3, training=False
+    )
+    if training:
+        build.is_random(call)
+    return build.unary(x, 1, name="rrelu")
 
 
 # -- several operands --------------------------------------------------------------------------
@@ -110,6 +133,10 @@ def _is_tensor(x: Any) -> bool:
 
 
 def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
+    if isinstance(factor, complex):  # linear, but the later passes count with real factors
+        if factor.imag:
+            return build.unary(x, 1, "odd", name="mul")
+        factor = factor.real
     return build.unary(x, linear=True, factor=float(factor))
 
 
@@ -117,7 +144,7 @@ def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
 def add(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
     alpha = call.kwargs.get("alpha", call.args[2] if len(call.args) > 2 else 1)
-    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-1, 1)}[call.name]
+    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[call.name]
     if not _is_tensor(x):
         x, y, signs = y, x, signs[::-1]
     if not _is_tensor(y):
@@ -125,6 +152,8 @@ def add(build: Builder, call: Call) -> Tensor:
             return _scaled(build, x, signs[0])
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
+        if isinstance(y, complex):
+            return build.unary(x, None, name="shift")
         constant = float(y * signs[1])
         return build.shifted_origin(x, constant) if _is_gain(x) else build.unary(
             x, None, name="shift", shift=constant
@@ -164,7 +193,7 @@ def divide(build: Builder, call: Call) -> Tensor:
     if call.name == "rdiv":
         x, y = y, x
     if not _is_tensor(y):
-        return _scaled(build, x, 1 / y)
+        return pointwise(build, call) if y == 0 else _scaled(build, x, 1 / y)
     if not _is_tensor(x):
         return build.unary(y, -1, "odd", name="reciprocal")
     return build.multiply(x, y, divide=True)
@@ -173,11 +202,14 @@ def divide(build: Builder, call: Call) -> Tensor:
 @rule("pow", "rpow")
 def power(build: Builder, call: Call) -> Tensor:
     x, exponent = build.arguments(call, "input|self", "exponent|other")
-    if call.name == "rpow" or not _is_tensor(x) or _is_tensor(exponent):
+    real = isinstance(exponent, (int, float)) and math.isfinite(exponent)
+    if call.name == "rpow" or not _is_tensor(x) or not real:
         return pointwise(build, call)
     if exponent == 1:
         return build.alias(x)
     degree = Fraction(exponent).limit_denominator(1 << 16)
+    if abs(degree - Fraction(exponent)) > 1e-15 * abs(exponent):
+        degree = Fraction(exponent)  # not a short fraction that a float rounds
     if degree.denominator > 1:
         return build.unary(x, degree, "pin", name="pow")
     parity = "even" if degree % 2 == 0 else "odd"

@@ -86,10 +86,12 @@ def _layer(build: Builder, cell: str, x: Tensor, states: list[Tensor], w: list, 
 def recurrent(build: Builder, call: Call) -> Any:
     """`torch.lstm(input, hx, weights, has_biases, layers, dropout, train, bidirectional,
     batch_first)` and its siblings."""
-    if not isinstance(call.args[2], (tuple, list)):
+    if not isinstance(call.args[3], bool):
         return None  # packed sequences
     x, given, weights = (build.lift(item) for item in call.args[:3])
-    biases, layers, _, _, two_way, batch_first = call.args[3:9]
+    biases, layers, dropped, training, two_way, batch_first = call.args[3:9]
+    if dropped and training and layers > 1:
+        build.is_random(call)
     given = list(given) if isinstance(given, (tuple, list)) else [given]
     batched = x.ndim == 3
     # every step goes through the same cell: what is said of one is said of all
@@ -97,8 +99,8 @@ def recurrent(build: Builder, call: Call) -> Any:
     once = [1 if k == at else n for k, n in enumerate(x.shape)]
     rows = build.mix(x, [at], once, how="mean") if x.moves else x
     rows = build.select(rows, at, 0) if batched else build.narrow(rows, 0, 0, 1)
-    per = (4 if biases else 2) + (len(weights) // (layers * (1 + two_way)) == 5)
-    if per not in (2, 4):
+    per = 4 if biases else 2
+    if len(weights) != per * layers * (1 + two_way):
         return None  # projections
     batch = rows.shape[0]
     last: list[list[Tensor]] = []

@@ -83,7 +83,8 @@ def _floor(epsilon: float) -> float:
 @rule("cosine_similarity")
 def cosine_similarity(build: Builder, call: Call) -> Tensor:
     x, y, dim, epsilon = build.arguments(call, "x1", "x2", "dim", "eps", dim=1, eps=1e-8)
-    dim -= max(x.ndim, y.ndim) if dim >= 0 else 0  # counted after broadcasting
+    ndim = max(x.ndim, y.ndim)
+    x, y = (build.reshape(t, (*(1,) * (ndim - t.ndim), *t.shape)) for t in (x, y))
     floor = _floor(epsilon)
     product = build.multiply(
         build.normalize(x, [dim], False, floor), build.normalize(y, [dim], False, floor)

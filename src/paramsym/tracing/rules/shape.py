@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.graph import Call
 from paramsym.tracing.layout import Box, Window, box_of, compact_strides
@@ -23,7 +24,7 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
 @rule(
     "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
     "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
-    "positive", "native_dropout", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+    "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
     (x,) = build.arguments(call, "input|self")
@@ -145,9 +146,15 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
     if call.name in ("tril", "triu"):
         dims = [-1, -2]
     elif call.name == "diff":
+        if len(call.operands) > 1:
+            return None  # something is put before or after it
         dims = [call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else -1)]
-    elif call.name in ("fliplr", "flipud", "rot90"):
-        dims = [1] if call.name == "fliplr" else [0] if call.name == "flipud" else [0, 1]
+    elif call.name == "rot90":
+        dims = list(call.kwargs.get("dims", call.args[2] if len(call.args) > 2 else (0, 1)))
+    elif call.name in ("fliplr", "flipud"):
+        dims = [1] if call.name == "fliplr" else [0]
+    elif call.name == "flip" and len(call.args) > 2:
+        dims = list(call.args[1:])  # x.flip(0, 1)
     else:
         position = 2 if call.name == "roll" else 1
         found = call.kwargs.get("dims", call.kwargs.get("dim"))
@@ -160,8 +167,10 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
-def pixel_shuffle(build: Builder, call: Call) -> Tensor:
+def pixel_shuffle(build: Builder, call: Call) -> Tensor | None:
     x, r = build.arguments(call, "input|self", "upscale_factor|downscale_factor|groups")
+    if x.ndim != 4:
+        return None
     batch, c, h, w = x.shape
     if call.name == "channel_shuffle":
         split = build.reshape(x, (batch, r, c // r, h, w))
@@ -242,8 +251,11 @@ def torn(build: Builder, call: Call) -> Tensor:
 )  # fmt: skip
 def constant_like(build: Builder, call: Call) -> Tensor:
     """Only the shape of the argument matters."""
+    shape = call.outputs[0].shape
+    if "rand" in call.name:
+        return build.frozen(shape, "its order is drawn at random", moves=False)
     zero = "zeros" in call.name or "empty" in call.name
-    return build.frozen(call.outputs[0].shape, "it is a constant", moves=False, zero=zero)
+    return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero)
 
 
 @rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
