@@ -150,6 +150,7 @@ def test_readings_keep_the_size_and_never_lose_an_entry(case: tuple[int, list[li
 
 def _refines(a: list[int], b: list[int]) -> bool:
     """Whether the boundaries of two row-major readings form one chain of divisors."""
+
     def strides(parts: list[int]) -> set[int]:
         return {math.prod(parts[k:]) for k in range(len(parts) + 1)}
 
