@@ -20,7 +20,6 @@ from paramsym.algebra import (
     PositiveScaling,
     Scaling,
     SignedPermutation,
-    Trivial,
 )
 from paramsym.structure.axes import Fixed, carried, parse_axis, spaces_of
 from paramsym.structure.symmetry import Factor, Term, Window
@@ -156,17 +155,12 @@ def _swap(text: str, old: str, new: str) -> str:
     )
 
 
-def alone(group: type[Group]) -> Corruption:
-    """A space that has a copy per head has one for all heads: sound, but its copies are freer."""
-
-    def corrupt(symmetry: ParameterSymmetry) -> Corrupted:
-        name = space_with(symmetry, group)
-        base = symmetry.spaces[name].over[0]
-        spaces = dict(symmetry.spaces)
-        spaces[base] = replace(spaces[base], group=Trivial(spaces[base].size))
-        return replace(symmetry, spaces=spaces), {base}
-
-    return corrupt
+def copied(symmetry: ParameterSymmetry) -> Corrupted:
+    """The coordinates of all heads move alike; here each head moves them its own way."""
+    (head,) = [n for n, s in symmetry.spaces.items() if s.size == 2]
+    (name,) = [n for n, s in symmetry.spaces.items() if s.size == 3]
+    spaces = {**symmetry.spaces, name: replace(symmetry.spaces[name], over=(head,))}
+    return replace(symmetry, spaces=spaces), {name}
 
 
 # -- shifts, dead parameters and rows ---------------------------------------------------------
@@ -289,6 +283,7 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
     "two bases are tied in one tensor": (
         "MultiheadAttention", merged(GeneralLinear, lambda name: name == "out_proj.weight")
     ),
+    "heads that share a reader move apart": ("heads", copied),
     "a gain is scaled against nothing": ("Llama", held(Scaling, at=0)),
     "a shift with a wrong coefficient": ("GPT-2", shifted(doubled)),
     "a shift with a wrong sign": ("MLP, identity", shifted(flipped)),

@@ -118,7 +118,7 @@ class _Mover:
         `origins` are the axes of the tensor that the pieces came from.
         """
         origins = tuple(range(len(axes))) if origins is None else origins
-        sizes = {s.name: s.size for s in self.symmetry.spaces.values()}
+        sizes = self.symmetry.sizes
         for k, axis in enumerate(axes):
             if isinstance(axis, Product):
                 inner = [f.size(sizes) for f in axis.factors]

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -158,8 +159,12 @@ class ParameterSymmetry:
     # -- what it is --------------------------------------------------------------------------
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape that a parameter must have."""
-        sizes = {s.name: s.size for s in self.spaces.values()}
-        return tuple(axis.size(sizes) for axis in self.signature[name])
+        return tuple(axis.size(self.sizes) for axis in self.signature[name])
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of each space."""
+        return {s.name: s.size for s in self.spaces.values()}
 
     def parameters_of(self, space: str) -> list[str]:
         """Parameters and buffers that move with a space, directly or through its order."""

@@ -8,6 +8,7 @@ signs and scales are shared among spaces.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from paramsym.algebra import (
     UnitComplex,
 )
 from paramsym.structure.action import act
-from paramsym.structure.axes import Fixed, spaces_of
+from paramsym.structure.axes import AxisType, Fixed, spaces_of
 from paramsym.structure.element import SHIFT, GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.generic_weights import SPREAD, unit
@@ -58,17 +59,21 @@ class Pass:
 
 
 def claims_of(symmetry: ParameterSymmetry, exact: bool = True) -> tuple[Claim, ...]:
-    """What a symmetry claims exactly; with exact=False, what it claims up to a small ε."""
-    spaces = symmetry.spaces
-    found = [
-        Claim("space" if name in spaces else "shift", name)
-        for name in movable(symmetry)
-        if (name not in spaces or spaces[name].exact) == exact
-    ]
+    """What a symmetry claims exactly; with exact=False, what it claims up to a small ε.
+
+    Trivial spaces are among them: `act` must be able to move the tensors that carry them.
+    """
+    found = [Claim("space", s.name) for s in symmetry.spaces.values() if s.exact == exact]
     if exact:
+        found += [Claim("shift", shift.name) for shift in symmetry.shifts]
         found += [Claim("dead", name) for name in symmetry.dead]
         found += [Claim("unreached", name) for name in symmetry.unreached]
     return tuple(found)
+
+
+def moves_nothing(symmetry: ParameterSymmetry) -> bool:
+    """Whether there is nothing to refute."""
+    return not (movable(symmetry) or symmetry.dead or symmetry.unreached)
 
 
 def passes_of(symmetry: ParameterSymmetry, many: bool) -> list[Pass]:
@@ -158,43 +163,58 @@ def _awake(element: GroupElement, state: State) -> GroupElement:
 
 
 def _stirred(value: Element, group: Group, seen: dict[int, torch.Tensor]) -> Element:
-    """A value of which no order is the identity, and no signs are all equal."""
-    if value.order is not None:
-        if id(value.order) not in seen:
-            seen[id(value.order)] = _cycled(value.order)
-        value = value._replace(order=seen[id(value.order)])
-    diagonal, matrix = value.diagonal, value.matrix
+    """A value of which no order is the identity, and no signs are all equal.
+
+    Of several copies one may stand still, but they do not all move alike: that they move apart is
+    part of the claim.
+    """
+    order, diagonal, matrix = value.order, value.diagonal, value.matrix
+    if order is not None:
+        if id(order) not in seen:
+            places = torch.arange(order.shape[-1], device=order.device).expand(order.shape)
+            seen[id(order)] = _apart(order, places, places.roll(1, -1), tail=1)
+        value = value._replace(order=seen[id(order)])
     if diagonal is not None and getattr(group, "signs", False):
-        value = value._replace(diagonal=_mixed(diagonal))
-    if matrix is not None and (group.dimension or group.log_order):
-        value = value._replace(matrix=_turned(matrix))
+        size = diagonal.abs()
+        first = torch.arange(size.shape[-1], device=size.device) == 0
+        signs = _apart(diagonal.sign(), size.sign(), torch.where(first, -1.0, 1.0).to(size), 1)
+        value = value._replace(diagonal=size * _mixed(signs))
+    if matrix is not None and matrix.shape[-1] <= 2 and (group.dimension or group.log_order):
+        # Small orthogonal groups hold the identity with positive probability.
+        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        turned = -eye if len(eye) == 1 else eye.flip(0)
+        near = ((matrix - eye).abs() < _SAME).all(-1).all(-1)[..., None, None]
+        matrix = torch.where(near, eye, matrix)
+        value = value._replace(matrix=_apart(matrix, eye.expand(matrix.shape), turned, tail=2))
     return value
 
 
-def _cycled(order: torch.Tensor) -> torch.Tensor:
-    places = torch.arange(order.shape[-1], device=order.device)
-    still = (order == places).all(-1, keepdim=True)
-    return torch.where(still, places.roll(1), order)
+def _apart(
+    drawn: torch.Tensor, identity: torch.Tensor, other: torch.Tensor, tail: int
+) -> torch.Tensor:
+    """Copies that are not all the identity, and if there are several, not all the same."""
+    batch = drawn.shape[: drawn.ndim - tail]
+    copies = drawn.reshape(-1, *drawn.shape[len(batch) :])
+    if not len(copies) or not bool((copies == copies[:1]).all()):
+        return drawn
+    still = bool((drawn == identity).all())
+    if not still and len(copies) == 1:
+        return drawn
+    copies = copies.clone()
+    copies[0] = other.expand(drawn.shape).reshape(copies.shape)[0] if still else (
+        identity.expand(drawn.shape).reshape(copies.shape)[0]
+    )  # fmt: skip
+    return copies.reshape(drawn.shape)
 
 
-def _mixed(diagonal: torch.Tensor) -> torch.Tensor:
-    """Equal signs become mixed ones; a single sign becomes negative."""
-    signs = diagonal.sign()
-    equal = (signs == signs[..., :1]).all(-1, keepdim=True)
-    first = torch.arange(diagonal.shape[-1], device=diagonal.device) == 0
-    if diagonal.shape[-1] == 1:
-        return -diagonal.abs()
-    return torch.where(equal & first, -diagonal, diagonal)
-
-
-def _turned(matrix: torch.Tensor) -> torch.Tensor:
-    """Small orthogonal groups hold the identity with positive probability."""
-    n = matrix.shape[-1]
-    if n > 2:
-        return matrix
-    eye = torch.eye(n, dtype=matrix.dtype, device=matrix.device)
-    still = ((matrix - eye).abs() < _SAME).all(-1).all(-1)[..., None, None]
-    return torch.where(still, -eye if n == 1 else eye.flip(0), matrix)
+def _mixed(signs: torch.Tensor) -> torch.Tensor:
+    """A single copy whose signs are all negative has its first one turned."""
+    equal = bool((signs == signs.reshape(-1)[:1]).all())
+    if not equal or signs.shape[-1] < 2:
+        return signs
+    signs = signs.clone()
+    signs[..., 0] *= -1
+    return signs
 
 
 # -- less -----------------------------------------------------------------------------------------
@@ -204,7 +224,8 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
     """The symmetry with less of one claim, the most that may be left first, and what became of it.
 
     A space tries the smaller groups of the same size (its scale alone, its order alone, …) and
-    ends as `Trivial`, its types and copies kept; everything else is taken out.
+    ends as `Trivial`, its types and copies kept; everything else is taken out. Where even that
+    cannot be moved, the copies go, and at last the tensors that carry the space are held.
     """
     if claim.kind == "shift":
         left = tuple(s for s in symmetry.shifts if s.name != claim.name)
@@ -215,11 +236,18 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
     if claim.kind == "unreached":
         rest = {n: rows for n, rows in symmetry.unreached.items() if n != claim.name}
         return [(replace(symmetry, unreached=rest), f"rows of {claim.name} are reached")]
-    group = symmetry.spaces[claim.name].group
-    return [
-        (with_group(symmetry, claim.name, less), f"{claim.name}: {group} became {less}")
-        for less in _subgroups(group)
+    space = symmetry.spaces[claim.name]
+    found = [
+        (with_group(symmetry, claim.name, less), f"{claim.name}: {space.group} became {less}")
+        for less in _subgroups(space.group)
     ]
+    if space.over:  # copies for units that a tensor does not carry make `act` refuse
+        single = replace(space, group=Trivial(space.size), over=())
+        text = f"{claim.name}: {space.group} became {single.group}, without copies"
+        found.append((replace(symmetry, spaces={**symmetry.spaces, claim.name: single}), text))
+    tensors = [n for n, axes in symmetry.signature.items() if claim.name in _carried(axes)]
+    text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
+    return [*found, (_held(symmetry, tensors), text)]
 
 
 def with_group(symmetry: ParameterSymmetry, name: str, group: Group) -> ParameterSymmetry:
@@ -248,21 +276,30 @@ def fitting(symmetry: ParameterSymmetry, state: State) -> tuple[ParameterSymmetr
     A wrong type on one tensor makes `act` refuse every move, so that it cannot be found by
     leaving claims out: the tensor is held fixed, and the spaces that it named become trivial.
     """
-    signature, lost = dict(symmetry.signature), []
-    for name, axes in symmetry.signature.items():
-        carried = {space for axis in axes for space in spaces_of(axis)}
-        shape = tuple(state[name].shape) if name in state else None
-        if shape == symmetry.shape(name) or (shape is None and not carried):
-            continue
-        text = f"{name}: its type ({', '.join(map(str, axes))}) does not fit"
-        if shape is None:
-            del signature[name]
-        else:
-            signature[name] = tuple(map(Fixed, shape))
-        lost.append((text, carried))
-    if not lost:
-        return symmetry, ()
-    symmetry = replace(symmetry, signature=signature)
-    for space in set().union(*(carried for _, carried in lost)):
+    lost = {
+        name: f"{name}: its type ({', '.join(map(str, axes))}) does not fit"
+        for name, axes in symmetry.signature.items()
+        if name not in state and _carried(axes)
+        or name in state and tuple(state[name].shape) != symmetry.shape(name)
+    }  # fmt: skip
+    shapes = {name: tuple(state[name].shape) for name in lost if name in state}
+    return _held(symmetry, [*lost], shapes), tuple(lost.values())
+
+
+def _carried(axes: tuple[AxisType, ...]) -> set[str]:
+    return {space for axis in axes for space in spaces_of(axis)}
+
+
+def _held(
+    symmetry: ParameterSymmetry,
+    tensors: list[str],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> ParameterSymmetry:
+    """The symmetry with these tensors held fixed, and every space that they carry trivial."""
+    shapes = shapes or {name: symmetry.shape(name) for name in tensors}
+    signature = dict(symmetry.signature)
+    for name in tensors:
+        signature[name] = tuple(map(Fixed, shapes.get(name, ())))
+    for space in {s for name in tensors for s in _carried(symmetry.signature[name])}:
         symmetry = with_group(symmetry, space, Trivial(symmetry.spaces[space].size))
-    return symmetry, tuple(text for text, _ in lost)
+    return replace(symmetry, signature=signature)

@@ -24,7 +24,7 @@ from paramsym.structure.checked import Checked
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.bench import progress
 from paramsym.tracing.generic_weights import Source, generic_state
-from paramsym.tracing.moves import Pass, claims_of, fitting, moved, passes_of, weaker
+from paramsym.tracing.moves import Pass, claims_of, fitting, moved, moves_nothing, passes_of, weaker
 from paramsym.tracing.record import Inputs, split_inputs
 from paramsym.tracing.trial import Outputs, State, Trial, Unusable, first_axis
 
@@ -165,7 +165,7 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     trial = trials.quick()
     symmetry, refuted = fitting(symmetry, trial.state)
     passes = _all_passes(symmetry, trials.small)
-    if not passes:
+    if moves_nothing(symmetry):
         return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
     alarm, worst, note = _compare(trial, symmetry, passes)
     dtype, dropped = trial.dtype, trial.dropped

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -22,7 +23,6 @@ from paramsym.tracing.graph import canonical_name
 from paramsym.tracing.precision import converted_inputs, lifted
 from paramsym.tracing.record import (
     Inputs,
-    call_at,
     floating_outputs,
     preserved,
     split_inputs,
@@ -73,6 +73,7 @@ class Trial:
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
+        self.places = _places(model, state)
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
@@ -112,7 +113,8 @@ class Trial:
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
         with preserved(model, self.training), attributes_kept(model), without, wide:
-            returned = call_at(model, state, args, kwargs)
+            filled = {place: state[name] for place, name in self.places.items()}
+            returned = functional_call(model, filled, args, kwargs, tie_weights=False)
             chosen = returned if self.outputs is None else self.outputs(returned)
             found = [y.clone() for y in floating_outputs(chosen)]
         self.dropped |= quiet.met
@@ -147,6 +149,23 @@ class Trial:
             x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num())
             for x, y in zip(self.values, others, strict=True)
         )
+
+
+def _places(model: torch.nn.Module, state: State) -> dict[str, str]:
+    """Every place of the model that holds a tensor, and the name of that tensor in the state.
+
+    Walked once for many calls; a tied tensor has several places, each filled once (see `call_at`).
+    """
+    names: dict[int, str] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in state:
+            names.setdefault(id(tensor), name)
+    return {
+        f"{prefix}.{name}" if prefix else name: names[id(tensor)]
+        for prefix, module in model.named_modules()
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
+        if tensor is not None and id(tensor) in names
+    }
 
 
 def first_axis(inputs: Inputs) -> int:
