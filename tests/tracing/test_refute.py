@@ -11,6 +11,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import GeneralLinear, Monomial, Permutation
+from paramsym.tracing import refute as module
 from paramsym.tracing.refute import refute
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
@@ -156,3 +157,202 @@ def moved_change(network: RandomNetwork, symmetry: ParameterSymmetry) -> float:
         element = symmetry.sample(torch.Generator().manual_seed(seed), 1.0)
         worst = max(worst, change(network, act(symmetry, element, network.state_dict())))
     return worst
+
+
+# -- what can be compared, and what cannot ------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """A ReLU network in which something is done on the way."""
+
+    def __init__(self, step: Callable[[nn.Module, torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self.step = step
+        self.one, self.two = nn.Linear(5, 7), nn.Linear(7, 3)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("mask", torch.tensor([1, 0, 1, 1, 0, 1, 1]))
+        self.log: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.step(self, torch.relu(self.one(x))))
+
+
+def tried(step: Callable[[nn.Module, torch.Tensor], torch.Tensor], **options) -> ParameterSymmetry:
+    """The symmetry of a network that does something on the way, called a ReLU network."""
+    model, inputs = Plain(step), (torch.randn(1, 5, generator=torch.Generator().manual_seed(0)),)
+    symmetry = find_symmetry(Plain(lambda _, x: x), inputs, check=False)
+    return refute(model.eval(), symmetry, inputs, **options)
+
+
+def writes(self, x: torch.Tensor) -> torch.Tensor:
+    """Everything that a forward pass should not do."""
+    self.seen += 1
+    self.last = x
+    self.log.append(x)
+    self.training = True
+    return x * self.seen
+
+
+def test_the_model_is_only_read() -> None:
+    model, inputs = Plain(writes), (torch.randn(2, 5),)
+    model.eval()
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    symmetry = find_symmetry(Plain(lambda _, x: x), inputs, check=False)
+    checked = refute(model, symmetry, inputs).checked
+    assert checked.passes == 3 and not checked.refuted
+    assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
+    assert not model.log and not hasattr(model, "last") and not model.training
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_the_model_is_only_read_where_it_raises() -> None:
+    def stop(self, x: torch.Tensor) -> torch.Tensor:
+        writes(self, x)
+        raise KeyError("no such state")
+
+    model, inputs = Plain(stop), (torch.randn(2, 5),)
+    symmetry = find_symmetry(Plain(lambda _, x: x), inputs, check=False)
+    random = torch.random.get_rng_state()
+    checked = refute(model.eval(), symmetry, inputs).checked
+    assert checked.passes == 0 and "KeyError: 'no such state'" in checked.note
+    assert not model.log and not hasattr(model, "last") and not model.training
+    assert torch.equal(random, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [
+        (lambda self, x: x * float("nan"), "no output is finite"),
+        (lambda self, x: x * 0, "no output depends on what moves"),
+    ],
+)
+def test_a_model_without_numbers_is_not_checked(step, note: str) -> None:
+    kept = tried(step)
+    assert not kept.checked.refuted
+    assert note in kept.checked.note
+    assert kept.checked.passes == 0
+    assert str(kept.checked).startswith("refutation: not checked; ")
+
+
+def test_random_forward_passes_are_not_held_against_the_symmetry() -> None:
+    kept = tried(lambda self, x: x * torch.rand_like(x))
+    assert kept.checked.passes == 0 and "random" in kept.checked.note
+    wrong = tried(lambda self, x: x * torch.arange(1.0, 8.0))  # the same with fixed numbers
+    assert wrong.checked.refuted
+
+
+def test_a_wrong_claim_is_seen_from_a_single_sample() -> None:
+    """At batch 1 a unit is open or shut; more inputs are drawn, in one call or in several."""
+    steps = [lambda self, x: torch.tanh(x), lambda self, x: torch.tanh(x.view(1, 7))]
+    for step in steps:  # the second accepts no other batch
+        kept = tried(step)
+        assert kept.checked.refuted == ("one: Monomial(7) became Permutation(7)",)
+    assert not tried(lambda self, x: x.view(1, 7)).checked.refuted
+
+
+def test_integers_keep_their_places() -> None:
+    assert not tried(lambda self, x: x * 2).checked.refuted
+    assert "became" in tried(lambda self, x: x * self.mask).checked.refuted[0]
+
+
+def test_roots_of_parameters_are_taken_of_positive_numbers() -> None:
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.gain = nn.Linear(5, 7), nn.Parameter(torch.ones(7))
+            self.two = nn.Linear(7, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(torch.relu(self.one(x)) * self.gain.sqrt())
+
+    checked = find_symmetry(Root(), (torch.randn(4, 5),)).checked
+    assert checked.passes >= 3 and not checked.refuted and not checked.note
+
+
+def test_half_precision_is_tried_in_float64() -> None:
+    model, inputs = build("MLP, ReLU")
+    checked = find_symmetry(model.bfloat16(), (inputs[0].bfloat16(),)).checked
+    assert checked.dtype == "float64" and checked.error <= 1e-12
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters())
+
+
+def test_the_numbers_of_the_weights_do_not_matter() -> None:
+    model, inputs = build("convolutions")
+    first = find_symmetry(model, inputs).checked
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(float("nan"))
+    assert find_symmetry(model, inputs).checked == first
+
+
+def test_dropout_is_left_out_and_named() -> None:
+    model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Dropout(0.5), nn.Linear(7, 3))
+    inputs = (torch.randn(4, 5),)
+    kept = find_symmetry(model, inputs, training=True)
+    assert "in distribution" in kept.checked.note and kept.checked.passes == 3
+    assert not find_symmetry(model, inputs).checked.note
+    wrong, _ = grown(Monomial, GeneralLinear)(kept)
+    assert refute(model, wrong, inputs, training=True).checked.refuted
+
+
+@pytest.mark.parametrize("name", ["LSTM", "TransformerEncoderLayer", "Transformer"])
+def test_dropout_inside_modules_is_left_out(name: str) -> None:
+    model, inputs = build(name)
+    for part in model.modules():
+        if isinstance(part, nn.LSTM | nn.MultiheadAttention | nn.Dropout):
+            setattr(part, "p" if isinstance(part, nn.Dropout) else "dropout", 0.5)
+    checked = find_symmetry(model, inputs, training=True).checked
+    assert checked.passes >= 3 and not checked.refuted
+    assert "in distribution" in checked.note
+
+
+def test_meta_tensors_and_large_models_are_left_out(monkeypatch) -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    checked = find_symmetry(model, (torch.randn(4, 5),)).checked
+    assert checked.passes == 0 and "meta device" in str(checked)
+    model, inputs = build("MLP, ReLU")
+    monkeypatch.setattr(module, "LARGEST", 10)
+    checked = find_symmetry(model, inputs).checked
+    assert checked.passes == 0 and "above the limit" in str(checked)
+
+
+def test_large_models_are_tried_in_float32_and_judged_in_float64(monkeypatch) -> None:
+    monkeypatch.setattr(module, "SMALL", 10)
+    for name in ("convolutions", "Llama", "BERT", "LSTM"):
+        model, inputs = build(name)
+        checked = find_symmetry(model, inputs).checked
+        assert checked.dtype == "float32" and not checked.refuted and checked.error <= 1e-4
+    model, inputs = build("MLP, ReLU")
+    wrong, (space,) = grown(Monomial, GeneralLinear)(find_symmetry(model, inputs))
+    left = refute(model, wrong, inputs)
+    assert left.checked.dtype == "float64"
+    assert left.checked.refuted == (f"{space}: GeneralLinear(7) became Monomial(7)",)
+
+
+def test_without_the_check_a_wrong_rule_passes_unnoticed(monkeypatch) -> None:
+    from paramsym.tracing import find
+
+    model, inputs = build("MLP, GELU")
+    wrong, _ = grown(Permutation, Monomial)(find_symmetry(model, inputs, check=False))
+    monkeypatch.setattr(find, "infer", lambda graph: wrong)
+    unnoticed = find_symmetry(model, inputs, check=False)
+    assert unnoticed == wrong and not unnoticed.checked.passes
+    assert worst(model, unnoticed, inputs) >= 1e-3
+    kept = find_symmetry(model, inputs)
+    assert kept.checked.refuted and worst(model, kept, inputs) <= 1e-12
+
+
+def test_the_result_prints_and_is_read_back() -> None:
+    model, inputs = build("MLP, ReLU")
+    symmetry = find_symmetry(model, inputs)
+    text = str(symmetry.checked)
+    assert text.startswith("refutation: 3 passes in float64 at generic weights, worst error ")
+    assert text.endswith("; nothing refuted")
+    back = ParameterSymmetry.from_json(symmetry.to_json())
+    assert back == symmetry and back.checked == symmetry.checked
+    wrong, _ = grown(Monomial, GeneralLinear)(symmetry)
+    left = refute(model, wrong, inputs)
+    assert left == symmetry and left.checked != symmetry.checked  # it takes no part in equality
+    assert "a defect of paramsym that you should report: " in str(left.checked)
+    assert ParameterSymmetry.from_json(left.to_json()).checked == left.checked

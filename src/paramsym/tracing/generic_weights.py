@@ -96,11 +96,11 @@ def _drawn(tensor: torch.Tensor, source: Source, offset: float, positive: bool) 
     if sum(n != 1 for n in shape) >= 2:
         made = source.normal(shape, unit(shape))
     else:
-        size = (1 + source.normal(shape, SPREAD)).clamp_(0.4, 1.6)
-        if tensor.numel() == 1:
-            made = size * _number(tensor) if _number(tensor) else source.normal(shape, SPREAD)
-            return made  # near the user's, whatever is added to it
-        made = size if positive else size.copysign(source.normal(shape))
+        drawn = source.normal(shape)
+        size = (1 - SPREAD + SPREAD * drawn.abs()).clamp_(max=1 + 2 * SPREAD)
+        if tensor.numel() == 1:  # near the user's, whatever is added to it
+            return size * _number(tensor) if _number(tensor) else SPREAD * drawn
+        made = size if positive else size.copysign(drawn)
     return made - offset if offset else made
 
 

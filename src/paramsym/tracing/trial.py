@@ -142,6 +142,15 @@ class Trial:
             self._noise = self.errors(nudged)
         return [max(tolerance, _MARGIN * noise) for noise in self._noise]
 
+    def notes(self) -> list[str]:
+        """What the reader of a result has to know."""
+        found = []
+        if quiet := sum(not size for size in self.sizes):
+            found.append(f"{quiet} of {len(self.sizes)} outputs vanish and were not checked")
+        if self.dropped:
+            found.append("dropout left out: with it the symmetry holds in distribution")
+        return found
+
     def is_random(self) -> bool:
         """Whether the forward pass draws numbers that the outputs show."""
         others = self.function(self.state, seed=1)
