@@ -3,8 +3,8 @@
     python benchmarks/refutation.py [--json] [--only NAME …]
 
 CPU-seconds of one thread (`time.process_time`), each model in a fresh process, imports and the
-derivation not counted. The first row of a kind is a tiny model in float64, the large ones run in
-float32. Beside it stands one forward pass at the given inputs: refutation makes five of them.
+derivation not counted. Tiny models are tried in float64, large ones in float32. Beside it stands
+one forward pass at the given inputs: refutation makes at least four of them.
 """
 
 from __future__ import annotations

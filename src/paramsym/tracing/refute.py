@@ -25,7 +25,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.bench import progress
 from paramsym.tracing.generic_weights import Source, generic_state
 from paramsym.tracing.moves import Pass, claims_of, fitting, moved, moves_nothing, passes_of, weaker
-from paramsym.tracing.record import Inputs, split_inputs
+from paramsym.tracing.record import Inputs, preserved, split_inputs
 from paramsym.tracing.trial import Outputs, State, Trial, Unusable, first_axis
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
@@ -66,7 +66,7 @@ def refute(
     """
     if reason := _unsuitable(model, inputs):
         return replace(symmetry, checked=Checked(note=reason))
-    with _ALONE:
+    with _ALONE, preserved(model, training):
         trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
         try:
             return _outcome(trials, symmetry)

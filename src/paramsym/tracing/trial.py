@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from paramsym.tracing.precision import converted_inputs, lifted
 from paramsym.tracing.record import (
     Inputs,
     floating_outputs,
-    preserved,
     split_inputs,
 )
 
@@ -44,12 +43,12 @@ class Trial:
     """A model at generic weights, with the outputs that moved weights must reproduce.
 
     Args:
-        model: only read.
+        model: only read; it must be in the mode to be compared.
         state: generic parameters and buffers.
         inputs: example inputs, in whose likeness generic ones are drawn.
         lengths: of the tables that integer inputs index, by position; see `table_lengths`.
         outputs: which tensors count as the function.
-        training: compare the function of the training mode, dropout left out.
+        training: whether that is the training mode; dropout is left out there.
         generator: of the inputs.
         repeat: copies of the inputs along their first axis, each drawn anew.
         calls: how many inputs of that size are drawn.
@@ -73,7 +72,7 @@ class Trial:
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
-        self.places = _places(model, state)
+        self.places, self.attributes = _places(model, state), Attributes(model)
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
@@ -112,11 +111,14 @@ class Trial:
         state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
-        with preserved(model, self.training), attributes_kept(model), without, wide:
-            filled = {place: state[name] for place, name in self.places.items()}
-            returned = functional_call(model, filled, args, kwargs, tie_weights=False)
-            chosen = returned if self.outputs is None else self.outputs(returned)
-            found = [y.clone() for y in floating_outputs(chosen)]
+        filled = {place: state[name] for place, name in self.places.items()}
+        try:
+            with without, wide:
+                returned = functional_call(model, filled, args, kwargs, tie_weights=False)
+                chosen = returned if self.outputs is None else self.outputs(returned)
+                found = [y.clone() for y in floating_outputs(chosen)]
+        finally:
+            self.attributes.restore()
         self.dropped |= quiet.met
         return found
 
@@ -213,23 +215,26 @@ def _change(before: torch.Tensor, after: torch.Tensor, finite: torch.Tensor, siz
 
 # -- the model is only read ---------------------------------------------------------------------
 
-_MODULE = frozenset(torch.nn.Module().__dict__)  # what `torch.nn.Module` itself looks after
+# What `torch.nn.Module` and `functional_call` look after; the mode is a forward pass's to change.
+_MODULE = frozenset(torch.nn.Module().__dict__) - {"training"}
+_CONTAINERS = (list, dict, set, deque)
 
 
-@contextmanager
-def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Give every submodule back the Python attributes, lists, dicts and sets that it had."""
-    kept = []
-    for module in model.modules():
-        if not isinstance(module, torch.jit.ScriptModule):
-            own = {k: v for k, v in module.__dict__.items() if k not in _MODULE}
-            inside = {k: v.copy() for k, v in own.items() if type(v) in (list, dict, set, deque)}
-            kept.append((module.__dict__, own, inside))
-    try:
-        yield
-    finally:
-        for attributes, own, inside in kept:
-            for name in [n for n in attributes if n not in own and n not in _MODULE]:
+class Attributes:
+    """The Python attributes of every submodule, with what is in its lists, dicts and sets."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.kept = []
+        for module in model.modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                own = {k: v for k, v in module.__dict__.items() if k not in _MODULE}
+                inside = {k: v.copy() for k, v in own.items() if type(v) in _CONTAINERS}
+                self.kept.append((module.__dict__, own, inside))
+
+    def restore(self) -> None:
+        """Give every submodule back what it had."""
+        for attributes, own, inside in self.kept:
+            for name in attributes.keys() - own.keys() - _MODULE:
                 del attributes[name]
             attributes.update(own)
             for name, items in inside.items():
