@@ -6,8 +6,8 @@ another mesh: they know no rules. They refute and never complete. What they cann
 ruled out by structure: parameters that overlap in storage, integers that round back to where they
 were, rows and branches that the given shapes never reach.
 
-An alarm is raised on one trial; it counts only if it repeats at fresh weights and inputs, in
-float64, at the shapes that the user gave, beyond what rounding does to the outputs.
+An alarm of one trial counts only if it repeats at fresh weights and inputs, in float64, at the
+shapes that the user gave, beyond what rounding does to the outputs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from paramsym.structure.checked import Checked
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.bench import progress
 from paramsym.tracing.generic_weights import Source, generic_state
-from paramsym.tracing.moves import Pass, claims_of, fitting, moved, moves_nothing, passes_of, weaker
+from paramsym.tracing.moves import Pass, claims_of, moved, moves_nothing, passes_of
 from paramsym.tracing.record import Inputs, preserved, split_inputs
 from paramsym.tracing.trial import Outputs, State, Trial, Unusable, first_axis
+from paramsym.tracing.weaker import fitting, weaker
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
@@ -142,10 +143,8 @@ class _Trials:
                 reason = error
             except Exception as error:  # whatever a user's forward pass may raise
                 text = (str(error).strip().splitlines() or [""])[0][:200]
-                reason = Unusable(
-                    f"the forward pass at generic weights stopped with "
-                    f"{type(error).__name__}: {text}"
-                )
+                stopped = f"{type(error).__name__}: {text}"
+                reason = Unusable(f"the forward pass at generic weights stopped with {stopped}")
         raise reason
 
 
