@@ -118,7 +118,7 @@ class _Mover:
         `origins` are the axes of the tensor that the pieces came from.
         """
         origins = tuple(range(len(axes))) if origins is None else origins
-        sizes = {s.name: s.size for s in self.symmetry.spaces.values()}
+        sizes = self.symmetry.sizes
         for k, axis in enumerate(axes):
             if isinstance(axis, Product):
                 inner = [f.size(sizes) for f in axis.factors]
@@ -287,6 +287,9 @@ def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, A
     updates: dict[str, torch.Tensor] = {}
     for term, update in shift_updates(shift, delta, params):
         name = term.target.parameter
+        if name not in updates and _covers(term.target, params[name]):
+            updates[name] = update.expand(term.target.shape).reshape(params[name].shape)
+            continue
         if name not in updates:
             updates[name] = torch.zeros_like(
                 params[name], dtype=dtype, memory_format=torch.contiguous_format
@@ -301,13 +304,19 @@ def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, A
 def _scatter_add(total: torch.Tensor, term: Term, update: torch.Tensor) -> torch.Tensor:
     window = term.target
     update = update.expand(window.shape)
-    if math.prod(window.shape) == total.numel() and window.start == 0 and _row_major(window):
+    if _covers(window, total):
         return total + update.reshape(total.shape)
     flat = total.reshape(-1)
     index = torch.arange(flat.numel(), device=flat.device).as_strided(
         window.shape, window.strides, window.start
     )
     return flat.index_add(0, index.reshape(-1), update.reshape(-1)).reshape(total.shape)
+
+
+def _covers(window, tensor: torch.Tensor) -> bool:
+    """Whether a window is the whole of a tensor, entry by entry."""
+    whole = math.prod(window.shape) == tensor.numel() and window.start == 0
+    return whole and _row_major(window)
 
 
 def _row_major(window) -> bool:

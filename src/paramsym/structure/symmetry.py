@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from paramsym.algebra import AbstractMonomial, Group, Wreath, parse_group
 from paramsym.structure.axes import AxisType, frames_of, parse_axis, powers_of, spaces_of
+from paramsym.structure.checked import Checked
 from paramsym.structure.element import GroupElement, sample
 
 
@@ -119,6 +121,8 @@ class ParameterSymmetry:
     parameter before using it (a gain stored as γ − 1), so that the group acts on the sum.
     `unreached` lists rows of tables that inputs of the given shapes never read: dead at these
     shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
+    `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so
+    that it takes no part in equality.
     """
 
     spaces: Mapping[str, Space]
@@ -131,6 +135,7 @@ class ParameterSymmetry:
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    checked: Checked = field(default=Checked(), compare=False)
 
     def __post_init__(self) -> None:
         for name, axes in self.signature.items():
@@ -154,8 +159,12 @@ class ParameterSymmetry:
     # -- what it is --------------------------------------------------------------------------
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape that a parameter must have."""
-        sizes = {s.name: s.size for s in self.spaces.values()}
-        return tuple(axis.size(sizes) for axis in self.signature[name])
+        return tuple(axis.size(self.sizes) for axis in self.signature[name])
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of each space."""
+        return {s.name: s.size for s in self.spaces.values()}
 
     def parameters_of(self, space: str) -> list[str]:
         """Parameters and buffers that move with a space, directly or through its order."""
@@ -255,6 +264,7 @@ class ParameterSymmetry:
                 "reasons": {n: list(r) for n, r in self.reasons.items()},
                 "unknown": dict(self.unknown),
                 "unreached": {n: list(r) for n, r in self.unreached.items()},
+                "checked": self.checked.to_dict(),
             },
             indent=1,
         )  # fmt: skip
@@ -285,6 +295,7 @@ class ParameterSymmetry:
                 {n: tuple(r) for n, r in data["reasons"].items()},
                 data["unknown"],
                 {n: tuple(r) for n, r in data["unreached"].items()},
+                Checked.from_dict(data["checked"]) if "checked" in data else Checked(),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(

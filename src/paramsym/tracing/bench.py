@@ -91,7 +91,7 @@ class Bench:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[], None]]:
+def progress(total: int, label: str = "verify") -> Iterator[Callable[[], None]]:
     """A progress bar on a terminal's standard error, for what takes longer than two seconds."""
     start, done, bar, task = time.monotonic(), 0, None, None
 
@@ -104,7 +104,7 @@ def progress(total: int) -> Iterator[Callable[[], None]]:
 
             bar = Progress(console=Console(stderr=True), transient=True)
             bar.start()
-            task = bar.add_task("verify", total=total, completed=done)
+            task = bar.add_task(label, total=total, completed=done)
         elif bar is not None and task is not None:
             bar.update(task, completed=done)
 

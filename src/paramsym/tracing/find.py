@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.generic import table_lengths
 from paramsym.tracing.infer import infer
 from paramsym.tracing.record import Inputs, record
+from paramsym.tracing.refute import refute
 
 
 def find_symmetry(
@@ -17,11 +19,14 @@ def find_symmetry(
     example_inputs: Inputs,
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
+    check: bool = True,
 ) -> ParameterSymmetry:
     """Find every known way in which the parameters of a model can change without its function.
 
     The model is run once on fake tensors; no weight is read, and models on the meta device work
     as well. What has no rule is held fixed and listed in `unknown` with its place in the model.
+    Then the result is tried on numbers, at generic weights that are drawn by shape; what fails
+    there is taken out, and `checked` reports it.
 
     Args:
         model: any `torch.nn.Module`, or the program read from a `.pt2` file.
@@ -30,6 +35,7 @@ def find_symmetry(
         outputs: from what the model returns to the tensors whose values count; by default every
             floating tensor except caches.
         training: trace in training mode, where batch statistics absorb scales.
+        check: try the result by finite moves before it is returned; see `symmetry.checked`.
 
     Returns:
         The derived `ParameterSymmetry`. The model keeps its mode, dtype and state.
@@ -39,4 +45,8 @@ def find_symmetry(
             uninitialised, without parameters or entries), the forward pass needs numbers that
             fake tensors do not have, or what it returns holds no floating tensor that is seen.
     """
-    return infer(record(model, example_inputs, outputs, training))
+    graph = record(model, example_inputs, outputs, training)
+    symmetry = infer(graph)
+    if not check:
+        return symmetry
+    return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))

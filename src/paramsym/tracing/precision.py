@@ -36,7 +36,8 @@ class _Lift(TorchFunctionMode):
         name = canonical_name(func)
         if name in _CASTS and isinstance(args[0], torch.Tensor):
             return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
-        args, kwargs = pytree.tree_map(_widened, (args, kwargs or {}))
+        args = tuple(map(_widened, args))  # dtypes are never nested, and trees take long to walk
+        kwargs = {key: _widened(value) for key, value in (kwargs or {}).items()}
         if name == "embedding":
             args, kwargs = _plain_lookup(args, kwargs)
         try:

@@ -1,0 +1,299 @@
+"""Refutation: before a symmetry is returned, it is tried on numbers, and what fails is taken out.
+
+The derivation proves what it claims from the rules of operators; a wrong rule or a misread view
+would make the proof worthless without a sign. Finite random moves at generic weights are a net of
+another mesh: they know no rules. They refute and never complete. What they cannot see has to be
+ruled out by structure: parameters that overlap in storage, integers that round back to where they
+were, rows and branches that the given shapes never reach.
+
+An alarm of one trial counts only if it repeats at fresh weights and inputs, in float64, at the
+shapes that the user gave, beyond what rounding does to the outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramsym.structure.checked import Checked
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.bench import progress
+from paramsym.tracing.generic_weights import Source, generic_state
+from paramsym.tracing.moves import Pass, claims_of, moved, moves_nothing, passes_of
+from paramsym.tracing.record import Inputs, preserved, split_inputs
+from paramsym.tracing.trial import Outputs, State, Trial, Unusable, first_axis
+from paramsym.tracing.weaker import fitting, weaker
+
+LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
+SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
+BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
+APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
+
+_ALONE = threading.RLock()  # running in float64 sets a default of the process
+
+
+def refute(
+    model: torch.nn.Module,
+    symmetry: ParameterSymmetry,
+    inputs: Inputs,
+    outputs: Outputs = None,
+    training: bool = False,
+    lengths: dict[int, int] | None = None,
+) -> ParameterSymmetry:
+    """Try every claim of a symmetry by finite moves at generic weights; keep what holds.
+
+    Three passes: everything at once, everything at half the strength, every other space of each
+    size. A space that is refuted keeps what survives of its group (its scale alone, its order
+    alone) and is `Trivial` otherwise; a refuted shift is removed. The weights are drawn by shape,
+    in float64 for models below a million parameters and in float32 above.
+
+    Args:
+        model: only read; its weights are not even read.
+        symmetry: what was derived, or a hand-written one.
+        inputs: as for `find_symmetry`; generic ones of the same shapes take their place.
+        outputs: as for `find_symmetry`.
+        training: try the function of the training mode, with dropout left out.
+        lengths: of the tables that integer inputs index, by position; see `table_lengths`.
+
+    Returns:
+        The symmetry that survives, equal to the given one where nothing is refuted. Its `checked`
+        says what was done, or why nothing could be compared; no error of the model is raised.
+    """
+    if reason := _unsuitable(model, inputs):
+        return replace(symmetry, checked=Checked(note=reason))
+    with _ALONE, preserved(model, training):
+        trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
+        try:
+            return _outcome(trials, symmetry)
+        except Unusable as error:
+            return replace(symmetry, checked=Checked(note=str(error)))
+
+
+def _unsuitable(model: torch.nn.Module, inputs: Inputs) -> str:
+    tensors = [*model.parameters(), *model.buffers()]
+    leaves = pytree.tree_leaves(split_inputs(inputs))
+    given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if any(t.device.type == "meta" for t in [*tensors, *given]):
+        return (
+            "it needs a forward pass on numbers, and the model or its inputs are on the meta "
+            "device; derive a small model of the same configuration to have its symmetry tried"
+        )
+    size = 4 * sum(p.numel() for p in model.parameters())
+    if size > LARGEST:
+        return f"{size / 1e9:.1f} GB of parameters are above the limit of {LARGEST / 1e9:.1f} GB"
+    return ""
+
+
+# -- trials ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Trials:
+    """Makes trials of one model."""
+
+    model: torch.nn.Module
+    symmetry: ParameterSymmetry
+    inputs: Inputs
+    outputs: Outputs
+    training: bool
+    lengths: dict[int, int]
+
+    def __post_init__(self) -> None:
+        self.count = sum(p.numel() for p in self.model.parameters())
+        self.small = self.count <= SMALL
+        self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
+        if not self.small:
+            self.more = 1
+
+    def quick(self) -> Trial:
+        """A trial in one call: at a larger batch for small models, in float32 for large ones."""
+        dtype = torch.float64 if self.small else torch.float32
+        try:
+            return self._trial(0, dtype, repeat=self.more)
+        except Unusable:  # the batch is part of the model, or its casts need float64
+            return self.careful(0)
+
+    def careful(self, seed: int) -> Trial:
+        """A trial in float64 at the shapes that were given, several times for small models."""
+        try:
+            return self._trial(seed, torch.float64, calls=self.more)
+        except Unusable:
+            if self.small:
+                raise
+            return self._trial(seed, torch.float32)  # it may have constants in float32
+
+    def _trial(self, seed: int, dtype: torch.dtype, repeat: int = 1, calls: int = 1) -> Trial:
+        reason = Unusable()
+        for positive in (False, True):  # some models take roots of their parameters
+            generator = torch.Generator().manual_seed(seed)
+            try:
+                source = Source(generator, dtype, pooled=not self.small)
+                state = generic_state(self.model, self.symmetry.offsets, source, positive)
+                return Trial(
+                    self.model, state, self.inputs, self.lengths, self.outputs, self.training,
+                    generator, repeat, calls,
+                )  # fmt: skip
+            except Unusable as error:
+                reason = error
+            except Exception as error:  # whatever a user's forward pass may raise
+                text = (str(error).strip().splitlines() or [""])[0][:200]
+                stopped = f"{type(error).__name__}: {text}"
+                reason = Unusable(f"the forward pass at generic weights stopped with {stopped}")
+        raise reason
+
+
+# -- what to do with a trial -----------------------------------------------------------------------
+
+
+def _all_passes(symmetry: ParameterSymmetry, many: bool) -> list[tuple[Pass, float]]:
+    """Every pass with its tolerance in float64."""
+    passes = [(one, TOLERANCES[torch.float64]) for one in passes_of(symmetry, many)]
+    if loose := claims_of(symmetry, exact=False):
+        passes.append((Pass(loose, 0.5), APPROXIMATE))
+    return passes
+
+
+def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
+    """All passes on a quick trial, and the search for what is wrong after an alarm."""
+    trial = trials.quick()
+    symmetry, refuted = fitting(symmetry, trial.state)
+    passes = _all_passes(symmetry, trials.small)
+    if moves_nothing(symmetry):
+        return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
+    alarm, worst = _compare(trial, symmetry, passes)
+    dtype, notes = trial.dtype, trial.notes()
+    del trial  # of a large model: the search needs the memory
+    if alarm:
+        search = _Search(trials, symmetry)
+        if search.first.is_random():
+            raise Unusable("the forward pass draws random numbers, so that outputs do not repeat")
+        symmetry, found, worst = search.run()
+        refuted, dtype = (*refuted, *found), search.first.dtype
+    name = str(dtype).removeprefix("torch.")
+    checked = Checked(len(passes), name, TOLERANCES[dtype], worst, refuted, "; ".join(notes))
+    return replace(symmetry, checked=checked)
+
+
+def _compare(
+    trial: Trial, symmetry: ParameterSymmetry, passes: list[tuple[Pass, float]]
+) -> tuple[bool, float]:
+    """Whether a pass raised an alarm, and the worst error."""
+    worst = 0.0
+    with progress(len(passes), "refutation") as advance:
+        for seed, (one, tolerance) in enumerate(passes):
+            generator = torch.Generator().manual_seed(seed)
+            try:
+                state = moved(symmetry, one, trial.state, generator, trial.dtype)
+                errors = trial.errors(state)
+            except Exception:  # an `act` that refuses what was derived is a refutation
+                return True, math.inf
+            error = max(errors)
+            worst = max(worst, error)
+            if error > max(tolerance, TOLERANCES[trial.dtype]):
+                return True, worst
+            if not seed and not error:  # rounding shows that an output depends on what moved
+                _require_sight(trial, state, one)
+            advance()
+    return False, worst
+
+
+def _require_sight(trial: Trial, moved_state: State, one: Pass) -> None:
+    """Raise `Unusable` if no output notices a wrong move either: then nothing was learned.
+
+    The wrong move is one half of a right one: every other tensor that moved.
+    """
+    changed = [n for n, t in moved_state.items() if t is not trial.state[n]]
+    half = {n: moved_state[n] for n in changed[::2]}
+    if len(changed) == 1:
+        half = {n: t.flip(0) if t.ndim else 2 * t for n, t in half.items()}
+    limit = TOLERANCES[trial.dtype]
+    if max(trial.errors({**trial.state, **half})) <= limit and any(
+        claim.kind in ("space", "shift") for claim in one.claims
+    ):
+        raise Unusable("at generic weights no output depends on what moves")
+
+
+# -- the search for what is wrong ------------------------------------------------------------------
+
+
+class _Search:
+    """Finds the claims that fail on two trials at fresh weights and inputs, and reduces them."""
+
+    def __init__(self, trials: _Trials, symmetry: ParameterSymmetry):
+        self.trials, self.symmetry, self.worst = trials, symmetry, 0.0
+
+    @cached_property
+    def first(self) -> Trial:
+        return self.trials.careful(1)
+
+    @cached_property
+    def second(self) -> Trial:  # made when the first has seen something
+        return self.trials.careful(2)
+
+    def run(self) -> tuple[ParameterSymmetry, tuple[str, ...], float]:
+        """What survives, what was refuted, and the worst error of what survives."""
+        symmetry, refuted = self.symmetry, []
+        with progress(len(claims_of(symmetry)), "refutation") as advance:
+            while failing := self._failing(symmetry):
+                guilty = self._guilty(symmetry, *failing)
+                symmetry, text = self._reduced(symmetry, guilty, failing[1])
+                refuted.append(text)
+                advance()
+        return symmetry, tuple(refuted), self.worst
+
+    def _failing(self, symmetry: ParameterSymmetry) -> tuple[Pass, float] | None:
+        """The first pass that fails."""
+        self.worst = 0.0
+        for one, tolerance in _all_passes(symmetry, self.trials.small):
+            if self._fails(symmetry, one, tolerance):
+                return one, tolerance
+        return None
+
+    def _fails(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
+        """Whether a move changes an output on both trials, beyond what rounding does."""
+        return self._seen(self.first, symmetry, one, tolerance) and self._seen(
+            self.second, symmetry, one, tolerance
+        )
+
+    def _seen(self, trial: Trial, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
+        tolerance = max(tolerance, TOLERANCES[trial.dtype])
+        generator = torch.Generator().manual_seed(11)
+        try:
+            state = moved(symmetry, one, trial.state, generator, trial.dtype)
+            errors = trial.errors(state)
+        except Exception:  # see `_compare`
+            return True
+        if max(errors) <= tolerance:
+            self.worst = max(self.worst, *errors)
+            return False
+        allowed = trial.allowed(tolerance)
+        return any(e > a for e, a in zip(errors, allowed, strict=True))
+
+    def _guilty(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> Pass:
+        """The shortest beginning of a pass that fails; its last claim is the guilty one."""
+        low, high = 0, len(one.claims)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fails(symmetry, replace(one, claims=one.claims[:middle]), tolerance):
+                high = middle
+            else:
+                low = middle
+        return replace(one, claims=one.claims[:high])
+
+    def _reduced(
+        self, symmetry: ParameterSymmetry, guilty: Pass, tolerance: float
+    ) -> tuple[ParameterSymmetry, str]:
+        """The symmetry with the most of the guilty claim that survives, alone and with the rest."""
+        claim = guilty.claims[-1]
+        alone = (Pass((claim,), 1.0), Pass((claim,), 0.5))
+        *options, last = weaker(symmetry, claim)
+        for less, text in options:
+            if not any(self._fails(less, one, tolerance) for one in (*alone, guilty)):
+                return less, text
+        return last

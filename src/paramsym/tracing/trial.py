@@ -1,0 +1,274 @@
+"""One trial: a model at generic weights over generic inputs, and the outputs that must stay.
+
+Every evaluation starts from the same place: inputs and buffers are cloned, the attributes that the
+forward pass sets are put back, random numbers start from one seed, and dropout is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from paramsym.tracing.generic import generic_inputs
+from paramsym.tracing.graph import canonical_name
+from paramsym.tracing.precision import converted_inputs, lifted
+from paramsym.tracing.record import (
+    Inputs,
+    floating_outputs,
+    split_inputs,
+)
+
+State = dict[str, torch.Tensor]
+Outputs = Callable[[Any], Any] | None
+
+_ROUNDING = 1e-14  # a relative displacement that is hardly more than rounding
+_MARGIN = 1e3  # what a symmetry may lose over such a displacement
+_CLONED = 1 << 20  # entries up to which parameters are cloned as well: some models write to them
+
+
+class Unusable(RuntimeError):
+    """The model cannot be compared at generic weights; the message says why."""
+
+
+class Trial:
+    """A model at generic weights, with the outputs that moved weights must reproduce.
+
+    Args:
+        model: only read; it must be in the mode to be compared.
+        state: generic parameters and buffers.
+        inputs: example inputs, in whose likeness generic ones are drawn.
+        lengths: of the tables that integer inputs index, by position; see `table_lengths`.
+        outputs: which tensors count as the function.
+        training: whether that is the training mode; dropout is left out there.
+        generator: of the inputs.
+        repeat: copies of the inputs along their first axis, each drawn anew.
+        calls: how many inputs of that size are drawn.
+
+    Raises `Unusable` if the outputs cannot be compared.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        state: State,
+        inputs: Inputs,
+        lengths: dict[int, int],
+        outputs: Outputs,
+        training: bool,
+        generator: torch.Generator,
+        repeat: int = 1,
+        calls: int = 1,
+    ):
+        self.model, self.state, self.outputs, self.training = model, state, outputs, training
+        self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
+        self.buffers = {name for name, _ in model.named_buffers()}
+        self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
+        self.places, self.attributes = _places(model, state), Attributes(model)
+        self.dropped = False  # whether dropout was left out somewhere
+        given = _repeated(inputs, repeat)
+        drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
+        self.calls = [
+            (converted_inputs(args, self.dtype)[0], converted_inputs(kwargs, self.dtype)[1])
+            for args, kwargs in drawn
+        ]
+        self.values = self.function(state)
+        self.finite = [y.isfinite() for y in self.values]
+        self.sizes = [
+            float(y[ok].abs().max()) if bool(ok.any()) else 0.0
+            for y, ok in zip(self.values, self.finite, strict=True)
+        ]
+        if not any(self.sizes):
+            finite = any(bool(ok.any()) for ok in self.finite)
+            raise Unusable(
+                "every output vanishes at generic weights"
+                if finite
+                else "no output is finite at generic weights"
+            )
+        self._noise: list[float] | None = None
+
+    def function(self, state: State, seed: int = 0) -> list[torch.Tensor]:
+        """The outputs at other weights, call after call."""
+        cuda = sorted({t.device.index for t in state.values() if t.device.type == "cuda"})
+        found: list[torch.Tensor] = []
+        with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
+            warnings.simplefilter("ignore")
+            torch.manual_seed(seed)
+            for args, kwargs in self.calls:
+                found += self._call(state, *pytree.tree_map(_clone, (args, kwargs)))
+        return found
+
+    def _call(self, state: State, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        model, quiet = self.model, _Undropped()
+        state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
+        wide = lifted() if self.dtype == torch.float64 else nullcontext()
+        without = quiet if self.training else nullcontext()
+        filled = {place: state[name] for place, name in self.places.items()}
+        try:
+            with without, wide:
+                returned = functional_call(model, filled, args, kwargs, tie_weights=False)
+                chosen = returned if self.outputs is None else self.outputs(returned)
+                found = [y.clone() for y in floating_outputs(chosen)]
+        finally:
+            self.attributes.restore()
+        self.dropped |= quiet.met
+        return found
+
+    def errors(self, state: State) -> list[float]:
+        """The relative change of each output; infinite where a number is lost."""
+        after = self.function(state)
+        if len(after) != len(self.values):
+            return [math.inf]
+        return [
+            _change(*each) for each in zip(self.values, after, self.finite, self.sizes, strict=True)
+        ]
+
+    def allowed(self, tolerance: float) -> list[float]:
+        """The change that each output is allowed: more where rounding alone changes it."""
+        if self._noise is None:
+            generator = torch.Generator().manual_seed(7)
+            nudged = {
+                n: t + t * (_ROUNDING * torch.randn(t.shape, generator=generator)).to(t)
+                if t.is_floating_point()
+                else t
+                for n, t in self.state.items()
+            }
+            self._noise = self.errors(nudged)
+        return [max(tolerance, _MARGIN * noise) for noise in self._noise]
+
+    def notes(self) -> list[str]:
+        """What the reader of a result has to know."""
+        found = []
+        if quiet := sum(not size for size in self.sizes):
+            found.append(f"{quiet} of {len(self.sizes)} outputs vanish and were not checked")
+        if self.dropped:
+            found.append("dropout left out: with it the symmetry holds in distribution")
+        return found
+
+    def is_random(self) -> bool:
+        """Whether the forward pass draws numbers that the outputs show."""
+        others = self.function(self.state, seed=1)
+        return any(
+            x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num())
+            for x, y in zip(self.values, others, strict=True)
+        )
+
+
+def _places(model: torch.nn.Module, state: State) -> dict[str, str]:
+    """Every place of the model that holds a tensor, and the name of that tensor in the state.
+
+    Walked once for many calls; a tied tensor has several places, each filled once (see `call_at`).
+    """
+    names: dict[int, str] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in state:
+            names.setdefault(id(tensor), name)
+    return {
+        f"{prefix}.{name}" if prefix else name: names[id(tensor)]
+        for prefix, module in model.named_modules()
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
+        if tensor is not None and id(tensor) in names
+    }
+
+
+def first_axis(inputs: Inputs) -> int:
+    """The length of the first axis of the inputs, their batch in most models; 1 without one."""
+    leaves = pytree.tree_leaves(split_inputs(inputs))
+    lengths = [(t.ndim > 1, t.shape[0]) for t in leaves if isinstance(t, torch.Tensor) and t.ndim]
+    return max(lengths, key=lambda each: each[0], default=(False, 1))[1]
+
+
+def _repeated(inputs: Inputs, times: int) -> Any:
+    """Inputs repeated along the first axis, where it is as long as the batch."""
+    batch = first_axis(inputs)
+
+    def wide(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == batch:
+            return leaf.repeat(times, *[1] * (leaf.ndim - 1))
+        return leaf
+
+    args, kwargs = pytree.tree_map(wide, split_inputs(inputs))
+    return kwargs or args
+
+
+def _clone(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _change(before: torch.Tensor, after: torch.Tensor, finite: torch.Tensor, size: float) -> float:
+    if not size:  # an output that vanishes, or has no finite entry, shows nothing
+        return 0.0
+    if before.shape != after.shape:
+        return math.inf
+    change = torch.where(finite, after - before, 0).abs().max()
+    found = float(change) / max(size, torch.finfo(before.dtype).tiny)
+    return found if found == found else math.inf
+
+
+# -- the model is only read ---------------------------------------------------------------------
+
+# What `torch.nn.Module` and `functional_call` look after; the mode is a forward pass's to change.
+_MODULE = frozenset(torch.nn.Module().__dict__) - {"training"}
+_CONTAINERS = (list, dict, set, deque)
+
+
+class Attributes:
+    """The Python attributes of every submodule, with what is in its lists, dicts and sets."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.kept = []
+        for module in model.modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                own = {k: v for k, v in module.__dict__.items() if k not in _MODULE}
+                inside = {k: v.copy() for k, v in own.items() if type(v) in _CONTAINERS}
+                self.kept.append((module.__dict__, own, inside))
+
+    def restore(self) -> None:
+        """Give every submodule back what it had."""
+        for attributes, own, inside in self.kept:
+            for name in attributes.keys() - own.keys() - _MODULE:
+                del attributes[name]
+            attributes.update(own)
+            for name, items in inside.items():
+                own[name].clear()
+                (own[name].extend if isinstance(items, (list, deque)) else own[name].update)(items)
+
+
+_DROPOUTS = ("dropout", "feature_alpha_dropout")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_PLACES = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}  # of dropout_p
+
+
+class _Undropped(TorchFunctionMode):
+    """Leaves dropout out: a symmetry of it holds in distribution, not number by number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = dict(kwargs or {}), canonical_name(func)
+        if name in _DROPOUTS:
+            given = {**dict(enumerate(args)), **kwargs}
+            self.met |= bool(given.get(2, given.get("training", given.get("train", True))))
+            return given.get(0, given.get("input"))
+        if name in _PLACES:
+            place = _PLACES[name]
+            share = args[place] if len(args) > place else kwargs.get("dropout_p", 0.0)
+            self.met |= bool(share)
+            if len(args) > place:
+                args = (*args[:place], 0.0, *args[place + 1 :])
+            elif "dropout_p" in kwargs:
+                kwargs["dropout_p"] = 0.0
+        if name in _RECURRENT:
+            self.met |= any(type(a) is float and a > 0 for a in args)
+            args = tuple(0.0 if type(a) is float else a for a in args)
+        return func(*args, **kwargs)

@@ -1,0 +1,111 @@
+"""Less of a symmetry: what may be left of a claim that was refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paramsym.algebra import (
+    ComplexScaling,
+    GeneralLinear,
+    Group,
+    Monomial,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    Permutation,
+    PositiveScaling,
+    Scaling,
+    SignedPermutation,
+    Signs,
+    Trivial,
+    UnitComplex,
+)
+from paramsym.structure.axes import AxisType, Fixed, spaces_of
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.moves import Claim
+from paramsym.tracing.trial import State
+
+
+def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSymmetry, str]]:
+    """The symmetry with less of one claim, the most that may be left first, and what became of it.
+
+    A space tries the smaller groups of the same size (its scale alone, its order alone, …) and
+    ends as `Trivial`, its types and copies kept; everything else is taken out. Where even that
+    cannot be moved, the copies go, and at last the tensors that carry the space are held.
+    """
+    if claim.kind == "shift":
+        left = tuple(s for s in symmetry.shifts if s.name != claim.name)
+        return [(replace(symmetry, shifts=left), f"shift {claim.name} removed")]
+    if claim.kind == "dead":
+        left = tuple(n for n in symmetry.dead if n != claim.name)
+        return [(replace(symmetry, dead=left), f"{claim.name} is not dead")]
+    if claim.kind == "unreached":
+        rest = {n: rows for n, rows in symmetry.unreached.items() if n != claim.name}
+        return [(replace(symmetry, unreached=rest), f"rows of {claim.name} are reached")]
+    space = symmetry.spaces[claim.name]
+    found = [
+        (with_group(symmetry, claim.name, less), f"{claim.name}: {space.group} became {less}")
+        for less in _subgroups(space.group)
+    ]
+    if space.over:  # copies for units that a tensor does not carry make `act` refuse
+        single = replace(space, group=Trivial(space.size), over=())
+        text = f"{claim.name}: {space.group} became {single.group}, without copies"
+        found.append((replace(symmetry, spaces={**symmetry.spaces, claim.name: single}), text))
+    tensors = [n for n, axes in symmetry.signature.items() if claim.name in _carried(axes)]
+    text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
+    return [*found, (_held(symmetry, tensors), text)]
+
+
+def with_group(symmetry: ParameterSymmetry, name: str, group: Group) -> ParameterSymmetry:
+    """The same symmetry with another group on one space."""
+    space = replace(symmetry.spaces[name], group=group)
+    return replace(symmetry, spaces={**symmetry.spaces, name: space})
+
+
+def _subgroups(group: Group) -> list[Group]:
+    """The listed groups strictly inside one, larger ones first; the last is trivial."""
+    n = group.size
+    listed: list[Group] = [
+        Orthogonal(n), OrthogonalFixingOnes(n), Monomial(n, signed=True), Monomial(n), Scaling(n),
+        PositiveScaling(n), SignedPermutation(n), Permutation(n), Signs(n), Trivial(n),
+    ]  # fmt: skip
+    if n % 2 == 0:
+        listed += [ComplexScaling(n), UnitComplex(n)]
+    listed.append(GeneralLinear(n))
+    inside = [g for g in listed if g != group and g <= group]
+    return sorted(inside, key=lambda g: (-g.dimension, -g.log_order))
+
+
+def fitting(symmetry: ParameterSymmetry, state: State) -> tuple[ParameterSymmetry, tuple[str, ...]]:
+    """The symmetry without types that do not fit their tensors, and what was taken out.
+
+    A wrong type on one tensor makes `act` refuse every move, so that it cannot be found by
+    leaving claims out: the tensor is held fixed, and the spaces that it named become trivial.
+    """
+    lost = {
+        name: f"{name}: its type ({', '.join(map(str, axes))}) does not fit"
+        for name, axes in symmetry.signature.items()
+        if name not in state and _carried(axes)
+        or name in state and tuple(state[name].shape) != symmetry.shape(name)
+    }  # fmt: skip
+    shapes = {name: tuple(state[name].shape) for name in lost if name in state}
+    return _held(symmetry, [*lost], shapes), tuple(lost.values())
+
+
+def _carried(axes: tuple[AxisType, ...]) -> set[str]:
+    return {space for axis in axes for space in spaces_of(axis)}
+
+
+def _held(
+    symmetry: ParameterSymmetry,
+    tensors: list[str],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> ParameterSymmetry:
+    """The symmetry with these tensors held fixed, and every space that they carry trivial."""
+    shapes = shapes or {name: symmetry.shape(name) for name in tensors}
+    signature = dict(symmetry.signature)
+    for name in tensors:
+        signature[name] = tuple(map(Fixed, shapes.get(name, ())))
+    for space in {s for name in tensors for s in _carried(symmetry.signature[name])}:
+        symmetry = with_group(symmetry, space, Trivial(symmetry.spaces[space].size))
+    return replace(symmetry, signature=signature)
