@@ -135,13 +135,19 @@ def _all_dual(axis: AxisType) -> bool:
     return bool(powers) and all(power == -1 for power in powers)
 
 
-def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
-    """Every space that an axis carries with its power."""
+def parts_of(axis: AxisType) -> Iterator[Carried]:
+    """Everything that an axis carries, piece by piece."""
     if isinstance(axis, Carried):
-        yield from axis.factors
+        yield axis
     parts = axis.factors if isinstance(axis, Product) else ()
     for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from powers_of(part)
+        yield from parts_of(part)
+
+
+def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
+    """Every space that an axis carries with its power."""
+    for part in parts_of(axis):
+        yield from part.factors
 
 
 def carried(space: str, power: Fraction | int = 1) -> Carried:
@@ -156,14 +162,8 @@ def spaces_of(axis: AxisType) -> Iterator[str]:
 
 def frames_of(axis: AxisType) -> Iterator[Frame]:
     """The frames that occur in an axis."""
-    if isinstance(axis, Carried):
-        yield from axis.frame
-    elif isinstance(axis, Product):
-        for factor in axis.factors:
-            yield from frames_of(factor)
-    elif isinstance(axis, Sum):
-        for term in axis.terms:
-            yield from frames_of(term)
+    for part in parts_of(axis):
+        yield from part.frame
 
 
 _TOKEN = re.compile(

@@ -11,13 +11,23 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from paramsym.algebra import AbstractMonomial, Group, Wreath, parse_group
-from paramsym.structure.axes import AxisType, frames_of, parse_axis, powers_of, spaces_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    frames_of,
+    parse_axis,
+    parts_of,
+    spaces_of,
+)
+from paramsym.structure.clashes import Clashes, clashes
 from paramsym.structure.element import GroupElement, sample
+from paramsym.structure.placing import misplaced
 
 
 @dataclass(frozen=True)
@@ -133,23 +143,33 @@ class ParameterSymmetry:
     unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for space in self.spaces.values():
+            for base in (*space.over, *((space.order_of,) if space.order_of else ())):
+                _require_space(self.spaces, base, f"spaces={{{space.name!r}: …}}", "it stands over")
+            for base in space.over:
+                if not set(self.spaces[base].over) <= {*space.over}:
+                    raise ValueError(
+                        f"ParameterSymmetry(spaces={{{space.name!r}: …}}): it stands over "
+                        f"{space.over}, but {base!r} has copies itself, over "
+                        f"{self.spaces[base].over}; what stands over a space must stand over all "
+                        f"that is below. Add them to Space({space.name!r}, over=…)."
+                    )
         for name, axes in self.signature.items():
             for axis in axes:
                 for space in spaces_of(axis):
-                    if space not in self.spaces:
-                        raise ValueError(
-                            f"ParameterSymmetry(signature={{{name!r}: …}}): the axis type "
-                            f"'{axis}' names the space {space!r}, which is not among the spaces "
-                            f"{sorted(self.spaces)[:8]}. Add the space or correct the type."
-                        )
-                for space, power in powers_of(axis):
-                    group = self.spaces[space].group
-                    if power not in (1, -1) and not isinstance(group, AbstractMonomial):
-                        raise ValueError(
-                            f"{space!r} carries {group}; an entrywise power is a representation "
-                            f"only of a monomial group. {name!r} therefore needs that axis to be "
-                            "monomial or fixed."
-                        )
+                    _require_space(
+                        self.spaces, space, f"signature={{{name!r}: …}}", f"'{axis}' carries"
+                    )
+                for item in parts_of(axis):
+                    _check_factors(self.spaces, name, item)
+        for space, base, name in misplaced(self.spaces, self.signature):
+            axes = ", ".join(map(str, self.signature[name]))
+            raise ValueError(
+                f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "
+                f"{space!r}, which has a copy for each unit of {base!r}, but no axis carries "
+                f"{base!r}, so that it does not say which copy is meant. Add it to the type, or "
+                f"leave it out of Space({space!r}, over=…)."
+            )
 
     # -- what it is --------------------------------------------------------------------------
     def shape(self, name: str) -> tuple[int, ...]:
@@ -189,6 +209,11 @@ class ParameterSymmetry:
             copies = math.prod(self.spaces[base].size for base in space.over)
             total += group.log_order * copies
         return total / math.log(10)
+
+    @cached_property
+    def clashes(self) -> Clashes:
+        """Each change of basis with the spaces that do not commute with it."""
+        return clashes(self)
 
     # -- motion ------------------------------------------------------------------------------
     def sample(
@@ -296,6 +321,34 @@ class ParameterSymmetry:
     def frame_parameters(self) -> set[str]:
         """Gains in whose frame some axis is moved."""
         return {f.parameter for axes in self.signature.values() for a in axes for f in frames_of(a)}
+
+
+def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str) -> None:
+    if name not in spaces:
+        raise ValueError(
+            f"ParameterSymmetry({where}): {how} the space {name!r}, which is not among the spaces "
+            f"{sorted(spaces)[:8]}. Add the space or correct the name."
+        )
+
+
+def _check_factors(spaces: Mapping[str, Space], name: str, item: Carried) -> None:
+    """Changes of basis come first, alone and without powers."""
+    for k, (space, power) in enumerate(item.factors):
+        group = spaces[space].group
+        if isinstance(group, AbstractMonomial):
+            continue
+        if power not in (1, -1):
+            raise ValueError(
+                f"{space!r} carries {group}; an entrywise power is a representation "
+                f"only of a monomial group. {name!r} therefore needs that axis to be "
+                "monomial or fixed."
+            )
+        if k:
+            raise ValueError(
+                f"ParameterSymmetry(signature={{{name!r}: …}}): in '{item}' the change of basis "
+                f"{space!r} ({group}) comes after another factor, but at most one was expected, "
+                "and first. Write it first, or give the two spaces one group."
+            )
 
 
 def _describe(space: Space) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+from paramsym.algebra import Trivial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
+from paramsym.structure.placing import misplaced
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import tensor_blocks
@@ -45,6 +48,10 @@ class _Writer:
                 self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
             )
             reasons[name] = tuple(_reason(node) for node in tensor.axes)
+        for name, base, where in list(misplaced(spaces, signature)):
+            why = f"{where} does not tell its copies for each unit of {base} apart"
+            size = spaces[name].size
+            spaces[name] = replace(spaces[name], group=Trivial(size), over=(), why=why)
         graph = self.found.build.graph
         buffers = tuple(n for n in self.found.every if n in graph.buffers)
         shifts = find_shifts(
@@ -128,10 +135,8 @@ class _Writer:
             factors += [(c.name, Fraction(power)) for c, power in carriers]
         leader = self.found.orders.get(leaf.serial)
         if leader is not None and not leader.ordered:  # an index below other spaces
-            if leader.exponents and all(name != leader.name for name, _ in factors):
-                factors.append((leader.name, Fraction(0)))
-            elif not factors:
-                factors.append((leader.name, Fraction(1)))
+            if all(name != leader.name for name, _ in factors):
+                factors.append((leader.name, Fraction(int(not leader.exponents))))
         elif leader is not None and leader.ordered:
             names = {c.name for c in self.found.carriers if c is leader or c.leader is leader}
             if not any(name in names for name, _ in factors):

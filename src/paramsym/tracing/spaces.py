@@ -313,8 +313,9 @@ class Spaces:
                 continue
             over = self._before(leaf, self.over.get(key, set()))
             tied = [c for c in self.carriers if c.ordered and c.leaf is leaf]
-            # a scale that copies share cannot follow another order in each of them
-            over = tuple(base for base in over if all(base in c.over for c in tied))
+            # what copies share cannot follow another order in each of them
+            shared = [*tied, *(c for c in self.carriers if leaf in c.over)]
+            over = tuple(base for base in over if all(base in c.over for c in shared))
             leader = next((c for c in tied if c.over == over), None)
             if leader is None:
                 leader = Carrier(leaf, monomial(leaf.size, True, False, False), over, ordered=True)
