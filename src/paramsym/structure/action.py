@@ -15,8 +15,9 @@ from paramsym.algebra import Element
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.placing import base_axis, family
-from paramsym.structure.symmetry import Factor, ParameterSymmetry, Shift, Term
+from paramsym.structure.placing import base_axis
+from paramsym.structure.shift import Factor, Shift, Term
+from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, torch.Tensor]
 _LOW = (torch.bfloat16, torch.float16)
@@ -155,15 +156,11 @@ class _Mover:
         self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType], origins: tuple[int, ...]
     ):
         frame = self._frame(axis, x, k)
-        ordered = False
         for position, (name, power) in enumerate(axis.factors):
             value = self.values.get(name)
             if value is None:
                 continue
             space = self.symmetry.spaces[name]
-            if ordered:  # tied spaces share one order, which acts once
-                value = value._replace(order=None)
-            ordered = ordered or value.order is not None
             linear = value.matrix is not None or (
                 value.diagonal is not None and value.diagonal.is_complex()
             )
@@ -177,9 +174,7 @@ class _Mover:
         return x
 
     def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes, origins):
-        bases = [
-            base_axis(family(self.symmetry.spaces, base), axes, origins, k) for base in space.over
-        ]
+        bases = [base_axis(base, axes, origins, k) for base in space.over]
         front = x.movedim(bases, list(range(len(bases)))) if bases else x
         at = k + sum(b > k for b in bases)  # bases before k do not shift it
         at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k

@@ -17,7 +17,8 @@ import torch
 from paramsym.algebra import Element, Tangent
 
 if TYPE_CHECKING:
-    from paramsym.structure.symmetry import ParameterSymmetry, Space
+    from paramsym.structure.space import Space
+    from paramsym.structure.symmetry import ParameterSymmetry
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
 SHIFT = 0.02
@@ -136,19 +137,10 @@ def sample(
             )
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
-        chosen = space.exact if wanted is None else space.name in wanted
-        leader = space.order_of
-        shared = values[leader].order if leader is not None and leader in values else None
-        if not chosen and shared is None:
-            continue
-        batch = batch_of(symmetry, space)
-        if chosen:
+        if space.exact if wanted is None else space.name in wanted:
+            batch = batch_of(symmetry, space)
             value = space.group.sample(generator, strength, batch=batch, dtype=dtype)
-        else:
-            value = space.group.identity(batch=batch, dtype=dtype)
-        if leader is not None and space.group.apply is not None:
-            value = value._replace(order=shared)
-        values[space.name] = value
+            values[space.name] = value
     parts: list[Part] = [values] if values else []
     for shift in symmetry.shifts:
         if wanted is None or shift.name in wanted:
@@ -157,20 +149,12 @@ def sample(
     return GroupElement(symmetry, tuple(parts))
 
 
-def _order(symmetry: ParameterSymmetry, values: Values, name: str) -> torch.Tensor | None:
-    """The permutation of a space under an element, wherever it is kept."""
-    for space in (name, symmetry.spaces[name].order_of):
-        if space is not None and space in values and values[space].order is not None:
-            return values[space].order
-    return None
-
-
 def reindex(
     symmetry: ParameterSymmetry, space: Space, value: Element, values: Values, inverse: bool = False
 ) -> Element:
     """Copies of a fibered value read through the permutations of the spaces below it."""
     for axis, base in enumerate(space.over):
-        order = _order(symmetry, values, base)
+        order = values[base].order if base in values else None
         if order is None:
             continue
         if inverse:

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from paramsym.structure.axes import AxisType, Carried, Product, Sum
 
 if TYPE_CHECKING:
-    from paramsym.structure.symmetry import Space
+    from paramsym.structure.space import Space
 
 Signature = Mapping[str, tuple[AxisType, ...]]
 Missing = tuple[str, str, str]  # space, base, parameter
 
 
-def base_axis(
-    base: Sequence[str] | set[str], axes: Sequence[AxisType], origins: Sequence[int], at: int
-) -> int | None:
+def base_axis(base: str, axes: Sequence[AxisType], origins: Sequence[int], at: int) -> int | None:
     """The position among split axes that tells the copy for what stands at position `at`.
 
     It is looked for on the same axis of the tensor first, closest from the outside inwards, then
@@ -30,7 +28,7 @@ def base_axis(
     found = [
         k
         for k, axis in enumerate(axes)
-        if isinstance(axis, Carried) and any(s in base for s, _ in axis.factors)
+        if isinstance(axis, Carried) and any(s == base for s, _ in axis.factors)
     ]
     own = [k for k in found if origins[k] == origins[at] and k != at]
     before = [k for k in own if k < at]
@@ -65,11 +63,5 @@ def misplaced(spaces: Mapping[str, Space], signature: Signature) -> Iterator[Mis
             for at, axis in enumerate(split):
                 for space, _ in axis.factors if isinstance(axis, Carried) else ():
                     for base in spaces[space].over:
-                        if base_axis(family(spaces, base), split, origins, at) is None:
+                        if base_axis(base, split, origins, at) is None:
                             yield space, base, name
-
-
-def family(spaces: Mapping[str, Space], base: str) -> set[str]:
-    """The spaces that share the order of a base."""
-    leader = spaces[base].order_of or base
-    return {leader, base} | {s.name for s in spaces.values() if s.order_of == leader}
