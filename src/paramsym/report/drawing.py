@@ -2,8 +2,8 @@
 
 Each tensor is a row, each space a vertical lane from the first tensor that carries it to the last.
 A mark where a row meets a lane says how: ● an axis that the space writes, ○ one that reads it (the
-dual), ◆ another power, – one that is permuted with it. Repeated layers are one block. This module only computes
-places; the template draws them.
+dual), ◆ another power, – one that is permuted with it. Repeated layers are one block. This module
+only computes places; the template draws them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Permutations and scalings of large tensors at the speed of memory.
 
-A tensor all of whose axes carry plain orders, and scales over them, is moved in one pass over row panels that
-fit the cache: rows are gathered, columns are gathered, and the scales are multiplied while the
-panel is warm. Everything else is left to the general path, which is also its twin in the tests.
+A tensor all of whose axes carry plain orders, and scales over them, is moved in one pass over row
+panels that fit the cache: rows are gathered, columns are gathered, and the scales are multiplied
+while the panel is warm. Everything else is left to the general path, which is also its twin in the
+tests.
 """
 
 from __future__ import annotations

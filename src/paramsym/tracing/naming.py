@@ -86,17 +86,18 @@ class Namer:
     ) -> tuple[str, str]:
         """A scale over units that many modules share is named after the norm whose gain it moves,
         or else after the module that writes it."""
+        local = f"{units}.scale"
+        if role != "residual":
+            return local, local
         written = _modules(name for name, _, slot in own if carrier.exponents.get(slot, 0) > 0)
         matrices = _modules(name for name, _, _ in own if self.found.parameters[name].ndim > 1)
         gains = [path for path in _modules(name for name, _, _ in own) if path not in matrices]
-        local = f"{units}.scale"
 
         def named(paths: list[list[str]]) -> str:
             path = paths[0] if paths else []
             return self._join(path, "") if any(not part.isdigit() for part in path) else local
 
-        by_writer = named(written)
-        return (named(gains or written) if role == "residual" else local), by_writer
+        return named(gains or written), named(written)
 
     def _join(self, path: Sequence[str], role: str) -> str:
         if tuple(path[: len(self.root)]) == self.root:
