@@ -80,3 +80,28 @@ def test_copies_below_frozen_pairs_are_carried_by_every_tensor() -> None:
         assert float((after - before).abs().max() / before.abs().max()) < 1e-12, only
     wrong = {**state, "lm_head.weight": 1.1 * state["lm_head.weight"]}
     assert float((functional(model, wrong, (), inputs)[0] - before).abs().max()) > 1e-3
+
+
+class Compared(torch.nn.Module):
+    """A softmax over heads compares one coordinate of every head with the others."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.read, self.last = dim, torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.read(x).unflatten(-1, (2, 4)).softmax(self.dim).flatten(-2))
+
+
+@pytest.mark.parametrize("dim", [-1, -2])
+def test_copies_that_are_compared_share_their_order(dim: int) -> None:
+    torch.manual_seed(0)
+    model, x = Compared(dim).double(), torch.randn(5, 3).double()
+    symmetry = find_symmetry(model, (x,))
+    inner = next(s for s in symmetry.spaces.values() if s.size == 4)
+    assert inner.group == Permutation(4)
+    assert len(inner.over) == (1 if dim == -1 else 0)  # within a head, each head for itself
+    for seed in range(4):
+        g = symmetry.sample(torch.Generator().manual_seed(seed))
+        moved = torch.func.functional_call(model, act(symmetry, g, model.state_dict()), (x,))
+        assert float((moved - model(x)).detach().abs().max()) < 1e-12

@@ -25,10 +25,12 @@ from paramsym.algebra.lattice import monomial
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.copies import order_copies
 from paramsym.tracing.freedom import Freedom, Generator
 from paramsym.tracing.index import Node
-from paramsym.tracing.mixing import POWERS, Mixing, MixingClass, _sum
+from paramsym.tracing.mixing import Mixing, MixingClass, _sum
 from paramsym.tracing.narrow import Member
+from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.solve import Number
 
 _GROUPS: dict[str, Callable[[int], Group]] = {
@@ -82,36 +84,15 @@ class Spaces:
                     self.rank.setdefault(leaf.serial, len(self.rank))
                     self.leaves[leaf.serial] = leaf
                     self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
-        self.over = self._order_copies()
+        self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
         self.carriers: list[Carrier] = []
         self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()
         known = list(self._contained())
         self.freedom = Freedom(build, self.layout, self.parameters, known)
+        self.reasons = Reasons(self)
         self._find_scales()
         self._find_orders()
-
-    def _order_copies(self) -> dict[int, set[int]]:
-        """For each leaf, the leaves that accompany it in every tensor: its order may depend
-        on them."""
-        result: dict[int, set[int]] = {}
-        tensors = [*self.parameters.values()]
-        for op in self.build.ops:
-            tensors += [op.out, *op.inputs]
-        seen: set[int] = set()
-        for tensor in tensors:
-            if not tensor.moves or id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            for block in tensor_blocks(tensor, self.layout):
-                present = [leaf.serial for _, leaf, _ in block.slots()]
-                for leaf in present:
-                    others = {x for x in present if x != leaf}
-                    result[leaf] = others if leaf not in result else result[leaf] & others
-        for leaf, company in self.mixing.company.items():
-            if leaf in result:
-                result[leaf] &= company
-        return result
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
         """Those bases that come before a leaf, outermost first: copies are never circular."""
@@ -229,7 +210,7 @@ class Spaces:
             over = tuple(self.leaves[b] for b in leaves[:-1])
             group = monomial(carrier_leaf.size, False, generator.signed, generator.scales)
             made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves))
-            made.why = self._scale_reason(generator)
+            made.why = self.reasons.of_scale(generator)
             made.exact = generator.exact
             self.carriers.append(made)
 
@@ -333,7 +314,7 @@ class Spaces:
                 )  # fmt: skip
                 self.units[serial] = only
                 return
-        units.why = self._order_reason(leaf) or leaf.frozen
+        units.why = self.reasons.of_order(leaf) or leaf.frozen
         for scale in scales:
             scale.group = monomial(1, False, scale.group.signs, scale.group.scales)
             scale.over = (*scale.over, leaf)
@@ -381,54 +362,6 @@ class Spaces:
                 for slot, power in carrier.exponents.items():
                     table[slot].append((carrier, power))
         return dict(table)
-
-    def _scale_reason(self, generator: Generator) -> str:
-        reasons = [
-            self.functions.get(leaf) or self._mixing_reason(leaf) for leaf in generator.component
-        ]
-        return next(filter(None, reasons), "a gain scales each coordinate by itself")
-
-    def _order_reason(self, leaf: Node) -> str:
-        found = self.functions.get(leaf.serial) or self._mixing_reason(leaf.serial)
-        return found or self._equation_reason(leaf)
-
-    def _mixing_reason(self, leaf: int) -> str:
-        """Why a leaf has no change of basis."""
-        for _, _, slot in self.slots[leaf]:
-            if slot in self.mixing.parent or slot in self.mixing.classes:
-                known = self.mixing.classes[self.mixing.find(slot)[0]]
-                if known.dead and known.dead != "it is a gain":
-                    return known.dead
-        return ""
-
-    def _equation_reason(self, leaf: Node) -> str:
-        """The operation that pinned the scales of a leaf."""
-        system = self.freedom.scales.get((leaf.serial,))
-        for _, _, slot in self.slots[leaf.serial]:
-            unknown = (slot[0], slot[1], (slot[2],))
-            if system is not None:
-                root, _ = system.find(unknown)
-                if root in system.why:
-                    return system.why[root]
-        return ""
-
-    @cached_property
-    def functions(self) -> dict[int, str]:
-        """For each leaf the function of single coordinates that binds it most, as the user wrote
-        it: one without a degree before powers and homogeneous ones."""
-        bound: dict[int, tuple[int, str]] = {}
-        for op in self.build.ops:
-            name = op.data.get("name") if op.kind == "unary" else None
-            if not name or not op.inputs[0].moves:
-                continue
-            rank = 2 if name in (*POWERS, "shift") else int(op.data.get("degree") is not None)
-            for axis in op.inputs[0].axes:
-                for leaf in ix.leaves(axis):
-                    known = bound.get(leaf.serial)
-                    if known is None or rank < known[0]:
-                        text = f"{name} acts on each coordinate at {op.where}"
-                        bound[leaf.serial] = (rank, text)
-        return {leaf: text for leaf, (_, text) in bound.items()}
 
 
 def _unread(build: Builder, tensors: dict[str, Tensor]) -> set[str]:
