@@ -174,7 +174,8 @@ class _Mover:
         return x
 
     def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes, origins):
-        bases = [base_axis(base, axes, origins, k) for base in space.over]
+        found = [base_axis(base, axes, origins, k) for base in space.over]
+        bases = [b for b in found if b is not None]  # a symmetry without them cannot be built
         front = x.movedim(bases, list(range(len(bases)))) if bases else x
         at = k + sum(b > k for b in bases)  # bases before k do not shift it
         at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k

@@ -90,8 +90,9 @@ def _mapped(record: Any, change: Callable[[str], str]) -> Any:
     return record
 
 
-def _read(record: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """A record without its numbers, and the numbers; None where the mark is taken already."""
+def _read(record: Any) -> tuple[Any, tuple[int, ...]]:
+    """A record without its numbers, which is like no other where it has the mark already; and
+    the numbers."""
     numbers: list[int] = []
     taken = False
 
@@ -109,7 +110,7 @@ def _read(record: Any) -> tuple[Any, tuple[int, ...] | None]:
         return type(item).__name__, item
 
     skeleton = walk(record)
-    return skeleton, None if taken else tuple(numbers)
+    return (object() if taken else skeleton), tuple(numbers)
 
 
 def _running(a: Sequence[int], b: Sequence[int]) -> tuple[bool, ...]:
@@ -125,8 +126,6 @@ def _repeats(read: list, position: int, period: int) -> tuple[int, int] | None:
         if k + period >= len(read) or read[k][0] != read[k + period][0]:
             return None
         a, b = read[k][1], read[k + period][1]
-        if a is None or b is None:
-            return None
         runs = _running(a, b)
         for x, y, moves in zip(a, b, runs, strict=True):
             if moves:
@@ -147,7 +146,7 @@ def _continues(
 ) -> bool:
     for offset, runs in enumerate(pattern):
         first, at = position + offset, position + count * period + offset
-        if at >= len(read) or read[at][0] != read[first][0] or read[at][1] is None:
+        if at >= len(read) or read[at][0] != read[first][0]:
             return False
         for x, y, moves in zip(read[first][1], read[at][1], runs, strict=True):
             if y != (start + count if moves else x):

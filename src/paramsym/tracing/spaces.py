@@ -14,11 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from paramsym.algebra import (
+    AbstractMonomial,
     ComplexScaling,
     GeneralLinear,
     Group,
     Orthogonal,
     OrthogonalFixingOnes,
+    Permutation,
     UnitComplex,
 )
 from paramsym.algebra.lattice import monomial
@@ -309,13 +311,14 @@ class Spaces:
         if len(scales) == 1:
             (only,) = scales
             if only.over == units.over and only.exact and slots <= only.exponents.keys():
-                only.group = monomial(
-                    leaf.size, units.group.permutes, only.group.signs, only.group.scales
-                )  # fmt: skip
+                assert isinstance(only.group, AbstractMonomial)
+                ordered = isinstance(units.group, Permutation)
+                only.group = monomial(leaf.size, ordered, only.group.signs, only.group.scales)
                 self.units[serial] = only
                 return
         units.why = self.reasons.of_order(leaf) or leaf.frozen
         for scale in scales:
+            assert isinstance(scale.group, AbstractMonomial)
             scale.group = monomial(1, False, scale.group.signs, scale.group.scales)
             scale.over = (*scale.over, leaf)
         self.carriers.append(units)
