@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.shift import Shift as Shift
+    from paramsym.structure.space import Space as Space
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
-    from paramsym.structure.symmetry import Shift as Shift
-    from paramsym.structure.symmetry import Space as Space
     from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
     from paramsym.tracing import TraceError as TraceError
@@ -35,8 +35,8 @@ _HOMES = {
     "AlgebraElement": "paramsym.structure.element",
     "GroupElement": "paramsym.structure.element",
     "ParameterSymmetry": "paramsym.structure.symmetry",
-    "Shift": "paramsym.structure.symmetry",
-    "Space": "paramsym.structure.symmetry",
+    "Shift": "paramsym.structure.shift",
+    "Space": "paramsym.structure.space",
     "orbit_dimension": "paramsym.structure.tangent",
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.tracing",

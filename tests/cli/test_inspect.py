@@ -18,7 +18,7 @@ SMALL = "tests.models:Small"
 def test_the_summary_and_the_spaces_are_printed(run):
     output = run("inspect", SMALL).output
     assert "80  parameters in 9 tensors" in output
-    assert "first" in output and "Monomial(7" in output
+    assert "mlp" in output and "Permutation(7" in output and "Scaling(7" in output
     assert "relu acts on each coordinate" in output and "models.py:" in output
     assert "worst relative error" in output
 

@@ -90,7 +90,7 @@ def test_json_has_no_numbers_that_json_lacks(deep):
 def test_repeated_layers_are_one_row(deep):
     names = list(deep.symmetry.signature)
     groups = collapse(names, str, lambda name: "")
-    assert [g.label for g in groups if g.count == 12][0] == "layers.{0…11}.up.weight"
+    assert [g.label for g in groups if g.count == 12][0] == "layers.{0..11}.up.weight"
     assert sum(group.count for group in groups) == len(names)
     assert [g.label for g in collapse(names[:5], str, lambda name: "")] == names[:5]
 
@@ -99,7 +99,7 @@ def test_only_numbers_between_dots_repeat():
     assert template("layers.3.up.12.bias in GeneralLinear(64)") == (
         "layers.*.up.*.bias in GeneralLinear(64)"
     )
-    assert common(["a.0.b", "a.1.b", "a.2.b"]) == "a.{0…2}.b"
+    assert common(["a.0.b", "a.1.b", "a.2.b"]) == "a.{0..2}.b"
     assert common(["a.0.b", "a.4.b"]) == "a.{0,4}.b"
     assert common(["a.0.b.1", "a.1.b.1"]) == "a.{0,1}.b.1"
 
@@ -119,7 +119,7 @@ def test_lanes_do_not_overlap_and_marks_lie_on_them(name, request):
     rows = [row.y for row in picture.rows]
     assert rows == sorted(rows)
     if name == "deep":
-        assert picture.blocks[0].label == "layers.{0…11}" and picture.blocks[0].count == 12
+        assert picture.blocks[0].label == "layers.{0..11}" and picture.blocks[0].count == 12
 
 
 def test_the_spectrum_shows_the_gap(small):

@@ -18,7 +18,7 @@ TYPES = {
     "kernel": "a, b*, 3, 3",
     "power": "a^2, b^-2",
     "root": "c^1/2, 300",
-    "product": "a⊙d*, b",
+    "scalars": "(a d*), b",
 }
 
 
@@ -28,7 +28,7 @@ def _symmetry(group: type[Group]) -> ParameterSymmetry:
         "a": Space("a", group(311)),
         "b": Space("b", group(263)),
         "c": Space("c", root),
-        "d": Space("d", group(311), order_of="a"),
+        "d": Space("d", PositiveScaling(1), over=("a",)),
     }
     signature = {n: tuple(map(parse_axis, t.split(", "))) for n, t in TYPES.items()}
     return ParameterSymmetry(spaces, signature)
@@ -72,7 +72,7 @@ def test_panels_agree_with_the_general_path(
 def test_what_is_not_monomial_is_left_to_the_general_path(generator: torch.Generator) -> None:
     symmetry = _symmetry(Permutation)
     element = symmetry.sample(generator)
-    values, x = element.parts[0][0], torch.zeros(311, 263)
+    values, x = element.parts[0], torch.zeros(311, 263)
     axes = symmetry.signature["matrix"]
     assert fast.monomial_matrix(symmetry, values, x, axes) is not None
     for other in (x.bfloat16(), x[:3], torch.zeros(1 << 17)):

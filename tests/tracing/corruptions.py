@@ -22,7 +22,7 @@ from paramsym.algebra import (
     SignedPermutation,
 )
 from paramsym.structure.axes import Fixed, carried, parse_axis, spaces_of
-from paramsym.structure.symmetry import Factor, Term, Window
+from paramsym.structure.shift import Factor, Term, Window
 
 Corrupted = tuple[ParameterSymmetry, set[str]]
 Corruption = Callable[[ParameterSymmetry], Corrupted]

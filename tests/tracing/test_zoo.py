@@ -57,7 +57,7 @@ def test_every_parameter_moves_or_has_a_reason(name: str) -> None:
         if parameter in shifted or parameter in symmetry.dead:
             continue
         shape = symmetry.shape(parameter)
-        reasons = symmetry.reasons[parameter]
+        reasons = symmetry.reasons.get(parameter, ())
         if all(n == 1 for n in shape):
             continue  # a number: there is nothing to exchange
         assert any(reasons), f"{parameter} {shape} stands still for no reason"
@@ -204,44 +204,45 @@ PICO = {
     "relu": (
         _sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), inputs=_VECTOR),
         """
-        0.weight  h0, 4
-        0.bias    h0
-        2.weight  3, h0*
+        0.weight  mlp, 4
+        0.bias    mlp
+        2.weight  3, mlp*
         2.bias    3
 
-        h0: Monomial(6)
+        mlp  Monomial(6)
         """,
     ),
     "tanh": (
         _sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3), inputs=_VECTOR),
         """
-        0.weight  h0, 4
-        0.bias    h0
-        2.weight  3, h0
+        0.weight  mlp, 4
+        0.bias    mlp
+        2.weight  3, mlp
         2.bias    3
 
-        h0: SignedPermutation(6)
+        mlp  SignedPermutation(6)
         """,
     ),
     "gelu": (
         _sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3), inputs=_VECTOR),
         """
-        0.weight  h0, 4
-        0.bias    h0
-        2.weight  3, h0
+        0.weight  mlp, 4
+        0.bias    mlp
+        2.weight  3, mlp
         2.bias    3
 
-        h0: Permutation(6)
+        mlp  Permutation(6)
         """,
     ),
     "squares": (
         lambda: (_Square(), (_VECTOR,)),
         """
-        first.weight  first^1/2⊙first.2, 4
-        last.weight   3, first*
+        first.weight  (mlp mlp.scale^1/2⊙mlp.scale.2), 4
+        last.weight   3, (mlp mlp.scale*)
 
-        first: Monomial(6)
-        first.2: SignedPermutation(6), in the order of first
+        mlp          Permutation(6)
+        mlp.scale    PositiveScaling(6)  over mlp
+        mlp.scale.2  Signs(6)            over mlp
         """,
     ),
     "flatten": (
@@ -250,12 +251,12 @@ PICO = {
             inputs=_IMAGE,
         ),
         """
-        0.weight  h0, 2, 3, 3
-        0.bias    h0
-        4.weight  3, (h0 4)*
+        0.weight  channels, 2, 3, 3
+        0.bias    channels
+        4.weight  3, (channels 4)*
         4.bias    3
 
-        h0: Monomial(5)
+        channels  Monomial(5)
         """,
     ),
     "batch norm": (
@@ -263,20 +264,19 @@ PICO = {
             nn.Conv2d(2, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d(5, 3, 1), inputs=_IMAGE
         ),
         """
-        0.weight               h0, 2, 3, 3
-        0.bias                 h0
-        1.weight               h0*⊙h1
-        1.bias                 h1
-        3.weight               3, h1*, 1, 1
+        0.weight               (channels channels.scale), 2, 3, 3
+        0.bias                 (channels channels.scale)
+        1.weight               (channels channels.scale*⊙channels.scale.2)
+        1.bias                 (channels channels.scale.2)
+        3.weight               3, (channels channels.scale.2*), 1, 1
         3.bias                 3
-        1.running_mean         h0
-        1.running_var          h0^0
+        1.running_mean         (channels channels.scale)
+        1.running_var          channels
         1.num_batches_tracked
 
-        h0: Monomial(5, signed)
-        h1: Monomial(5), in the order of h0
-        shift:0.bias: slides against 1.bias, 5 free
-        shift:1.running_mean: slides against 0.bias, 5 free
+        channels          Permutation(5)
+        channels.scale    Scaling(5)          over channels  translates
+        channels.scale.2  PositiveScaling(5)  over channels
         """,
     ),
     "depthwise": (
@@ -285,78 +285,76 @@ PICO = {
             nn.Conv2d(5, 3, 1), inputs=_IMAGE,
         ),
         """
-        0.weight  h0, 2, 1, 1
-        0.bias    h0
-        2.weight  h2⊙h0*, 1, 3, 3
-        2.bias    h2
-        4.weight  3, h2*, 1, 1
+        0.weight  (channels channels.scale.2), 2, 1, 1
+        0.bias    (channels channels.scale.2)
+        2.weight  (channels channels.scale⊙channels.scale.2*), 1, 3, 3
+        2.bias    (channels channels.scale)
+        4.weight  3, (channels channels.scale*), 1, 1
         4.bias    3
 
-        h2: Monomial(5)
-        h0: Monomial(5), in the order of h2
+        channels          Permutation(5)
+        channels.scale    PositiveScaling(5)  over channels
+        channels.scale.2  PositiveScaling(5)  over channels
         """,
     ),
     "layer norm": (
         _sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3), inputs=_VECTOR),
         """
-        0.weight  h0, 4
-        0.bias    h0
-        1.weight  h1
-        1.bias    h0[1.weight]⊙h1
-        2.weight  3, h0[1.weight]*⊙h1*
+        0.weight  mlp, 4
+        0.bias    mlp
+        1.weight  mlp.scale
+        1.bias    mlp[1.weight]⊙mlp.scale
+        2.weight  3, mlp[1.weight]*⊙mlp.scale*
         2.bias    3
 
-        h0: OrthogonalFixingOnes(5)
-        h1: Scaling(5)
-        shift:0.weight: a multiple of ones that centring ignores, 4 free
-        shift:0.bias: a multiple of ones that centring ignores, 1 free
-        shift:1.bias: slides against 2.bias, 5 free
-        shift:2.weight.unreceived: a direction that its input never has, 3 free
+        mlp        OrthogonalFixingOnes(5)  1 direction unread
+        mlp.scale  Scaling(5)               translates, 1 direction absent
         """,
     ),
     "gated": (
         lambda: (_Gated(), (_VECTOR,)),
         """
-        gate.weight  up^0, 4
-        up.weight    up, 4
-        down.weight  3, up*
+        gate.weight  mlp, 4
+        up.weight    (mlp mlp.scale), 4
+        down.weight  3, (mlp mlp.scale*)
 
-        up: Monomial(6, signed)
+        mlp        Permutation(6)
+        mlp.scale  Scaling(6)      over mlp
         """,
     ),
     "tied": (
         lambda: (_Tied(), (torch.zeros(2, 3),)),
         """
-        weight  weight, 3
+        weight  mlp, 3
 
-        weight: Orthogonal(5)
+        mlp  Orthogonal(5)
         """,
     ),
     "concatenated": (
         lambda: (_Concatenated(), (_VECTOR,)),
         """
-        left.weight   left, 4
-        left.bias     left
-        right.weight  right, 4
-        right.bias    right
-        last.weight   2, left* + right
+        left.weight   mlp, 4
+        left.bias     mlp
+        right.weight  mlp.2, 4
+        right.bias    mlp.2
+        last.weight   2, mlp* + mlp.2
         last.bias     2
 
-        left: Monomial(5)
-        right: SignedPermutation(3)
+        mlp    Monomial(5)
+        mlp.2  SignedPermutation(3)
         """,
     ),
     "heads": (
         lambda: (_Heads(), (torch.zeros(2, 7, 5),)),
         """
-        q.weight  (q.head q.dim), 5
-        k.weight  q.dim*, 5
-        v.weight  v, 5
-        o.weight  5, (q.head v*)
+        q.weight  (attn.head attn.qk), 5
+        k.weight  attn.qk*, 5
+        v.weight  attn.vo, 5
+        o.weight  5, (attn.head attn.vo*)
 
-        q.head: Permutation(2)
-        q.dim: GeneralLinear(3)
-        v: GeneralLinear(3)
+        attn.head  Permutation(2)
+        attn.qk    GeneralLinear(3)
+        attn.vo    GeneralLinear(3)
         """,
     ),
 }  # fmt: skip

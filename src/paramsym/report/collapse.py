@@ -1,4 +1,4 @@
-"""Repeated layers as one row: `layers.0.mlp … layers.31.mlp` becomes `layers.{0…31}.mlp` ×32.
+"""Repeated layers as one row: `layers.0.mlp … layers.31.mlp` becomes `layers.{0..31}.mlp` ×32.
 
 Two rows are one where their names differ only in whole numbers between dots, and everything that
 is said about them agrees up to such numbers.
@@ -68,7 +68,7 @@ def _range(values: list[int]) -> str:
     if len(values) == 1:
         return str(values[0])
     if len(values) > 2 and values == list(range(values[0], values[-1] + 1)):
-        return f"{{{values[0]}…{values[-1]}}}"
+        return f"{{{values[0]}..{values[-1]}}}"
     if len(values) <= 4:
         return "{" + ",".join(map(str, values)) + "}"
-    return f"{{{values[0]}…{values[-1]}, {len(values)} of them}}"
+    return f"{{{values[0]}..{values[-1]}, {len(values)} of them}}"

@@ -2,21 +2,22 @@
 
 Each tensor is a row, each space a vertical lane from the first tensor that carries it to the last.
 A mark where a row meets a lane says how: ● an axis that the space writes, ○ one that reads it (the
-dual), ◆ another power, – the order alone. Repeated layers are one block. This module only computes
-places; the template draws them.
+dual), ◆ another power, – one that is permuted with it. Repeated layers are one block. This module
+only computes places; the template draws them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from paramsym.algebra import Permutation, Trivial
 from paramsym.report.collapse import Group, collapse
 from paramsym.report.findings import Findings
 from paramsym.report.words import family
-from paramsym.structure.axes import AxisType, Carried, Product, Sum
-from paramsym.structure.symmetry import Space
+from paramsym.structure.axes import AxisType, powers_of
+from paramsym.structure.space import Space
+from paramsym.structure.text import group_text, is_free
 
 GAP = 10
 SMALL, LARGE = 11.0, 13.0  # sizes of type in pixels
@@ -104,7 +105,7 @@ class Drawing:
 def draw(findings: Findings) -> Drawing:
     """Lay out the picture of a network."""
     symmetry = findings.symmetry
-    free = [s for s in symmetry.spaces.values() if s.group.dimension or s.group.log_order]
+    free = [s for s in symmetry.spaces.values() if is_free(s)]
 
     def says(name: str) -> str:
         return f"{symmetry.shape(name)} {', '.join(map(str, symmetry.signature[name]))}"
@@ -119,7 +120,7 @@ def draw(findings: Findings) -> Drawing:
     plain = len(tensors) == sum(group.count for group in tensors)
     lanes: dict[str, Group[Space]] = {}
     for group in collapse(
-        free, lambda s: s.name, lambda s: f"{s.group} {not s.order_of}", len(free) if plain else 0
+        free, lambda s: s.name, lambda s: f"{s.group} {bool(s.over)}", len(free) if plain else 0
     ):
         lanes.update({space.name: group for space in group.items})
     return _place(findings, tensors, lanes, omitted)
@@ -151,8 +152,8 @@ def _place(
         picture.lanes.append(
             Lane(
                 shorten(short) if short not in ("", label) else shorten(label) + times,
-                str(space.group), family(space.group),
-                f"{label}{times}: {space.group}", first + apart * columns[label],
+                group_text(symmetry, space), family(space.group),
+                f"{label}{times}: {group_text(symmetry, space)}", first + apart * columns[label],
                 picture.rows[top].y, picture.rows[bottom].y,
                 heights[top] + picture.line * starting[top].index(label),
             )
@@ -163,7 +164,7 @@ def _place(
         for label, power in found.items():
             times = groups[label].count
             lane = places[label + (f" ×{times}" if times > 1 else "")]
-            kind = _kind(power)
+            kind = _kind(groups[label].first, power)
             title = f"{group.label} carries {label} ({_MEANING[kind]})"
             picture.marks.append(Mark(lane.x, row.y, kind, lane.family, title))
     widest = max((len(lane.label) + len(lane.group) + 3 for lane in picture.lanes), default=0)
@@ -173,7 +174,7 @@ def _place(
 
 _MEANING = {
     "covariant": "writes it", "dual": "reads it", "power": "another power",
-    "order": "its order alone",
+    "order": "is permuted with it",
 }  # fmt: skip
 
 
@@ -216,25 +217,18 @@ def _touches(axes: tuple[AxisType, ...], lanes: dict[str, Group[Space]]) -> dict
     """Lanes that a tensor meets, each with the power of its first axis that does."""
     found: dict[str, Fraction] = {}
     for axis in axes:
-        for name, power in _powers(axis):
+        for name, power in powers_of(axis):
             if name in lanes:
                 label = lanes[name].label
-                if label not in found or found[label] == 0:
-                    found[label] = power
+                found.setdefault(label, power)
     return found
 
 
-def _powers(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
-    if isinstance(axis, Carried):
-        yield from axis.factors
-    parts = axis.factors if isinstance(axis, Product) else ()
-    for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from _powers(part)
-
-
-def _kind(power: Fraction) -> str:
-    return {1: "covariant", -1: "dual", 0: "order"}.get(int(power), "power") \
-        if power.denominator == 1 else "power"  # fmt: skip
+def _kind(space: Space, power: Fraction) -> str:
+    if isinstance(space.group, (Permutation, Trivial)):
+        return "order"
+    return {1: "covariant", -1: "dual"}.get(int(power), "power") if power.denominator == 1 \
+        else "power"  # fmt: skip
 
 
 def _columns(spans: dict[str, tuple[int, int]]) -> dict[str, int]:

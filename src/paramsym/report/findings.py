@@ -133,13 +133,17 @@ def to_json(findings: Findings) -> str:
             "spaces": [
                 {
                     "name": space.name, "group": str(symmetry.group(space.name)),
-                    "size": space.size, "dimension": symmetry.dimension(space.name),
+                    "size": space.size, "over": list(space.over),
+                    "dimension": symmetry.dimension(space.name),
                     "exact": space.exact, "why_not_freer": space.why,
                 }
                 for space in symmetry.spaces.values()
             ],
             "shifts": [
-                {"name": s.name, "family": s.family, "dimension": s.dimension}
+                {
+                    "name": s.name, "family": s.family, "dimension": s.dimension,
+                    "space": s.space, "kind": s.kind,
+                }
                 for s in symmetry.shifts
             ],
             "dead": list(symmetry.dead),

@@ -7,8 +7,11 @@ from typing import Any
 
 from paramsym.report.collapse import collapse, common
 from paramsym.report.findings import Findings
-from paramsym.report.words import family, group_text, reason, tie_text
-from paramsym.structure.symmetry import Shift, Space
+from paramsym.report.words import family, reason, tie_text
+from paramsym.structure.shift import Shift
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.text import group_text, is_free
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,10 @@ def space_rows(findings: Findings) -> list[SpaceRow]:
     """Spaces in the order of the network; those without freedom are left out."""
     symmetry = findings.symmetry
     measured = {row.name: row for row in _rows(findings)}
-    free = [s for s in symmetry.spaces.values() if s.group.dimension or s.group.log_order]
+    free = [s for s in symmetry.spaces.values() if is_free(s)]
 
     def says(space: Space) -> str:
-        return f"{space.group}|{space.over}|{space.order_of is None}|{space.exact}|{space.why}"
+        return f"{space.group}|{space.over}|{space.exact}|{space.why}"
 
     made = []
     for group in collapse(free, lambda s: s.name, says):
@@ -66,16 +69,24 @@ def space_rows(findings: Findings) -> list[SpaceRow]:
         proofs = [measured[s.name] for s in group.items if s.name in measured]
         made.append(
             SpaceRow(
-                group.label, group.count, group_text(symmetry, group.first),
+                group.label, group.count, _group(symmetry, group.first),
                 family(group.first.group), sum(symmetry.dimension(s.name) for s in group.items),
                 group.first.exact, why, common([reason(s)[1] for s in group.items]),
-                common([tie_text(s) for s in group.items]),
+                common([tie_text(symmetry, s) for s in group.items]),
                 sum(len(symmetry.parameters_of(s.name)) for s in group.items),
                 max((p.error for p in proofs), default=None),
                 min((p.control for p in proofs if p.control is not None), default=None),
             )
         )  # fmt: skip
     return made
+
+
+def _group(symmetry: ParameterSymmetry, space: Space) -> str:
+    """The group, and how many copies of it there are."""
+    copies = symmetry.copies(space.name)
+    if space.size == 1 and space.over:  # one scalar per unit is one group on all units
+        copies //= symmetry.spaces[space.over[-1]].size
+    return group_text(symmetry, space) + (f" × {copies}" if copies > 1 else "")
 
 
 def frozen(findings: Findings) -> dict[str, str]:

@@ -19,7 +19,9 @@ from paramsym.algebra import (
     Trivial,
     UnitComplex,
 )
-from paramsym.structure.symmetry import ParameterSymmetry, Space
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.text import notes_of
 
 _FREEST = {
     GeneralLinear: "nothing limits it: every invertible change of basis is allowed",
@@ -51,19 +53,13 @@ def family(group: Group) -> str:
     return _FAMILIES.get(type(group), "linear")
 
 
-def group_text(symmetry: ParameterSymmetry, space: Space) -> str:
-    """The group of one copy, and how many copies there are."""
-    copies = math.prod(symmetry.spaces[base].size for base in space.over)
-    return str(space.group) + (f" × {copies}" if copies > 1 else "")
-
-
-def tie_text(space: Space) -> str:
-    """Which other spaces a space follows."""
+def tie_text(symmetry: ParameterSymmetry, space: Space) -> str:
+    """What a space stands over, and what slides in it."""
     parts = []
     if space.over:
-        parts.append("a copy for each unit of " + " and ".join(space.over))
-    if space.order_of:
-        parts.append(f"in the order of {space.order_of}")
+        what = "a scalar" if space.size == 1 else "a copy"
+        parts.append(f"{what} for each unit of " + " and ".join(space.over))
+    parts += notes_of(symmetry.translations(space.name))
     return "; ".join(parts)
 
 

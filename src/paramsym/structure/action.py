@@ -13,9 +13,11 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
 
 from paramsym.algebra import Element
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
-from paramsym.structure.element import AlgebraElement, GroupElement, Values
+from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.symmetry import Factor, ParameterSymmetry, Shift, Term
+from paramsym.structure.placing import base_axis
+from paramsym.structure.shift import Factor, Shift, Term
+from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, torch.Tensor]
 _LOW = (torch.bfloat16, torch.float16)
@@ -39,14 +41,14 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
     """
     check_parameters(symmetry, state_dict)
     moved = dict(state_dict)
-    for values, offsets in element.parts:
-        if values:
-            moved = _act_group(symmetry, values, moved)
-        for name, delta in offsets.items():
-            shift = next(s for s in symmetry.shifts if s.name == name)
-            if isinstance(delta, tuple):
-                delta = _inverse_offset(shift, delta[1], moved)
+    shifts = {shift.name: shift for shift in symmetry.shifts}
+    for part in element.parts:
+        if isinstance(part, Slide):
+            shift, delta = shifts[part.shift], part.offset
+            delta = _inverse_offset(shift, delta, moved) if part.inverse else delta
             moved = _act_shift(shift, delta, moved)
+        elif part:
+            moved = _act_group(symmetry, part, moved)
     for alias, name in symmetry.ties.items():
         if alias in moved and name in moved:
             moved[alias] = moved[name]
@@ -109,6 +111,9 @@ class _Mover:
 
     def __init__(self, symmetry, values: Values, params: Params, dtype: torch.dtype):
         self.symmetry, self.values, self.params, self.dtype = symmetry, values, params, dtype
+        # a diagonal stays real for complex tensors, and is no number of integers
+        real = dtype.is_floating_point or dtype.is_complex
+        self.real = dtype.to_real() if real else torch.float64
 
     def move(
         self, x: torch.Tensor, axes: list[AxisType], origins: tuple[int, ...] | None = None
@@ -151,29 +156,26 @@ class _Mover:
         self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType], origins: tuple[int, ...]
     ):
         frame = self._frame(axis, x, k)
-        ordered = False
         for position, (name, power) in enumerate(axis.factors):
             value = self.values.get(name)
             if value is None:
                 continue
             space = self.symmetry.spaces[name]
-            if ordered:  # tied spaces share one order, which acts once
-                value = value._replace(order=None)
-            ordered = ordered or value.order is not None
             linear = value.matrix is not None or (
                 value.diagonal is not None and value.diagonal.is_complex()
             )
             dual = linear and power == -1
             if frame is not None and position == 0:
                 x = x * frame if dual else x / frame
-            x = self._apply(x, k, space, value.to(self.dtype, x.device), power, dual, axes,
+            x = self._apply(x, k, space, value.to(self.real, x.device), power, dual, axes,
                             origins)  # fmt: skip
             if frame is not None and position == 0:
                 x = x / frame if dual else x * frame
         return x
 
     def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes, origins):
-        bases = [self._axis_of(base, axes, space.name, origins, k) for base in space.over]
+        found = [base_axis(base, axes, origins, k) for base in space.over]
+        bases = [b for b in found if b is not None]  # a symmetry without them cannot be built
         front = x.movedim(bases, list(range(len(bases)))) if bases else x
         at = k + sum(b > k for b in bases)  # bases before k do not shift it
         at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k
@@ -184,21 +186,6 @@ class _Mover:
         else:
             moved = space.group.apply(value, front, at, power)
         return moved.movedim(list(range(len(bases))), bases) if bases else moved
-
-    def _axis_of(
-        self, base: str, axes: list[AxisType], space: str, origins: tuple[int, ...], at: int
-    ) -> int:
-        """Where a base is carried: on the same axis of the tensor if it can be."""
-        family = {base, self.symmetry.spaces[base].order_of}
-        family |= {s.name for s in self.symmetry.spaces.values() if s.order_of == base}
-        for k in sorted(range(len(axes)), key=lambda k: (origins[k] != origins[at], k)):
-            axis = axes[k]
-            if isinstance(axis, Carried) and any(s in family for s, _ in axis.factors):
-                return k
-        raise ValueError(
-            f"act: the type carries '{space}', which has a copy for each unit of '{base}', but no "
-            f"axis of ({', '.join(map(str, axes))}) carries '{base}'. Add it to the type."
-        )
 
     def _frame(self, axis: Carried, x: torch.Tensor, k: int) -> torch.Tensor | None:
         """The diagonal in whose coordinates the axis is moved."""
@@ -346,29 +333,23 @@ def infinitesimal(
     It is computed as a directional derivative of `act` itself, so that the finite and the
     infinitesimal action cannot disagree. Parameters that do not move are left out.
     """
-    start = {n: p for n, p in params.items() if p.is_floating_point()}
-    dtype = next(iter(start.values())).dtype
-    device = next(iter(start.values())).device
+    numbers = [p for p in params.values() if p.is_floating_point() or p.is_complex()]
+    dtype, device = numbers[0].dtype.to_real(), numbers[0].device
+    first = AlgebraElement(
+        symmetry,
+        {name: a.to(dtype, device) for name, a in algebra.values.items()},
+        {name: delta.to(device, dtype) for name, delta in algebra.offsets.items()},
+    )
 
     def path(time: torch.Tensor) -> dict[str, torch.Tensor]:
-        element = _first_order(algebra, time, dtype, device)
-        moved = act(symmetry, element, start)
-        return {n: p for n, p in moved.items() if p is not start[n]}
+        moved = act(symmetry, first.exp(time), params)
+        return {
+            n: p for n, p in moved.items()
+            if p is not params[n] and (p.is_floating_point() or p.is_complex())
+        }  # fmt: skip
 
     zero = torch.zeros((), dtype=dtype, device=device)
     return torch.func.jvp(path, (zero,), (torch.ones_like(zero),))[1]
-
-
-def _first_order(algebra: AlgebraElement, time: torch.Tensor, dtype, device) -> GroupElement:
-    """Any curve with the right velocity will do; the exponential is one."""
-    spaces = algebra.symmetry.spaces
-    values = {
-        name: spaces[name].group.exp(a.to(dtype, device).scaled(time))
-        for name, a in algebra.values.items()
-    }
-    parts: list[Any] = [(values, {})] if values else []
-    parts += [({}, {n: d.to(device, dtype) * time}) for n, d in algebra.offsets.items()]
-    return GroupElement(algebra.symmetry, tuple(parts))
 
 
 def act_dual(

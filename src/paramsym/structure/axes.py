@@ -4,8 +4,9 @@
     h1                      covariant: transforms like the space h1
     h1*                     dual: transforms like the inverse transpose
     c1^2   h^0              entrywise power; 0 keeps the order alone
-    a⊙b^-1                  entrywise product of representations that share an order
+    b⊙s^-1                  entrywise product: a change of basis, then scales in place
     (c2 16)*                product, row-major: 16 entries for each unit of c2
+    (h1 s*)                 one scalar of s, a space of size 1 over h1, for each unit of h1
     h1 + 3                  direct sum: the units of h1, then three fixed entries
     residual[ln.weight]*    in the frame of a gain γ: γ is folded in, the space acts, γ comes out
 
@@ -60,7 +61,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Carried:
-    """Entrywise product of powers of spaces that share one order; most often a single space.
+    """Entrywise product of powers of spaces of one size; most often a single space.
 
     `factors` are pairs (space, power); the power −1 is the dual. `frame` is not empty where the
     first factor, a space with a change of basis, acts between a gain and its inverse.
@@ -135,13 +136,19 @@ def _all_dual(axis: AxisType) -> bool:
     return bool(powers) and all(power == -1 for power in powers)
 
 
-def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
-    """Every space that an axis carries with its power."""
+def parts_of(axis: AxisType) -> Iterator[Carried]:
+    """Everything that an axis carries, piece by piece."""
     if isinstance(axis, Carried):
-        yield from axis.factors
+        yield axis
     parts = axis.factors if isinstance(axis, Product) else ()
     for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from powers_of(part)
+        yield from parts_of(part)
+
+
+def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
+    """Every space that an axis carries with its power."""
+    for part in parts_of(axis):
+        yield from part.factors
 
 
 def carried(space: str, power: Fraction | int = 1) -> Carried:
@@ -156,14 +163,8 @@ def spaces_of(axis: AxisType) -> Iterator[str]:
 
 def frames_of(axis: AxisType) -> Iterator[Frame]:
     """The frames that occur in an axis."""
-    if isinstance(axis, Carried):
-        yield from axis.frame
-    elif isinstance(axis, Product):
-        for factor in axis.factors:
-            yield from frames_of(factor)
-    elif isinstance(axis, Sum):
-        for term in axis.terms:
-            yield from frames_of(term)
+    for part in parts_of(axis):
+        yield from part.frame
 
 
 _TOKEN = re.compile(

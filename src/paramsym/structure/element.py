@@ -1,14 +1,15 @@
 """Group elements and Lie algebra elements of a parameter symmetry.
 
-An element is a word of parts, applied from the first to the last: one value per space, or one
-offset per shift. Products of parts of values are multiplied out; shifts depend on the parameters
-that they meet, so that they stay letters of the word. That keeps composition and inverse exact.
+An element is a word of parts, applied from the first to the last. A part is one value per space,
+or one slide along a shift. Parts of values are multiplied out where their spaces commute; slides
+depend on the parameters that they meet, and stay letters of the word. That keeps composition and
+inverse exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,13 +17,25 @@ import torch
 from paramsym.algebra import Element, Tangent
 
 if TYPE_CHECKING:
-    from paramsym.structure.symmetry import ParameterSymmetry, Space
+    from paramsym.structure.space import Space
+    from paramsym.structure.symmetry import ParameterSymmetry
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
 SHIFT = 0.02
 
 Values = Mapping[str, Element]
-Offsets = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Slide:
+    """The move by `offset` along a shift, or the move that undoes it."""
+
+    shift: str
+    offset: torch.Tensor
+    inverse: bool = False
+
+
+Part = Values | Slide
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +43,22 @@ class GroupElement:
     """One element of the group of a `ParameterSymmetry`; `g @ h` applies h first, `~g` inverts."""
 
     symmetry: ParameterSymmetry
-    parts: tuple[tuple[Values, Offsets], ...] = ()  # each part: values, then shifts
+    parts: tuple[Part, ...] = ()
 
     def __getitem__(self, name: str) -> Element | torch.Tensor:
-        """The value of a space or the offset of a shift, of an element with a single part."""
-        if len(self.parts) != 1:
-            raise KeyError(
-                f"GroupElement[{name!r}]: the element is a product of {len(self.parts)} parts "
-                "with shifts between them; read .parts instead."
-            )
-        values, offsets = self.parts[0]
-        return values[name] if name in values else offsets[name]
+        """The value of a space or the offset of a shift, where a single part speaks of it."""
+        found = [
+            part.offset if isinstance(part, Slide) else part[name]
+            for part in self.parts
+            if (part.shift == name if isinstance(part, Slide) else name in part)
+        ]
+        if len(found) == 1 and not any(isinstance(p, Slide) and p.inverse for p in self.parts):
+            return found[0]
+        raise KeyError(
+            f"GroupElement[{name!r}]: {len(found)} of the {len(self.parts)} parts of the element "
+            "speak of it, and exactly one was expected, in an element without inverses of shifts. "
+            "The element is a word; read its .parts, from the first that acts to the last."
+        )
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
         if self.symmetry != other.symmetry:
@@ -49,22 +67,29 @@ class GroupElement:
                 "same ParameterSymmetry; sample or read them from one object."
             )
         parts = list(other.parts)
-        for values, offsets in self.parts:
-            if parts and not parts[-1][1]:
-                before, _ = parts.pop()
-                parts.append((_compose(self.symmetry, values, before), offsets))
+        for part in self.parts:
+            last = parts[-1] if parts else None
+            if (
+                isinstance(part, Slide)
+                or last is None
+                or isinstance(last, Slide)
+                or _clash(self.symmetry, part, last)
+            ):
+                parts.append(part)
             else:
-                parts.append((values, offsets))
+                parts[-1] = _compose(self.symmetry, part, last)
         return GroupElement(self.symmetry, tuple(parts))
 
     def __invert__(self) -> GroupElement:
-        parts: list[tuple[Values, Offsets]] = []
-        for values, offsets in reversed(self.parts):
-            if offsets:
-                for name in reversed(list(offsets)):
-                    parts.append(({}, {name: ("inverse", offsets[name])}))  # type: ignore[dict-item]
-            if values:
-                parts.append((_inverse(self.symmetry, values), {}))
+        parts: list[Part] = []
+        for part in reversed(self.parts):
+            if isinstance(part, Slide):
+                parts.append(replace(part, inverse=not part.inverse))
+            else:
+                parts += [
+                    _inverse(self.symmetry, values)
+                    for values in reversed(_letters(self.symmetry, part))
+                ]
         return GroupElement(self.symmetry, tuple(parts))
 
 
@@ -74,14 +99,18 @@ class AlgebraElement:
 
     symmetry: ParameterSymmetry
     values: Mapping[str, Tangent]
-    offsets: Offsets
+    offsets: Mapping[str, torch.Tensor]
 
-    def exp(self, time: float = 1.0) -> GroupElement:
-        """The element that is reached after flowing for `time`."""
+    def exp(self, time: float | torch.Tensor = 1.0) -> GroupElement:
+        """The element on the curve exp(t·values) followed by the slides t·offsets, at t = `time`.
+
+        Its velocity at t = 0 is this element. For a single space, or for spaces that commute, it
+        is the element that is reached after flowing for `time`.
+        """
         spaces = self.symmetry.spaces
         values = {s: spaces[s].group.exp(a.scaled(time)) for s, a in self.values.items()}
-        parts: list[tuple[Values, Offsets]] = [(values, {})] if values else []
-        parts += [({}, {name: time * delta}) for name, delta in self.offsets.items()]
+        parts: list[Part] = [values] if values else []
+        parts += [Slide(name, time * delta) for name, delta in self.offsets.items()]
         return GroupElement(self.symmetry, tuple(parts))
 
 
@@ -108,33 +137,16 @@ def sample(
             )
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
-        chosen = space.exact if wanted is None else space.name in wanted
-        leader = space.order_of
-        shared = values[leader].order if leader is not None and leader in values else None
-        if not chosen and shared is None:
-            continue
-        batch = batch_of(symmetry, space)
-        if chosen:
+        if space.exact if wanted is None else space.name in wanted:
+            batch = batch_of(symmetry, space)
             value = space.group.sample(generator, strength, batch=batch, dtype=dtype)
-        else:
-            value = space.group.identity(batch=batch, dtype=dtype)
-        if leader is not None and space.group.apply is not None:
-            value = value._replace(order=shared)
-        values[space.name] = value
-    parts: list[tuple[Values, Offsets]] = [(values, {})] if values else []
+            values[space.name] = value
+    parts: list[Part] = [values] if values else []
     for shift in symmetry.shifts:
         if wanted is None or shift.name in wanted:
             delta = torch.randn(shift.shape, generator=generator, dtype=dtype)
-            parts.append(({}, {shift.name: delta * (SHIFT * strength)}))
+            parts.append(Slide(shift.name, delta * (SHIFT * strength)))
     return GroupElement(symmetry, tuple(parts))
-
-
-def _order(symmetry: ParameterSymmetry, values: Values, name: str) -> torch.Tensor | None:
-    """The permutation of a space under an element, wherever it is kept."""
-    for space in (name, symmetry.spaces[name].order_of):
-        if space is not None and space in values and values[space].order is not None:
-            return values[space].order
-    return None
 
 
 def reindex(
@@ -142,7 +154,7 @@ def reindex(
 ) -> Element:
     """Copies of a fibered value read through the permutations of the spaces below it."""
     for axis, base in enumerate(space.over):
-        order = _order(symmetry, values, base)
+        order = values[base].order if base in values else None
         if order is None:
             continue
         if inverse:
@@ -163,6 +175,31 @@ def reindex(
 
         value = value.map(pick)
     return value
+
+
+def _clash(symmetry: ParameterSymmetry, g: Values, h: Values) -> bool:
+    """Whether some space of one part does not commute with one of the other."""
+    return any(
+        (basis in g and not others.isdisjoint(h)) or (basis in h and not others.isdisjoint(g))
+        for basis, others in symmetry.clashes.items()
+    )
+
+
+def _letters(symmetry: ParameterSymmetry, part: Values) -> list[Values]:
+    """A part as a product of parts without clashes: changes of basis that clash, then the rest."""
+    first = {
+        basis for basis, others in symmetry.clashes.items()
+        if basis in part and not others.isdisjoint(part)
+    }  # fmt: skip
+    if not first:
+        return [part]
+    rest = {name: value for name, value in part.items() if name not in first}
+    before = {
+        name: reindex(symmetry, symmetry.spaces[name], part[name], rest, inverse=True)
+        for name in part
+        if name in first
+    }
+    return [before, rest]
 
 
 def _compose(symmetry: ParameterSymmetry, g: Values, h: Values) -> Values:

@@ -1,8 +1,9 @@
 """Permutations and scalings of large tensors at the speed of memory.
 
-A tensor all of whose axes carry plain orders and scales is moved in one pass over row panels that
-fit the cache: rows are gathered, columns are gathered, and the scales are multiplied while the
-panel is warm. Everything else is left to the general path, which is also its twin in the tests.
+A tensor all of whose axes carry plain orders, and scales over them, is moved in one pass over row
+panels that fit the cache: rows are gathered, columns are gathered, and the scales are multiplied
+while the panel is warm. Everything else is left to the general path, which is also its twin in the
+tests.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
     is_functorch_wrapped_tensor,
 )
 
-from paramsym.structure.axes import AxisType, Carried, Fixed
+from paramsym.structure.axes import AxisType, Carried, Fixed, Product
 
 _SMALL = 1 << 16  # entries below which the general path is as good
 # Entries per panel: 128 KB of float32 stay in the cache between passes, and torch does not split so
@@ -41,29 +42,46 @@ def _plan(symmetry, values, axis: AxisType, dtype):
     """(order, scale) of an axis; None if it is not monomial."""
     if isinstance(axis, Fixed):
         return None, None
-    if not isinstance(axis, Carried) or axis.frame:
+    units, scalars = _split(symmetry, axis)
+    if units is None or units.frame:
         return None
     order = scale = None
-    for name, power in axis.factors:
+    for name, power in (*units.factors, *scalars):
         value = values.get(name)
         if value is None:
             continue
-        if symmetry.spaces[name].over or value.matrix is not None or value.base is not None:
+        if value.matrix is not None or value.base is not None:
             return None
         if value.diagonal is not None:
-            if value.diagonal.is_complex() or not isinstance(value.diagonal, torch.Tensor):
+            if value.diagonal.is_complex():
                 return None
-            diagonal = value.diagonal
+            diagonal = value.diagonal.reshape(-1)  # one row of scalars where they stand over units
             if power.denominator != 1:
                 diagonal = diagonal ** float(power)
             elif power != 1:
                 diagonal = diagonal ** int(power)
             scale = diagonal if scale is None else scale * diagonal
-        if value.order is not None and order is None:
-            order = value.order
+        if value.order is not None:
+            order = value.order  # at most one, before every scale
     if scale is not None and is_functorch_wrapped_tensor(scale):
         return None
     return order, None if scale is None else scale.to(dtype)
+
+
+def _split(symmetry, axis: AxisType):
+    """The units of an axis, and the scalars that stand over each of them alone."""
+    scalars: tuple = ()
+    if isinstance(axis, Product) and len(axis.factors) == 2:
+        axis, beside = axis.factors
+        if not isinstance(axis, Carried) or not isinstance(beside, Carried):
+            return None, ()
+        scalars, over = beside.factors, (axis.factors[0][0],)
+        spaces = [symmetry.spaces[name] for name, _ in scalars]
+        if any(space.size != 1 or space.over != over for space in spaces):
+            return None, ()
+    if not isinstance(axis, Carried) or any(symmetry.spaces[s].over for s, _ in axis.factors):
+        return None, ()
+    return axis, scalars
 
 
 def _move(x: torch.Tensor, plans) -> torch.Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
 from paramsym.structure.action import shift_updates
-from paramsym.structure.element import SHIFT, GroupElement
+from paramsym.structure.element import SHIFT, GroupElement, Slide
 
 
 def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:
@@ -19,22 +20,17 @@ def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> Group
     """
     shifts = {shift.name: shift for shift in element.symmetry.shifts}
 
-    def factor(name: str, delta: torch.Tensor) -> float:
-        worst = 0.0
-        for term, update in shift_updates(shifts[name], delta / SHIFT, params, first_order=True):
+    def scaled(slide: Slide) -> Slide:
+        worst, delta = 0.0, slide.offset / SHIFT
+        for term, update in shift_updates(shifts[slide.shift], delta, params, first_order=True):
             own = _size(params[term.target.parameter]) or 0.1
             worst = max(worst, _size(update) / own)
-        return 1.0 / (SHIFT * max(1.0, worst))
+        return replace(slide, offset=slide.offset / (SHIFT * max(1.0, worst)))
 
-    return GroupElement(
-        element.symmetry,
-        tuple(
-            (values, {name: delta * factor(name, delta) for name, delta in moves.items()})
-            for values, moves in element.parts
-        ),
-    )
+    parts = (scaled(part) if isinstance(part, Slide) else part for part in element.parts)
+    return GroupElement(element.symmetry, tuple(parts))
 
 
 def _size(tensor: torch.Tensor) -> float:
     """The root mean square."""
-    return float(tensor.detach().double().square().mean().sqrt())
+    return float(tensor.detach().abs().double().square().mean().sqrt())

@@ -45,6 +45,8 @@ class Block:
 class TangentOperator:
     """Coordinates ↦ velocities of the parameters and floating buffers, at fixed parameters.
 
+    A complex entry counts as two real ones, its real and its imaginary part.
+
     Rows of `dense()` are generators; `names` gives the order of its columns, which `columns`
     spells out. Tied names count once, under the name that the signature uses.
     """
@@ -56,7 +58,8 @@ class TangentOperator:
     def names(self) -> tuple[str, ...]:
         ties = self.symmetry.ties
         return tuple(
-            n for n, p in self.params.items() if p.is_floating_point() and n not in ties
+            n for n, p in self.params.items()
+            if (p.is_floating_point() or p.is_complex()) and n not in ties
         )  # fmt: skip
 
     @cached_property
@@ -77,8 +80,8 @@ class TangentOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(generators, entries of all parameters and floating buffers)."""
-        entries = sum(self.params[n].numel() for n in self.names)
+        """(generators, real entries of all parameters and floating buffers)."""
+        entries = sum(real_entries(self.params[n]) for n in self.names)
         return sum(block.size for block in self.blocks), entries
 
     @cached_property
@@ -86,8 +89,8 @@ class TangentOperator:
         """Where each parameter stands among the columns of `dense()`."""
         found, start = {}, 0
         for name in self.names:
-            found[name] = slice(start, start + self.params[name].numel())
-            start += self.params[name].numel()
+            found[name] = slice(start, start + real_entries(self.params[name]))
+            start += real_entries(self.params[name])
         return found
 
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
@@ -129,7 +132,9 @@ class TangentOperator:
         step = max(1, _CHUNK // max(1, moved))
         for low in range(0, block.size, step):
             high = min(low + step, block.size)
-            basis = torch.zeros(high - low, block.size, dtype=first.dtype, device=first.device)
+            basis = torch.zeros(
+                high - low, block.size, dtype=first.dtype.to_real(), device=first.device
+            )
             basis[torch.arange(high - low), torch.arange(low, high)] = 1.0
             yield torch.func.vmap(one)(basis)
 
@@ -144,11 +149,11 @@ class TangentOperator:
         names = self.names if names is None else names
         places, width = {}, 0
         for name in names:
-            places[name] = slice(width, width + self.params[name].numel())
-            width += self.params[name].numel()
+            places[name] = slice(width, width + real_entries(self.params[name]))
+            width += real_entries(self.params[name])
         first = self.params[self.names[0]]
         matrix = torch.zeros(
-            sum(b.size for b in blocks), width, dtype=first.dtype, device=first.device
+            sum(b.size for b in blocks), width, dtype=first.dtype.to_real(), device=first.device
         )
         row = 0
         for block in blocks:
@@ -156,9 +161,27 @@ class TangentOperator:
                 count = next((len(v) for v in batch.values()), 0)
                 for name, velocity in batch.items():
                     if name in places:
-                        matrix[row : row + count, places[name]] = velocity.reshape(count, -1)
+                        flat = as_real(velocity).reshape(count, -1)
+                        matrix[row : row + count, places[name]] = flat
                 row += count
         return matrix
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Real and imaginary parts along a new last axis, for complex tensors."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def real_entries(tensor: torch.Tensor) -> int:
+    """Real numbers in a tensor: two for each complex entry."""
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """In double precision, integers as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> TangentOperator:
@@ -182,14 +205,14 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
         symmetry: what `find_symmetry` derived.
         params: the complete state dict; ranks are computed in float64.
     """
-    wide = {n: p.detach().double() if p.is_floating_point() else p for n, p in params.items()}
+    wide = {n: _wide(p.detach()) for n, p in params.items()}
     operator = tangent(symmetry, wide)
     dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
-    total = sum(wide[n].numel() for n in dead)
+    total = sum(real_entries(wide[n]) for n in dead)
     for blocks, names in components(operator):
         rows = sum(block.size for block in blocks)
         alive = tuple(n for n in names if n not in dead)
-        if rows > GENERATOR_LIMIT or rows * sum(wide[n].numel() for n in alive) > DENSE_LIMIT:
+        if rows > GENERATOR_LIMIT or rows * sum(real_entries(wide[n]) for n in alive) > DENSE_LIMIT:
             total += rows
             continue
         matrix = operator.dense(blocks, alive)
@@ -197,14 +220,14 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
         total += held_rank(matrix, _buffer_columns(operator, alive))
     for name, found in symmetry.unreached.items():
         if name in wide and name not in dead:
-            total += len(found) * wide[name][0].numel()
+            total += len(found) * real_entries(wide[name][0])
     return total
 
 
 def _unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
     marks = []
     for name in names:
-        mark = torch.zeros(operator.params[name].shape, dtype=torch.bool)
+        mark = torch.zeros(as_real(operator.params[name]).shape, dtype=torch.bool)
         mark[list(operator.symmetry.unreached.get(name, ()))] = True
         marks.append(mark.reshape(-1))
     return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
@@ -217,7 +240,7 @@ def held_rank(matrix: torch.Tensor, buffers: torch.Tensor) -> int:
 
 def _buffer_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
     held = set(operator.symmetry.buffers)
-    marks = [torch.full((operator.params[n].numel(),), n in held) for n in names]
+    marks = [torch.full((real_entries(operator.params[n]),), n in held) for n in names]
     return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
 
 

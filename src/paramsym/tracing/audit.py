@@ -22,7 +22,7 @@ import torch
 
 from paramsym.structure.rank import Gap, find_gap
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import tangent
+from paramsym.structure.tangent import real_entries, tangent
 from paramsym.tracing.find import find_symmetry
 from paramsym.tracing.jacobian import Cost, Network, cost_of
 from paramsym.tracing.nullspace import complement, confirmed_null_space
@@ -177,7 +177,7 @@ def _known_directions(symmetry: ParameterSymmetry, network: Network) -> torch.Te
     operator = tangent(symmetry, network.state)
     places, start = {}, 0
     for name in network.names:
-        size = network.state[name].numel()
+        size = real_entries(network.state[name])
         places[name] = slice(start, start + size)
         start += size
     dense = operator.dense()
@@ -218,7 +218,7 @@ def _residual(factor: torch.Tensor, directions: torch.Tensor) -> float:
 def _shares(network: Network, rest: torch.Tensor) -> dict[str, float]:
     """In which tensors directions live: shares of their squared norm."""
     energy = rest.square().sum(1) / max(1, rest.shape[1])
-    sizes = [network.state[name].numel() for name in network.names]
+    sizes = [real_entries(network.state[name]) for name in network.names]
     return {
         name: float(part.sum())
         for name, part in zip(network.names, energy.split(sizes), strict=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+from paramsym.algebra import Trivial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
+from paramsym.structure.placing import misplaced
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import tensor_blocks
+from paramsym.tracing.describe import described
 from paramsym.tracing.graph import Graph
 from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
@@ -32,7 +36,7 @@ class _Writer:
 
     def symmetry(self) -> ParameterSymmetry:
         """The whole object."""
-        Namer(self.found.slots, self.found.layout, self.found.parameters).name(self.found.carriers)
+        Namer(self.found).name()
         spaces = {c.name: self._space(c) for c in self.found.in_order()}
         signature, reasons = {}, {}
         for name, tensor in self.found.every.items():
@@ -43,7 +47,13 @@ class _Writer:
             signature[name] = tuple(
                 self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
             )
-            reasons[name] = tuple(_reason(node) for node in tensor.axes)
+            found = tuple(_reason(node) for node in tensor.axes)
+            if any(found):
+                reasons[name] = found
+        for name, base, where in list(misplaced(spaces, signature)):
+            why = f"{where} does not tell its copies for each unit of {base} apart"
+            size = spaces[name].size
+            spaces[name] = replace(spaces[name], group=Trivial(size), over=(), why=why)
         graph = self.found.build.graph
         for value in [*graph.parameters.values(), *graph.buffers.values()]:
             if (why := graph.held.get(value.name)) is not None:
@@ -51,8 +61,9 @@ class _Writer:
                 reasons[value.name] = tuple(why for _ in value.shape)
         buffers = tuple(n for n in signature if n in graph.buffers)
         shifts = find_shifts(self.found.circuit, self.found.parameters)
+        sizes = {name: space.size for name, space in spaces.items()}
         return ParameterSymmetry(
-            spaces, signature, shifts,
+            spaces, signature, tuple(described(shift, signature, sizes) for shift in shifts),
             tuple(n for n in self.found.every if n in self.found.dead and n not in buffers),
             _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
@@ -61,9 +72,8 @@ class _Writer:
         )  # fmt: skip
 
     def _space(self, c: Carrier) -> Space:
-        over = tuple(self.found.base_carrier(b).name for b in c.over)  # type: ignore[union-attr]
-        return Space(c.name, c.group, over, None if c.leader is None else c.leader.name, c.why,
-                     c.exact)  # fmt: skip
+        over = tuple(self.found.units[base.serial].name for base in c.over)
+        return Space(c.name, c.group, over, c.why, c.exact)
 
     def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
         if tensor.shape[axis] == 1:
@@ -113,29 +123,28 @@ class _Writer:
         other = self._subtree(rest, start, size, unit, readings)
         if isinstance(made, Fixed) and isinstance(other, Fixed):
             return Fixed(made.count * other.count)
-        return Product((made, *(other.factors if isinstance(other, Product) else (other,))))
+        return Product((*_factors(made), *_factors(other)))
 
     def _leaf_type(self, slot: tuple, leaf: Node) -> AxisType:
+        """A change of basis, then the units, then the scalars that stand over them."""
         factors: list[tuple[str, Fraction]] = []
         frame: tuple[Frame, ...] = ()
         if slot in self.found.class_of:
             carrier, parity, key = self.found.class_of[slot]
             factors.append((carrier.name, Fraction(parity)))
             frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
-        if carriers := self.found.by_slot.get(slot):
-            factors += [(c.name, Fraction(power)) for c, power in carriers]
-        leader = self.found.orders.get(leaf.serial)
-        if leader is not None and not leader.ordered:  # an index below other spaces
-            if leader.exponents and all(name != leader.name for name, _ in factors):
-                factors.append((leader.name, Fraction(0)))
-            elif not factors:
-                factors.append((leader.name, Fraction(1)))
-        elif leader is not None and leader.ordered:
-            names = {c.name for c in self.found.carriers if c is leader or c.leader is leader}
-            if not any(name in names for name, _ in factors):
-                plain = leader.group.dimension == 0 and not leader.exponents
-                factors.append((leader.name, Fraction(int(plain))))
-        return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
+        carried = self.found.by_slot.get(slot, [])
+        scales = [(c.name, Fraction(power)) for c, power in carried]
+        units = self.found.units.get(leaf.serial)
+        if units is None or any(c is units for c, _ in carried):
+            factors += scales
+            return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
+        item = Carried((*factors, (units.name, Fraction(1))), frame)
+        return Product((item, Carried(tuple(scales)))) if scales else item
+
+
+def _factors(axis: AxisType) -> tuple[AxisType, ...]:
+    return axis.factors if isinstance(axis, Product) else (axis,)
 
 
 def _ties(graph: Graph) -> dict[str, str]:

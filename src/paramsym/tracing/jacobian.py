@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.structure.tangent import as_real, real_entries
 from paramsym.tracing.generic import generic_inputs, table_lengths
 from paramsym.tracing.precision import converted, functional
 from paramsym.tracing.record import Inputs, record, split_inputs
@@ -30,7 +31,10 @@ _BATCH = 1 << 24  # entries of one batch of rows
 
 @dataclass
 class Network:
-    """A model as a function of its float64 parameters and of generic inputs."""
+    """A model as a function of its float64 parameters and of generic inputs.
+
+    A complex parameter is differentiated by its real and imaginary parts.
+    """
 
     model: torch.nn.Module
     inputs: Inputs
@@ -46,14 +50,20 @@ class Network:
             for leaf in pytree.tree_leaves(split_inputs(self.inputs))
         )
         self.state = converted(self.model, torch.float64)
-        names = [n for n, p in self.model.named_parameters() if p.is_floating_point()]
+        names = [
+            n for n, p in self.model.named_parameters() if p.is_floating_point() or p.is_complex()
+        ]
         self.names = tuple(names)
-        self.count = sum(self.state[n].numel() for n in names)
+        self.count = sum(real_entries(self.state[n]) for n in names)
 
     def outputs_of_fresh_inputs(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """All output entries of one call as a vector, and the parameters to derive by."""
-        leaves = [self.state[n].clone().requires_grad_() for n in self.names]
-        state = {**self.state, **dict(zip(self.names, leaves, strict=True))}
+        leaves = [as_real(self.state[n]).clone().requires_grad_() for n in self.names]
+        moving = {
+            n: torch.view_as_complex(leaf) if self.state[n].is_complex() else leaf
+            for n, leaf in zip(self.names, leaves, strict=True)
+        }
+        state = {**self.state, **moving}
         args, kwargs = generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
         with torch.enable_grad():
             found = functional(self.model, state, args, kwargs, self.outputs, self.training)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramsym.structure.symmetry import Factor, Shift, Term
+from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.directions import Absence, Profile, Unseen
@@ -268,7 +268,7 @@ def _shift(
     sizes = {s: leaf.size for _, leaf, s in block.slots()}
     text = "".join(spell.letter(letters[s]) for s in sizes if s in letters)
     shape = tuple(n for s, n in sizes.items() if s in letters)
-    return Shift(name, family, text, shape, terms, divisor)
+    return Shift(name, family, text, shape, terms, divisor, kind=kind)
 
 
 def _describe(source: Source, terms: list[Term]) -> str:

@@ -8,14 +8,14 @@ signs and scales are shared among spaces.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 
 from paramsym.algebra import Element, Group
 from paramsym.structure.action import act
-from paramsym.structure.element import SHIFT, GroupElement
+from paramsym.structure.element import SHIFT, GroupElement, Part, Slide
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.generic_weights import SPREAD, unit
 from paramsym.tracing.trial import State
@@ -133,16 +133,12 @@ def _awake(element: GroupElement, state: State) -> GroupElement:
         spread = 1.0 if shift.divisor is None else math.prod(shift.shape) ** -0.5
         return min(units, default=1.0) * spread * SPREAD / SHIFT
 
-    return GroupElement(
-        symmetry,
-        tuple(
-            (
-                {n: _stirred(v, symmetry.spaces[n].group, seen) for n, v in values.items()},
-                {n: delta * size(n) for n, delta in offsets.items()},
-            )
-            for values, offsets in element.parts
-        ),
-    )
+    def stirred(part: Part) -> Part:
+        if isinstance(part, Slide):
+            return replace(part, offset=part.offset * size(part.shift))
+        return {n: _stirred(v, symmetry.spaces[n].group, seen) for n, v in part.items()}
+
+    return GroupElement(symmetry, tuple(map(stirred, element.parts)))
 
 
 def _stirred(value: Element, group: Group, seen: dict[int, torch.Tensor]) -> Element:

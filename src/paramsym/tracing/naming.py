@@ -1,84 +1,188 @@
-"""Names of spaces, after the modules that write them."""
+"""Names of spaces: what a space is between, after the path of the layer where it is local.
+
+residual         many modules write and read it
+attn.qk          contracted between two tensors of data
+attn.vo          mixed by the weights of a softmax
+attn.head        its units index copies of other spaces; attn.group within a head
+channels, state  carried by a convolution; fed back by a recurrence
+embedding, mlp   written by a table; by another linear map
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from paramsym.tracing.index import leaves
+from paramsym.tracing.roles import roles_of
+
+if TYPE_CHECKING:
+    from paramsym.tracing.spaces import Carrier, Spaces
+
+_MANY = 3  # modules that touch a space before it is a residual stream
 
 
 class Namer:
-    """Chooses a short, unique, readable name for each space.
+    """Chooses a short, unique name for each space."""
 
-    A space is named after the module of the first parameter whose rows write it; one that many
-    modules write is a `residual`; factors of a product are told apart as `head` and `dim`.
-    """
+    def __init__(self, found: Spaces):
+        self.found = found
+        self.roles, self.sums = roles_of(found.circuit)
+        self.root = _common_root(found.parameters)
 
-    def __init__(self, slots: dict, layout: Any, parameters: dict):
-        self.slots, self.layout, self.parameters = slots, layout, parameters
-        self.used: Counter[str] = Counter()
+    def name(self) -> None:
+        """Give every space its name: units first, as scales are named after them."""
+        units = {id(c) for c in self.found.units.values()}
+        ordered = self.found.in_order()
+        taken: set[str] = set()
+        for chosen in (
+            [c for c in ordered if id(c) in units],
+            [c for c in ordered if id(c) not in units],
+        ):
+            options = [self._options(c) for c in chosen]
+            longer: dict[str, list[str]] = defaultdict(list)
+            for first, second in options:
+                longer[first].append(second)
+            for carrier, (first, second) in zip(chosen, options, strict=True):
+                told_apart = len(set(longer[first])) == len(longer[first])
+                carrier.name = _unused(second if told_apart and longer[first][1:] else first, taken)
+                taken.add(carrier.name)
 
-    def name(self, carriers: list) -> None:
-        """Give every carrier its name."""
-        for carrier in carriers:
-            if carrier.leaf is None:
-                base = "scale"
-            else:
-                base = self._base(carrier)
-            carrier.name = self._unique(base)
+    def _options(self, carrier: Carrier) -> tuple[str, str]:
+        """The name by layer and role, and a longer one for where several share it."""
+        if carrier.leaf is None:
+            return "scale", "scale"
+        slots = self.found.slots[carrier.serial]
+        own = [item for item in slots if self._carries(carrier, item[2])] or slots
+        path = _common(_modules(name for name, _, _ in own))
+        units = self.found.units.get(carrier.serial)
+        role = self._role(carrier, [name for name, _, _ in slots])
+        if carrier.mixing is None and carrier.exponents and units is not carrier:
+            name = units.name if units else self._join(_layer(path), role)
+            return self._scale(carrier, name, role, own)
+        if role == "residual":
+            return role, self._join(self._stage(own), role)
+        return self._join(_layer(path), role), self._join(path, role)
 
-    def _unique(self, base: str) -> str:
-        self.used[base] += 1
-        count = self.used[base]
-        if count == 1:
-            return base
-        return self._unique(f"{base}.{count}")
+    @staticmethod
+    def _stage(own: Sequence[tuple]) -> list[str]:
+        """The layer of the matrices that write a stream, where there are several streams."""
+        written = [path for path in _modules(name for name, axis, _ in own if axis == 0)
+                   if any(part.isdigit() for part in path)]  # fmt: skip
+        return _layer(_common(written))
 
-    def _base(self, carrier) -> str:
-        found = self.slots[carrier.leaf.serial]
-        if carrier.exponents:
-            own = [item for item in found if item[2] in carrier.exponents]
-            found = [i for i in own if carrier.exponents[i[2]] > 0] or own or found
-        written = [item for item in found if item[1] == self._row(item[0])] or found
-        writers = list(dict.fromkeys(_module(name) for name, _, _ in written))
-        role = self._role(carrier.leaf, written[:1])
-        if len(writers) > 3 and not role and not carrier.exponents:
-            return "residual"
-        return writers[0] + role
+    def _carries(self, carrier: Carrier, slot: tuple) -> bool:
+        if carrier.mixing is not None:
+            known = self.found.class_of.get(slot)
+            return known is not None and known[0] is carrier
+        return slot in carrier.exponents
 
-    def _row(self, name: str) -> int:
-        """The axis that a parameter writes: its first, except for tables."""
-        return 1 if self.parameters[name].ndim == 2 and self._is_table(name) else 0
+    def _scale(
+        self, carrier: Carrier, units: str, role: str, own: Sequence[tuple]
+    ) -> tuple[str, str]:
+        """A scale over units that many modules share is named after the norm whose gain it moves,
+        or else after the module that writes it."""
+        local = f"{units}.scale"
+        if role != "residual":
+            return local, local
+        written = _modules(name for name, _, slot in own if carrier.exponents.get(slot, 0) > 0)
+        matrices = _modules(name for name, _, _ in own if self.found.parameters[name].ndim > 1)
+        gains = [path for path in _modules(name for name, _, _ in own) if path not in matrices]
 
-    def _is_table(self, name: str) -> bool:
-        node = self.parameters[name].axes[0]
-        return any("indexed by data" in n.frozen for n in _leaves(node))
+        def named(paths: list[list[str]]) -> str:
+            path = paths[0] if paths else []
+            return self._join(path, "") if any(not part.isdigit() for part in path) else local
 
-    def _role(self, leaf, found) -> str:
-        for name, axis, _ in found:
-            tensor = self.parameters[name]
-            for place in self.layout.places(tensor.axes[axis]):
-                members = [n for n, _ in place.leaves]
-                if leaf in members and len(members) > 1:
-                    position = members.index(leaf)
-                    if leaf.frozen:
-                        return (
-                            ".pair"
-                            if leaf.size == 2 and "turn its pairs" in leaf.frozen
-                            else (".frequency" if "turn its pairs" in leaf.frozen else ".index")
-                        )
-                    if position == 0:
-                        return ".head"
-                    return ".dim" if position == len(members) - 1 else ".group"
-        return ""
+        return named(gains or written), named(written)
+
+    def _join(self, path: Sequence[str], role: str) -> str:
+        if tuple(path[: len(self.root)]) == self.root:
+            path = path[len(self.root) :]
+        text = ".".join([*path, role] if role else path)
+        text = re.sub(r"[^\w.\-]", "_", text)
+        return text if re.match(r"[A-Za-z_]", text) else f"layers.{text}"
+
+    def _role(self, carrier: Carrier, names: Iterable[str]) -> str:
+        """What the units of a space are between."""
+        leaf = carrier.leaf
+        assert leaf is not None
+        if "turn its pairs" in leaf.frozen:
+            if carrier.mixing is not None:
+                return "attn.qk"
+            return "attn.pair" if leaf.size == 2 else "attn.frequency"
+        role = self.roles.get(leaf.serial, "")
+        if role:
+            return "attn.group" if role == "attn.head" and carrier.over else role
+        tensors = {name: self.found.parameters[name] for name in names}
+        facts = {
+            "head": self._is_base(carrier),
+            "state": self._is_state(leaf.serial),
+            "residual": leaf.serial in self.sums and len(_modules(tensors)) > _MANY,
+            "channels": any(tensor.ndim > 2 for tensor in tensors.values()),
+            "embedding": self._is_embedding(leaf.serial),
+        }
+        return next((role for role, holds in facts.items() if holds), "mlp")
+
+    def _is_base(self, carrier: Carrier) -> bool:
+        return any(
+            carrier.leaf in other.over
+            for other in self.found.carriers
+            if other.leaf is not carrier.leaf
+        )
+
+    def _is_state(self, serial: int) -> bool:
+        """Whether one matrix reads and writes the same units."""
+        axes: dict[str, set[int]] = defaultdict(set)
+        for name, axis, _ in self.found.slots[serial]:
+            axes[name].add(axis)
+        return any(len(found) > 1 for found in axes.values())
+
+    def _is_embedding(self, serial: int) -> bool:
+        """Whether a table that data index writes the units."""
+        return any(
+            axis and any("indexed by data" in n.frozen for n in leaves(self._axis(name, 0)))
+            for name, axis, _ in self.found.slots[serial]
+        )
+
+    def _axis(self, name: str, axis: int):
+        return self.found.parameters[name].axes[axis]
 
 
-def _leaves(node):
-    from paramsym.tracing.index import leaves
+def _unused(name: str, taken: set[str]) -> str:
+    """A name, with a number if it is taken."""
+    numbered = (f"{name}.{number}" for number in itertools.count(2))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
 
-    return leaves(node)
+
+def _modules(names: Iterable[str]) -> list[list[str]]:
+    """The paths of the modules of parameters, each once."""
+    return [list(p) for p in dict.fromkeys(tuple(name.split(".")[:-1]) for name in names)]
 
 
-def _module(name: str) -> str:
-    """The module of a parameter as a name that can start a type."""
-    path = name.rpartition(".")[0] or name
-    return "h" + path if path[:1].isdigit() else path
+def _common(paths: Sequence[Sequence[str]]) -> list[str]:
+    """What all paths begin with."""
+    shared = list(paths[0]) if paths else []
+    for path in paths[1:]:
+        length = next(
+            (k for k, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b),
+            min(len(shared), len(path)),
+        )
+        shared = shared[:length]
+    return shared
+
+
+def _layer(path: Sequence[str]) -> list[str]:
+    """A path up to its last number: the layer."""
+    last = max((k for k, part in enumerate(path) if part.isdigit()), default=-1)
+    return list(path[: last + 1])
+
+
+def _common_root(names: Iterable[str]) -> tuple[str, ...]:
+    """What stands before the name of the list in all paths of layers: `model` in `model.layers`."""
+    paths = [path for path in _modules(names) if any(part.isdigit() for part in path[:-1])]
+    firsts = [path[: max(0, next(k for k, p in enumerate(path) if p.isdigit()) - 1)]
+              for path in paths]  # fmt: skip
+    return tuple(_common(firsts))

@@ -1,7 +1,8 @@
 """Which spaces a network has, which group acts on each, and on which slots.
 
 Changes of basis come first, because they contain scales, signs and permutations; then what is left
-of scales and signs; then the permutations, led by the first scale that has the same copies.
+of scales and signs; then the permutations. An order is a space of its own, over whose units scales
+stand as scalars; it is one space with its scale where no tensor tells the two apart.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from paramsym.algebra import (
+    AbstractMonomial,
     ComplexScaling,
     GeneralLinear,
     Group,
+    Permutation,
     UnitComplex,
 )
 from paramsym.algebra.lattice import monomial
@@ -23,8 +27,10 @@ from paramsym.tracing.bases import Bases, BasisClass
 from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.copies import order_copies
 from paramsym.tracing.gains import combine
 from paramsym.tracing.index import Node
+from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
 from paramsym.tracing.solve import Number
 
@@ -38,10 +44,8 @@ class Carrier:
     over: tuple[Node, ...]
     exponents: dict[Any, Number] = field(default_factory=dict)  # unknown -> power
     mixing: BasisClass | None = None
-    ordered: bool = False
     why: str = ""
     name: str = ""
-    leader: Carrier | None = None
     exact: bool = True
 
     @property
@@ -74,40 +78,15 @@ class Spaces:
                     self.rank.setdefault(leaf.serial, len(self.rank))
                     self.leaves[leaf.serial] = leaf
                     self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
-        self.over = self._order_copies()
+        self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
         self.carriers: list[Carrier] = []
-        self.orders: dict[int, Carrier] = {}  # leaf -> the carrier that leads its order
-        self.bases: dict[tuple, list[tuple[Carrier, int, Any]]] = {}
+        self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()
         known = list(self._contained())
         self.freedom = Freedom(self.circuit, self.parameters, known)
+        self.reasons = Reasons(self)
         self._find_scales()
         self._find_orders()
-        for carrier in list(self.carriers):
-            for base in carrier.over:
-                self.base_carrier(base)
-
-    def _order_copies(self) -> dict[int, set[int]]:
-        """For each leaf, the leaves that accompany it in every tensor: its order may depend
-        on them."""
-        result: dict[int, set[int]] = {}
-        tensors = [*self.parameters.values()]
-        for op in self.build.ops:
-            tensors += [op.out, *op.inputs]
-        seen: set[int] = set()
-        for tensor in tensors:
-            if not tensor.moves or id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            for block in tensor_blocks(tensor, self.layout):
-                present = [leaf.serial for _, leaf, _ in block.slots()]
-                for leaf in present:
-                    others = {x for x in present if x != leaf}
-                    result[leaf] = others if leaf not in result else result[leaf] & others
-        for leaf, company in self.mixing.company.items():
-            if leaf in result:
-                result[leaf] &= company
-        return result
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
         """Those bases that come before a leaf, outermost first: copies are never circular."""
@@ -203,10 +182,9 @@ class Spaces:
                 continue
             carrier_leaf = self.leaves[leaves[-1]]
             over = tuple(self.leaves[b] for b in leaves[:-1])
-            free = not carrier_leaf.frozen and not self.mixed[carrier_leaf.serial]
-            group = monomial(carrier_leaf.size, free, generator.signed, generator.scales)
-            made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves), None, free)
-            made.why = self._scale_reason(generator)
+            group = monomial(carrier_leaf.size, False, generator.signed, generator.scales)
+            made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves))
+            made.why = self.reasons.of_scale(generator)
             made.exact = generator.exact
             self.carriers.append(made)
 
@@ -279,26 +257,44 @@ class Spaces:
         return True
 
     def _find_orders(self) -> None:
-        """Permutations: led by the first scale with the same copies, or by a space of their own."""
-        for key, leaf in sorted(self.leaves.items(), key=lambda item: self.rank[item[0]]):
-            if leaf.frozen or leaf.size < 2 or self._order_is_mixed(key):
+        """A space of units for every leaf that has an order, or copies of other spaces.
+
+        Units stand over earlier leaves only, so that the last leaves come first.
+        """
+        bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
+        for key, leaf in sorted(self.leaves.items(), key=lambda item: -self.rank[item[0]]):
+            free = not leaf.frozen and leaf.size > 1 and not self._order_is_mixed(key)
+            if not free and key not in bases:
                 continue
-            over = self._before(leaf, self.over.get(key, set()))
-            tied = [c for c in self.carriers if c.ordered and c.leaf is leaf]
-            # a scale that copies share cannot follow another order in each of them
-            over = tuple(base for base in over if all(base in c.over for c in tied))
-            leader = next((c for c in tied if c.over == over), None)
-            if leader is None:
-                leader = Carrier(leaf, monomial(leaf.size, True, False, False), over, ordered=True)
-                leader.why = self._order_reason(leaf)
-                self.carriers.append(leader)
-            self.orders[key] = leader
-            for other in tied:
-                if other is not leader:
-                    other.leader = leader
-        for carrier in self.carriers:
-            if carrier.ordered and carrier.serial not in self.orders:
-                raise AssertionError("an ordered space without a leader")
+            scales = [c for c in self.carriers if c.leaf is leaf and c.mixing is None]
+            over: tuple[Node, ...] = ()
+            if free:  # what copies share cannot follow another order in each of them
+                shared = [*scales, *(c for c in self.carriers if leaf in c.over)]
+                over = self._before(leaf, self.over.get(key, set()))
+                over = tuple(base for base in over if all(base in c.over for c in shared))
+            bases |= {base.serial for base in over}
+            self._stand_over(Carrier(leaf, monomial(leaf.size, free, False, False), over), scales)
+
+    def _stand_over(self, units: Carrier, scales: list[Carrier]) -> None:
+        """Let the scales of a leaf follow its units: as scalars, or as one space with them."""
+        leaf, serial = units.leaf, units.serial
+        assert leaf is not None
+        slots = {slot for _, _, slot in self.slots[serial]}
+        if len(scales) == 1:
+            (only,) = scales
+            if only.over == units.over and only.exact and slots <= only.exponents.keys():
+                assert isinstance(only.group, AbstractMonomial)
+                ordered = isinstance(units.group, Permutation)
+                only.group = monomial(leaf.size, ordered, only.group.signs, only.group.scales)
+                self.units[serial] = only
+                return
+        units.why = self.reasons.of_order(leaf) or leaf.frozen
+        for scale in scales:
+            assert isinstance(scale.group, AbstractMonomial)
+            scale.group = monomial(1, False, scale.group.signs, scale.group.scales)
+            scale.over = (*scale.over, leaf)
+        self.carriers.append(units)
+        self.units[serial] = units
 
     def _order_is_mixed(self, key: int) -> bool:
         """Whether the permutations of a leaf are contained in its changes of basis."""
@@ -313,7 +309,7 @@ class Spaces:
         return self.mixing.class_of(slot).held == "it is a gain"
 
     def in_order(self) -> list[Carrier]:
-        """Leaders before followers, bases before what lies over them, otherwise by appearance."""
+        """Bases before what stands over them, otherwise by appearance."""
         done: list[Carrier] = []
         pending = sorted(
             self.carriers,
@@ -324,10 +320,7 @@ class Spaces:
         )
         while pending:
             for carrier in pending:
-                needed = [self.base_carrier(b) for b in carrier.over]
-                if carrier.leader is not None:
-                    needed.append(carrier.leader)
-                if all(n is None or n in done for n in needed):
+                if all(self.units[base.serial] in done for base in carrier.over):
                     done.append(carrier)
                     pending.remove(carrier)
                     break
@@ -335,51 +328,15 @@ class Spaces:
                 raise AssertionError("circular spaces")
         return done
 
-    def base_carrier(self, leaf: Node) -> Carrier | None:
-        """The space that stands for the units of a leaf below others."""
-        found = self.orders.get(leaf.serial)
-        if found is not None:
-            return found
-        for carrier in self.carriers:
-            if carrier.leaf is leaf and carrier.mixing is None and not carrier.over:
-                self.orders[leaf.serial] = carrier
-                return carrier
-        made = Carrier(leaf, monomial(leaf.size, False, False, False), ())
-        made.why = leaf.frozen
-        self.carriers.append(made)
-        self.orders[leaf.serial] = made
-        return made
-
-    @property
+    @cached_property
     def by_slot(self) -> dict[tuple, list[tuple[Carrier, Number]]]:
-        """Scales by the slot that carries them, leaders first."""
-        if not self.bases:
-            table: dict[tuple, list] = defaultdict(list)
-            for carrier in sorted(self.carriers, key=lambda c: c.leader is not None):
-                if carrier.leaf is not None:
-                    for slot, power in carrier.exponents.items():
-                        table[slot].append((carrier, power))
-            self.bases = dict(table)
-        return self.bases  # type: ignore[return-value]
-
-    def _scale_reason(self, generator: Generator) -> str:
-        for leaf in generator.component:
-            for _, _, slot in self.slots[leaf]:
-                if slot in self.mixing:
-                    known = self.mixing.class_of(slot)
-                    if known.held and known.held != "it is a gain":
-                        return known.held
-        return "a gain scales each coordinate by itself"
-
-    def _order_reason(self, leaf: Node) -> str:
-        system = self.freedom.scales.get((leaf.serial,))
-        for _, _, slot in self.slots[leaf.serial]:
-            unknown = (slot[0], slot[1], (slot[2],))
-            if system is not None:
-                root, _ = system.find(unknown)
-                if root in system.why:
-                    return system.why[root]
-        return ""
+        """Scales with their powers by the slot that carries them."""
+        table: dict[tuple, list[tuple[Carrier, Number]]] = defaultdict(list)
+        for carrier in self.carriers:
+            if carrier.leaf is not None:
+                for slot, power in carrier.exponents.items():
+                    table[slot].append((carrier, power))
+        return dict(table)
 
 
 def _unread(build: Builder, tensors: dict[str, Tensor]) -> set[str]:

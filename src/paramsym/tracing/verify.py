@@ -15,7 +15,8 @@ import torch
 
 from paramsym.structure.action import act
 from paramsym.structure.scale import to_scale
-from paramsym.structure.symmetry import ParameterSymmetry, Space
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.text import is_free
 from paramsym.tracing.bench import Bench, State, progress
 from paramsym.tracing.precision import converted
 from paramsym.tracing.record import Inputs
@@ -154,7 +155,7 @@ def verify(
 
 def movable(symmetry: ParameterSymmetry, spaces: Iterable[str] | None = None) -> list[str]:
     """Names of the spaces and shifts that move at all, in the order of the symmetry."""
-    found = [s.name for s in symmetry.spaces.values() if not _is_trivial(s)]
+    found = [s.name for s in symmetry.spaces.values() if is_free(s)]
     found += [shift.name for shift in symmetry.shifts]
     if spaces is None:
         return found
@@ -165,13 +166,6 @@ def movable(symmetry: ParameterSymmetry, spaces: Iterable[str] | None = None) ->
             f"of {found[:12]}; print(symmetry) lists all."
         )
     return [name for name in found if name in wanted]
-
-
-def _is_trivial(space: Space) -> bool:
-    group = space.group
-    signs = getattr(group, "signs", False)
-    follows = space.order_of is not None and not signs  # its permutation belongs to the leader
-    return group.dimension == 0 and (group.log_order == 0.0 or follows)
 
 
 def _evenly(names: list[str], count: int) -> list[str]:

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from paramsym.structure.symmetry import Factor, Window
+from paramsym.structure.shift import Factor, Window
 from paramsym.tracing.blocks import Block
 from paramsym.tracing.directions import Absence, Columns, Profile
 

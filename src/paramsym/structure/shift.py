@@ -1,0 +1,85 @@
+"""Shifts: finite additive motions of parameters, with what compensates them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Window:
+    """A strided view of one parameter, with a letter for each dimension."""
+
+    parameter: str
+    letters: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int = 0
+
+    def view(self, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        tensor = params[self.parameter]
+        flat = tensor if tensor.is_contiguous() else tensor.contiguous()
+        return flat.as_strided(self.shape, self.strides, self.start + flat.storage_offset())
+
+    def __str__(self) -> str:
+        return f"{self.parameter}[{' '.join(self.letters)}]"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A coefficient read from the parameters: (window + offset)^power.
+
+    With `kernel`, instead: the orthogonal projector onto the vectors that are orthogonal to every
+    column of these windows along their letter x. The letters of `window` are then (out, in) and
+    one for each batch of columns, which the windows call A, B, … in this order.
+    """
+
+    window: Window
+    power: float = 1.0
+    offset: float = 0.0
+    kernel: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True)
+class Term:
+    """What one shift does to one parameter: window += coefficient · Σ δ · factors / divisor."""
+
+    target: Window
+    coefficient: float = 1.0
+    factors: tuple[Factor, ...] = ()
+    divided: bool = False
+
+
+@dataclass(frozen=True)
+class Shift:
+    """An additive symmetry: parameters slide along a free δ, with what compensates it.
+
+    δ has the dimensions `letters` of the given `shape`. All terms read the parameters as they are
+    before the shift. Where `divisor` is given, `divided` terms are divided by 1 + Σ δ·divisor,
+    which makes the finite motion exact; to first order the divisor plays no role.
+
+    `space` names the space that the shift describes and `kind` how: it moves the "origin" of the
+    space (its readers absorb a translation), along directions that are "unread" (no reader sees
+    them) or "absent" (its data never have them). Both are empty where no space says it.
+    """
+
+    name: str
+    family: str
+    letters: str
+    shape: tuple[int, ...]
+    terms: tuple[Term, ...]
+    divisor: tuple[Factor, ...] | None = None
+    space: str = ""
+    kind: str = ""
+
+    @property
+    def dimension(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Every parameter that the shift moves."""
+        return tuple(dict.fromkeys(term.target.parameter for term in self.terms))

@@ -1,0 +1,69 @@
+"""Why a space is not freer: the function that the user wrote, before what it was lowered to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from paramsym.tracing import index as ix
+from paramsym.tracing.index import Node
+from paramsym.tracing.primitives import POWERS, Map
+from paramsym.tracing.scales import Generator
+
+if TYPE_CHECKING:
+    from paramsym.tracing.spaces import Spaces
+
+
+class Reasons:
+    """Looks for the operation that binds the units of a leaf most."""
+
+    def __init__(self, found: Spaces):
+        self.found = found
+
+    def of_scale(self, generator: Generator) -> str:
+        """Why a scale is no change of basis."""
+        reasons = [self.functions.get(leaf) or self._of_basis(leaf) for leaf in generator.component]
+        return next(filter(None, reasons), "a gain scales each coordinate by itself")
+
+    def of_order(self, leaf: Node) -> str:
+        """Why units can only trade places."""
+        found = self.functions.get(leaf.serial) or self._of_basis(leaf.serial)
+        return found or self._of_equations(leaf)
+
+    def _of_basis(self, leaf: int) -> str:
+        """Why a leaf has no change of basis."""
+        mixing = self.found.mixing
+        for _, _, slot in self.found.slots[leaf]:
+            if slot in mixing:
+                known = mixing.class_of(slot)
+                if known.held and known.held != "it is a gain":
+                    return known.held
+        return ""
+
+    def _of_equations(self, leaf: Node) -> str:
+        """The operation that pinned the scales of a leaf."""
+        system = self.found.freedom.scales.get((leaf.serial,))
+        for _, _, slot in self.found.slots[leaf.serial]:
+            unknown = (slot[0], slot[1], (slot[2],))
+            if system is not None:
+                root, _ = system.find(unknown)
+                if root in system.why:
+                    return system.why[root]
+        return ""
+
+    @cached_property
+    def functions(self) -> dict[int, str]:
+        """For each leaf the function of single coordinates that binds it most: one without a
+        degree before homogeneous ones, and these before plain powers."""
+        bound: dict[int, tuple[int, str]] = {}
+        for op in self.found.build.ops:
+            name = op.name if isinstance(op, Map) else ""
+            if not isinstance(op, Map) or not name or not op.inputs[0].moves:
+                continue
+            rank = 2 if name in (*POWERS, "shift") else int(op.degree is not None)
+            text = f"{name} acts on each coordinate at {op.where}"
+            for leaf in (leaf for axis in op.inputs[0].axes for leaf in ix.leaves(axis)):
+                known = bound.get(leaf.serial)
+                if known is None or rank < known[0]:
+                    bound[leaf.serial] = (rank, text)
+        return {leaf: text for leaf, (_, text) in bound.items()}
