@@ -45,7 +45,7 @@ def measure(name: str) -> dict[str, Any]:
     import transformers
 
     from paramsym import find_symmetry
-    from paramsym.tracing.refute import refute
+    from paramsym.checking.refute import refute
 
     torch.set_num_threads(1)
     cls, config, options, shape, target = CASES[name]

@@ -19,8 +19,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from paramsym import audit, find_symmetry, verify
+from paramsym.recording.precision import converted, lifted
 from paramsym.structure.tangent import orbit_dimension
-from paramsym.tracing.precision import converted, lifted
 from tests.tracing.networks import TABLE, build, randomise
 
 WIDE = torch.float64

@@ -6,6 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paramsym.checking.audit import AuditTooLarge as AuditTooLarge
+    from paramsym.checking.audit import audit as audit
+    from paramsym.checking.audit import audit_cost as audit_cost
+    from paramsym.checking.find import find_symmetry as find_symmetry
+    from paramsym.checking.verify import assert_invariant as assert_invariant
+    from paramsym.checking.verify import verify as verify
+    from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
     from paramsym.structure.action import infinitesimal as infinitesimal
@@ -16,14 +23,8 @@ if TYPE_CHECKING:
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
-    from paramsym.tracing import TraceError as TraceError
-    from paramsym.tracing import find_symmetry as find_symmetry
+    from paramsym.tracing import Primitive as Primitive
     from paramsym.tracing import rule as rule
-    from paramsym.tracing.audit import AuditTooLarge as AuditTooLarge
-    from paramsym.tracing.audit import audit as audit
-    from paramsym.tracing.audit import audit_cost as audit_cost
-    from paramsym.tracing.verify import assert_invariant as assert_invariant
-    from paramsym.tracing.verify import verify as verify
 
 __version__ = "0.1.0"
 
@@ -39,20 +40,21 @@ _HOMES = {
     "Space": "paramsym.structure.space",
     "orbit_dimension": "paramsym.structure.tangent",
     "tangent": "paramsym.structure.tangent",
-    "TraceError": "paramsym.tracing",
-    "find_symmetry": "paramsym.tracing",
+    "TraceError": "paramsym.recording.refusals",
+    "find_symmetry": "paramsym.checking.find",
+    "Primitive": "paramsym.tracing",
     "rule": "paramsym.tracing",
-    "AuditTooLarge": "paramsym.tracing.audit",
-    "audit": "paramsym.tracing.audit",
-    "audit_cost": "paramsym.tracing.audit",
-    "assert_invariant": "paramsym.tracing.verify",
-    "verify": "paramsym.tracing.verify",
+    "AuditTooLarge": "paramsym.checking.audit",
+    "audit": "paramsym.checking.audit",
+    "audit_cost": "paramsym.checking.audit",
+    "assert_invariant": "paramsym.checking.verify",
+    "verify": "paramsym.checking.verify",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("algebra", "structure", "tracing"):
+    if name in ("algebra", "structure", "recording", "tracing", "checking"):
         return import_module(f"paramsym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'paramsym' has no attribute {name!r}")

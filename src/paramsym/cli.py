@@ -180,7 +180,7 @@ def transform(
 def message_of(error: Exception) -> str | None:
     """The text of an error that is about the input; None for a fault of this program."""
     from paramsym.checkpoints import CheckpointError
-    from paramsym.tracing import TraceError
+    from paramsym.recording.refusals import TraceError
 
     if isinstance(error, CheckpointError):
         return error.lines()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paramsym import GroupElement, ParameterSymmetry, act, find_symmetry
+from paramsym.recording.precision import converted
 from paramsym.structure.element import Slide
 from paramsym.structure.scale import to_scale
-from paramsym.tracing.precision import converted
 from tests.tracing.random_networks import STEPS, RandomNetwork
 from tests.tracing.zoo import ZOO, Apply, build
 

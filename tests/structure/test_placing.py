@@ -7,8 +7,8 @@ import torch
 
 from paramsym import ParameterSymmetry, Space, act, find_symmetry
 from paramsym.algebra import GeneralLinear, Permutation, Scaling
+from paramsym.recording.precision import converted, functional
 from paramsym.structure.axes import parse_axis
-from paramsym.tracing.precision import converted, functional
 
 
 def written(types: dict[str, str], *spaces: Space) -> ParameterSymmetry:

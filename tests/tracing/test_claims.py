@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from paramsym import act, find_symmetry
-from paramsym.tracing.record import floating_outputs
+from paramsym.recording.record import floating_outputs
 from tests.tracing.operators import FREE, ROWS
 from tests.tracing.test_rules import free
 from tests.tracing.zoo import randomise

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paramsym import find_symmetry
-from paramsym.tracing.record import split_inputs
+from paramsym.recording.record import split_inputs
 from tests.tracing.zoo import build, errors, without_cache
 
 NAMES = [

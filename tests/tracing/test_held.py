@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import act, find_symmetry, rule
+from paramsym.recording.record import record
 from paramsym.tracing import defects
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Layout, held_blocks, tensor_blocks
 from paramsym.tracing.builder import RULES, Builder
 from paramsym.tracing.builder import Tensor as Typed
 from paramsym.tracing.lower import lower
-from paramsym.tracing.record import record
 from tests.tracing.shared_views import SharedViews
 from tests.tracing.test_claims import change
 from tests.tracing.test_index import entries

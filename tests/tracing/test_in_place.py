@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from paramsym import find_symmetry
-from paramsym.tracing.graph import Call, Graph, Value, values_in
-from paramsym.tracing.layout import covers
-from paramsym.tracing.ledger import DEFECT, Ledger
-from paramsym.tracing.record import record
+from paramsym.recording.graph import Call, Graph, Value, values_in
+from paramsym.recording.layout import covers
+from paramsym.recording.ledger import DEFECT, Ledger
+from paramsym.recording.record import record
 from tests.tracing.zoo import ZOO, build, errors
 
 STATE = torch.zeros(2, 4, 4, dtype=torch.float64)  # brought along by a model, no parameter

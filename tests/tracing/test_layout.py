@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from paramsym.tracing.layout import Window, box_of, compact_strides, covers
+from paramsym.recording.layout import Window, box_of, compact_strides, covers
 
 
 def window_of(tensor: torch.Tensor) -> Window:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import TraceError, audit, find_symmetry, verify
-from paramsym.tracing.outputs import floating_outputs
+from paramsym.recording.outputs import floating_outputs
 
 X = (torch.randn(6, 4, dtype=torch.float64),)
 Pair = collections.namedtuple("Pair", ["first", "second"])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import act, find_symmetry
-from paramsym.tracing.overlap import overlapping
+from paramsym.recording.overlap import overlapping
 
 
 class Shared(nn.Module):

@@ -23,7 +23,7 @@ def networks(longest: int = 6) -> st.SearchStrategy[RandomNetwork]:
 
 def change(network: RandomNetwork, moved: dict) -> float:
     """The largest change of an output, relative to the largest output."""
-    from paramsym.tracing.record import floating_outputs
+    from paramsym.recording.record import floating_outputs
 
     with torch.no_grad():
         before = floating_outputs(network(network.inputs.clone()))  # steps may write in place

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry
-from paramsym.tracing.graph import canonical_name
-from paramsym.tracing.record import call_at, floating_outputs, record
+from paramsym.recording.graph import canonical_name
+from paramsym.recording.record import call_at, floating_outputs, record
 
 
 class Net(nn.Module):

@@ -11,8 +11,8 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import GeneralLinear, Monomial, Permutation
+from paramsym.checking.refute import refute
 from paramsym.tracing import refute as module
-from paramsym.tracing.refute import refute
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
 from tests.tracing.test_random_networks import change
@@ -69,7 +69,7 @@ def worst(model: nn.Module, symmetry: ParameterSymmetry, inputs) -> float:
 
 
 def change_of(model: nn.Module, inputs, state: dict[str, torch.Tensor]) -> float:
-    from paramsym.tracing.precision import converted, converted_inputs, functional
+    from paramsym.recording.precision import converted, converted_inputs, functional
 
     args, kwargs = converted_inputs(inputs, torch.float64)
     own = converted(model, torch.float64)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from paramsym.checking.audit import AuditTooLarge, audit, audit_cost
+from paramsym.checking.find import find_symmetry
+from paramsym.checking.verify import assert_invariant, verify
+from paramsym.recording.precision import converted, functional, lifted
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import orbit_dimension, tangent
-from paramsym.tracing.audit import AuditTooLarge, audit, audit_cost
-from paramsym.tracing.find import find_symmetry
-from paramsym.tracing.precision import converted, functional, lifted
-from paramsym.tracing.verify import assert_invariant, verify
 from tests.tracing.networks import TABLE, Row, build
 
 _WIDE = torch.float64

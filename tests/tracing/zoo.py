@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, act
-from paramsym.tracing.precision import converted, converted_inputs, functional
+from paramsym.recording.precision import converted, converted_inputs, functional
 
 Built = tuple[nn.Module, Any]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
+from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.writing import refuse_source, staged
+from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing import find_symmetry
-from paramsym.tracing.record import floating_outputs, preserved, split_inputs
 
 # What a random move may change in the outputs by rounding alone, relative to the largest of them.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.3}

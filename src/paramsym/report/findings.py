@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import orbit_dimension
-from paramsym.tracing import find_symmetry
 
 COUNT_LIMIT = 300_000  # parameters up to which the orbit dimension is computed at the weights
 
@@ -80,15 +80,15 @@ def examine(
     verification = audited = None
     refused = ""
     if verify:
-        from paramsym.tracing.verify import verify as run_verify
+        from paramsym.checking.verify import verify as run_verify
 
         verification = run_verify(
             model, symmetry, inputs, training=training, generator=generator,
             limit=200 if checkpoint.parameters <= LARGE else 24,
         )  # fmt: skip
     if audit:
-        from paramsym.tracing.audit import AuditTooLarge
-        from paramsym.tracing.audit import audit as run_audit
+        from paramsym.checking.audit import AuditTooLarge
+        from paramsym.checking.audit import audit as run_audit
 
         try:
             audited = run_audit(

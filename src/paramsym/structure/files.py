@@ -44,8 +44,10 @@ def to_json(symmetry: ParameterSymmetry) -> str:
         "unreached": [[name, *_ranges(rows)] for name, rows in symmetry.unreached.items()],
     }
     folded = {name: [_item(i) for i in fold(found)] for name, found in sections.items() if found}
-    folded["checked"] = symmetry.checked.to_dict()
-    return json.dumps({"format": FORMAT, **folded}, separators=(",", ":"), ensure_ascii=False)
+    checked = symmetry.checked.to_dict()
+    return json.dumps(
+        {"format": FORMAT, **folded, "checked": checked}, separators=(",", ":"), ensure_ascii=False
+    )
 
 
 def from_json(text: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from paramsym.recording.graph import Call, Graph, Value, canonical_name
 from paramsym.tracing import index as ix
 from paramsym.tracing.flat import flat_axes
-from paramsym.tracing.graph import Call, Graph, Value, canonical_name
 from paramsym.tracing.index import Node
 from paramsym.tracing.primitives import (
     Choice,

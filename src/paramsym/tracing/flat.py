@@ -7,7 +7,7 @@ these units, unless the data are the same for all of them: a mask that was broad
 
 from __future__ import annotations
 
-from paramsym.tracing.graph import Graph, Value
+from paramsym.recording.graph import Graph, Value
 
 _FILLED = {
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",

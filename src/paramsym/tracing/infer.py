@@ -7,13 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 from paramsym.algebra import Trivial
+from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.placing import misplaced
 from paramsym.structure.symmetry import ParameterSymmetry, Space
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import tensor_blocks
 from paramsym.tracing.describe import described
-from paramsym.tracing.graph import Graph
 from paramsym.tracing.index import Node
 from paramsym.tracing.lower import lower
 from paramsym.tracing.motions import find_shifts

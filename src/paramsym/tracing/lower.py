@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Tensor
 from paramsym.tracing.defects import report
-from paramsym.tracing.graph import Call, Graph, Value, values_in
 from paramsym.tracing.held import hold
 from paramsym.tracing.origins import settle_origins
 from paramsym.tracing.primitives import Primitive, Rotate

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.graph import Call, Graph, Value, values_in
+from paramsym.recording.graph import Call, Graph, Value, values_in
 
 _VIEWS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paramsym.recording.graph import Value
 from paramsym.tracing import index as ix
 from paramsym.tracing.defects import report
-from paramsym.tracing.graph import Value
 from paramsym.tracing.index import Node
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
 from paramsym.tracing.rules.linear import with_bias
 from paramsym.tracing.rules.shape import repeat_entries
 

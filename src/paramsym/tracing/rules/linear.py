@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
 
 
 def matmul_tensors(build: Builder, x: Tensor, y: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
 
 
 def _affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):

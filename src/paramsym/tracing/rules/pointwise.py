@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from paramsym.recording.graph import Call, Graph
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.gains import gain_of
-from paramsym.tracing.graph import Call, Graph
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
     "relu": (1, "pin"), "leaky_relu": (1, "pin"),

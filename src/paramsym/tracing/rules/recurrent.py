@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paramsym.recording.graph import Call, Value
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call, Value
 from paramsym.tracing.primitives import Opaque, Sum
 
 

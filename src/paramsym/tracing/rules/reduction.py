@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
 
 
 def _dims(x: Tensor, dim: Any) -> list[int]:

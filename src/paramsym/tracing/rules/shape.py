@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from paramsym.recording.graph import Call
+from paramsym.recording.layout import Box, Window, box_of, compact_strides
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.graph import Call
-from paramsym.tracing.layout import Box, Window, box_of, compact_strides
 
 
 @rule(

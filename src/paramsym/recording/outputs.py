@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.refusals import TraceError
+from paramsym.recording.refusals import TraceError
 
 _CACHES = ("past_key_values", "past_key_value", "mems", "cache_params", "past_buckets_states")
 

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import torch
 
 from paramsym.algebra import Element, Group
+from paramsym.checking.generic_weights import SPREAD, unit
+from paramsym.checking.trial import State
+from paramsym.checking.verify import movable
 from paramsym.structure.action import act
 from paramsym.structure.element import SHIFT, GroupElement, Part, Slide
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing.generic_weights import SPREAD, unit
-from paramsym.tracing.trial import State
-from paramsym.tracing.verify import movable
 
 _SAME = 1e-3  # a matrix that is closer to the identity is one
 _FEW = 4  # units, of which two orders or signs often agree

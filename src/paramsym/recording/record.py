@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.graph import Call, Graph, Value, canonical_name
-from paramsym.tracing.in_place import (
+from paramsym.recording.graph import Call, Graph, Value, canonical_name
+from paramsym.recording.in_place import (
     REWINDOWED,
     Written,
     is_basic,
@@ -28,12 +28,12 @@ from paramsym.tracing.in_place import (
     tensors_in,
     written_arguments,
 )
-from paramsym.tracing.layout import Window, is_dense
-from paramsym.tracing.ledger import Ledger, captured
-from paramsym.tracing.outputs import floating_outputs, require_outputs
-from paramsym.tracing.overlap import overlapping
-from paramsym.tracing.refusals import TraceError, refuse
-from paramsym.tracing.running import call_at, exclusive, preserved, split_inputs
+from paramsym.recording.layout import Window, is_dense
+from paramsym.recording.ledger import Ledger, captured
+from paramsym.recording.outputs import floating_outputs, require_outputs
+from paramsym.recording.overlap import overlapping
+from paramsym.recording.refusals import TraceError, refuse
+from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import torch
 
-from paramsym.tracing.record import persistent_buffers
+from paramsym.recording.record import persistent_buffers
 
 SPREAD = 0.3  # of the entries of a vector around ±1
 # Normal numbers that large tensors are cut from. A prime, so that no two rows of a matrix are

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.generic import generic_inputs, table_lengths
+from paramsym.recording.precision import converted, functional
+from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.structure.tangent import as_real, real_entries
-from paramsym.tracing.generic import generic_inputs, table_lengths
-from paramsym.tracing.precision import converted, functional
-from paramsym.tracing.record import Inputs, record, split_inputs
 
 OVERSAMPLING = 1.5  # rows per parameter; outputs of wide heads depend on each other
 _FEWEST_ROWS = 2000  # for small networks, so that the inputs reach both sides of every ReLU

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.find import find_symmetry
+from paramsym.checking.jacobian import Cost, Network, cost_of
+from paramsym.checking.nullspace import complement, confirmed_null_space
+from paramsym.recording.record import Inputs
 from paramsym.structure.rank import Gap, find_gap
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import real_entries, tangent
-from paramsym.tracing.find import find_symmetry
-from paramsym.tracing.jacobian import Cost, Network, cost_of
-from paramsym.tracing.nullspace import complement, confirmed_null_space
-from paramsym.tracing.record import Inputs
 
 
 class AuditTooLarge(ValueError):

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from paramsym.tracing.precision import converted_inputs, functional
-from paramsym.tracing.record import Inputs
+from paramsym.recording.precision import converted_inputs, functional
+from paramsym.recording.record import Inputs
 
 _INVISIBLE = 1e-6  # a control this small: the moved entries do not matter to the function
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.bench import Bench, State, progress
+from paramsym.recording.precision import converted
+from paramsym.recording.record import Inputs
 from paramsym.structure.action import act
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.text import is_free
-from paramsym.tracing.bench import Bench, State, progress
-from paramsym.tracing.precision import converted
-from paramsym.tracing.record import Inputs
 
 _DRAWS = 20  # until an element is not the identity
 _SEEN = 1e-3  # a control below it says that the function hardly depends on what was moved

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from paramsym.checking.jacobian import Cost, Network, fold, triangular_jacobian
 from paramsym.structure.rank import Gap, find_gap
-from paramsym.tracing.jacobian import Cost, Network, fold, triangular_jacobian
 
 _HUNTS = 512  # inputs that must confirm unexplained directions
 _ROUNDS = 20  # of further inputs, until they confirm the null space

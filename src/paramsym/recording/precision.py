@@ -17,9 +17,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.graph import canonical_name
-from paramsym.tracing.outputs import floating_outputs
-from paramsym.tracing.running import call_at, exclusive, preserved, split_inputs
+from paramsym.recording.graph import canonical_name
+from paramsym.recording.outputs import floating_outputs
+from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
 
 _WIDER = {
     torch.float16: torch.float64,

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.graph import Call, Graph, Value
-from paramsym.tracing.record import split_inputs
+from paramsym.recording.graph import Call, Graph, Value
+from paramsym.recording.record import split_inputs
 
 _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
 _TABLES = {"embedding", "embedding_bag", "index_select", "getitem", "index", "one_hot"}

@@ -20,14 +20,14 @@ from functools import cached_property
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.bench import progress
+from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
+from paramsym.checking.trial import Outputs, State, Trial, Unusable, first_axis
+from paramsym.checking.weaker import fitting, weaker
+from paramsym.recording.record import Inputs, preserved, split_inputs
 from paramsym.structure.checked import Checked
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing.bench import progress
-from paramsym.tracing.generic_weights import Source, generic_state
-from paramsym.tracing.moves import Pass, claims_of, moved, moves_nothing, passes_of
-from paramsym.tracing.record import Inputs, preserved, split_inputs
-from paramsym.tracing.trial import Outputs, State, Trial, Unusable, first_axis
-from paramsym.tracing.weaker import fitting, weaker
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from paramsym.tracing.graph import Call, Graph, Value
-from paramsym.tracing.layout import Layout, Window, compact_strides, covers, same_layout
+from paramsym.recording.graph import Call, Graph, Value
+from paramsym.recording.layout import Layout, Window, compact_strides, covers, same_layout
 
 _CAPTURE_LIMIT = 1 << 20  # constants up to this many entries are kept, to be evaluated later
 

@@ -20,10 +20,10 @@ from paramsym.algebra import (
     Trivial,
     UnitComplex,
 )
+from paramsym.checking.moves import Claim
+from paramsym.checking.trial import State
 from paramsym.structure.axes import AxisType, Fixed, spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing.moves import Claim
-from paramsym.tracing.trial import State
 
 
 def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSymmetry, str]]:

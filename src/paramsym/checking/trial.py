@@ -18,10 +18,10 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from paramsym.tracing.generic import generic_inputs
-from paramsym.tracing.graph import canonical_name
-from paramsym.tracing.precision import converted_inputs, lifted
-from paramsym.tracing.record import (
+from paramsym.checking.generic import generic_inputs
+from paramsym.recording.graph import canonical_name
+from paramsym.recording.precision import converted_inputs, lifted
+from paramsym.recording.record import (
     Inputs,
     floating_outputs,
     split_inputs,

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.generic import table_lengths
+from paramsym.checking.refute import refute
+from paramsym.recording.record import Inputs, record
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing.generic import table_lengths
 from paramsym.tracing.infer import infer
-from paramsym.tracing.record import Inputs, record
-from paramsym.tracing.refute import refute
 
 
 def find_symmetry(

@@ -1,0 +1,1 @@
+"""Numbers: what is derived is tried, proved, and measured against the truth."""
