@@ -73,15 +73,21 @@ class Block:
     layout: Layout | None = None  # given where views may start inside a coarse place
 
     @cached_property
-    def key(self) -> tuple[int, int]:
-        """The block's name: the owner of the storage and the first entry."""
+    def start(self) -> int:
+        """The first entry of the block in the storage."""
         tensor = self.tensor
-        start = tensor.offset + sum(
+        return tensor.offset + sum(
             p.start * s for p, s in zip(self.places, tensor.strides, strict=True) if p is not None
         )
+
+    @cached_property
+    def key(self) -> tuple[int, int]:
+        """The block's name: the owner of the storage and the first entry, or that of the coarse
+        place in which the block is a window."""
+        start, owner = self.start, self.tensor.owner
         if self.layout is not None and self.layout.coarse:
-            start = _coarse_start(tensor.owner, start, self.layout)
-        return tensor.owner.serial, start
+            start = _coarse_start(owner, start, self.layout)
+        return owner.serial, start
 
     def slots(self) -> Iterator[tuple[int, Node, int]]:
         """(axis, leaf, stride in storage) of every leaf that varies in the storage."""

@@ -29,7 +29,8 @@ class Circuit:
         self.position: dict[int, int] = {}  # of each primitive, in order
         self.seen: set[Key] = set()  # blocks whose every change counts as seen
         self.patched: set[Key] = set()  # blocks joined from pieces of which some are not told
-        self.sizes: dict[Slot, int] = {}  # of each slot: the largest that is read
+        self.sizes: dict[Slot, int] = {}  # of each slot: the largest that is known
+        self._measured: set[int] = set()
         for number, op in enumerate(build.ops):
             self.position[id(op)] = number
             for joint in self._joints(op):
@@ -53,11 +54,19 @@ class Circuit:
 
     def _read(self, joint: Joint) -> None:
         for block in (*joint.inputs, joint.out):
-            for _, leaf, stride in block.slots():
-                slot = (*block.key, stride)
-                self.sizes[slot] = max(leaf.size, self.sizes.get(slot, 0))
+            self._measure(block)
         for k, key in enumerate(joint.keys):
             self.readers[key].append((joint, k))
+            owner = joint.inputs[k].tensor.owner
+            if owner.producer is None and owner.serial not in self._measured:
+                self._measured.add(owner.serial)  # a parameter may be larger than what is read
+                for block in tensor_blocks(owner, self.layout):
+                    self._measure(block)
+
+    def _measure(self, block: Block) -> None:
+        for _, leaf, stride in block.slots():
+            slot = (*block.key, stride)
+            self.sizes[slot] = max(leaf.size, self.sizes.get(slot, 0))
 
     # -- joint choices of places -------------------------------------------------------------
     def _joints(self, op: Primitive) -> Iterator[Joint]:

@@ -29,8 +29,6 @@ class Columns:
     slots: tuple[tuple[int, int], ...]
     along: int
     batch: tuple[tuple[int, int], ...] = ()
-    power: float = 1.0
-    offset: float = 0.0
 
     @property
     def count(self) -> int:

@@ -6,6 +6,7 @@ A gain γ between two linear maps turns a change of basis g into γ g γ⁻¹: t
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -85,5 +86,4 @@ def gain_of(tensor: Tensor) -> Power | None:
             return None
         seen = owner.producer.inputs[0]
     found = power_of(tensor, relaid=True)
-    whole = max(owner.shape, default=1) == max(seen.shape, default=1)
-    return found if whole else None
+    return found if math.prod(owner.shape) == math.prod(seen.shape) else None

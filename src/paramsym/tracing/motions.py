@@ -169,7 +169,7 @@ class _Writer:
             return None
         first, *rest = inside[0].factors
         held = any(f.parameter == source.name for f in rest)
-        whole = first.parameter == source.name and first.start == source.block.key[1]
+        whole = first.parameter == source.name and first.start == source.block.start
         return None if held or not whole or first.power != 1 else tuple(inside)
 
     def _write(
@@ -256,7 +256,7 @@ def _term(
 ) -> Term:  # fmt: skip
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots())
     used = tuple(letters.get(s) or fresh() for s, _ in slots)
-    window = spell.window(name, block.key[1], slots, used)
+    window = spell.window(name, block.start, slots, used)
     factors: list[Factor] = [spell.factor(w) for w in words]
     return Term(window, coefficient, tuple(factors))
 

@@ -65,6 +65,17 @@ class Source:
         """The letters of δ."""
         return frozenset(self.letters.values())
 
+    def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
+        """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
+        at = {s: x for s, x in m.at.items() if x not in self.own or x in put}
+        seen = {*m.at.values(), *m.letters(), *(x for _, x in (m.atom.at if m.atom else ()))}
+        copies = 1.0
+        for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
+            if letter not in put and letter not in seen:
+                copies *= size_of(self.block, stride)
+        product = m.moved(at, copies).with_fresh_letters(put)
+        return replace(product, factors=(*prefix, *product.factors))
+
 
 @dataclass(frozen=True, eq=False)
 class Absorption:
@@ -236,7 +247,7 @@ class Translations:
             whole = joint.is_whole(1 - k, absence.stride) and joint.is_whole(k, mine[at])
             if whole and not absence.is_zero:
                 profile = absence.profile.renamed(rename)
-                if profile.fits(_size(joint.inputs[k], mine[at])):
+                if profile.fits(size_of(joint.inputs[k], mine[at])):
                     yield mine[at], replace(absence, stride=mine[at], profile=profile)
 
     def _absent_source(
@@ -343,13 +354,13 @@ class Translations:
         if match is None:
             return None
         put, prefix = match
-        ratio = p[1].coefficient / change.coefficient
+        ratio = p[1].coefficient / q.replaced(change, put, prefix).coefficient
         after = dict(rest)
         for at, m in q.effect.values():
-            product = _replaced(m, q.own, put, prefix)
+            product = q.replaced(m, put, prefix)
             form = canonical(at, product, source.own)
             before = after[form][1].coefficient if form in after else 0.0
-            left = before - ratio * m.coefficient
+            left = before - ratio * product.coefficient
             if abs(left) < 1e-9 * max(1.0, abs(before)):
                 after.pop(form, None)
             else:
@@ -398,15 +409,6 @@ def divide(
     return {mine: yours for mine, yours in put.items() if mine in own}, prefix
 
 
-def _replaced(
-    m: Change, own: frozenset[Letter], put: Mapping[Letter, Letter], prefix: tuple[Word, ...]
-) -> Change:
-    """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
-    at = {s: x for s, x in m.at.items() if x not in own or x in put}
-    product = m.moved(at).with_fresh_letters(put)
-    return replace(product, factors=(*prefix, *product.factors))
-
-
 def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
     """A form that two monomials share if they are equal up to the names of letters."""
     names: dict[Letter, int] = {}
@@ -453,7 +455,7 @@ def _is_buffer(tensor: Tensor) -> bool:
     return power is not None and power.source.kind == "buffer"
 
 
-def _size(block: Block, stride: int) -> int:
+def size_of(block: Block, stride: int) -> int:
     return next(leaf.size for _, leaf, s in block.slots() if s == stride)
 
 
@@ -464,7 +466,7 @@ def _both(a: list[Absence], b: list[Absence], block: Block, cut: int) -> list[Ab
         for y in b:
             if x.profile.kernel and y.profile.kernel and x.is_zero and y.is_zero:
                 profile = x.profile & y.profile
-                if profile is not None and profile.fits(_size(block, cut)):
+                if profile is not None and profile.fits(size_of(block, cut)):
                     found.append(replace(x, profile=profile))
             elif x.profile == y.profile and same_offset(x, y):
                 found.append(x)
@@ -489,7 +491,7 @@ def projector(
     letters: Mapping[int, Letter],
 ) -> tuple[Word, ...]:  # fmt: skip
     """The orthogonal projector onto the kernel of a profile, from letter `into` to `out`."""
-    size = _size(block, stride)
+    size = size_of(block, stride)
     sizes = {s: leaf.size for _, leaf, s in block.slots()}
     batch = [s for _, s in profile.kernel[0].batch]
     first = profile.kernel[0]

@@ -95,7 +95,7 @@ def parameter_word(block: Block, name: str, power: float, offset: float) -> Chan
     slots = tuple((stride, leaf.size) for _, leaf, stride in block.slots())
     letters = tuple(fresh() for _ in slots)
     at = {stride: x for (stride, _), x in zip(slots, letters, strict=True)}
-    return Change(1.0, at, (Word(name, block.key[1], slots, letters, power, offset),))
+    return Change(1.0, at, (Word(name, block.start, slots, letters, power, offset),))
 
 
 @dataclass(frozen=True)

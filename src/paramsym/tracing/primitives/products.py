@@ -136,7 +136,7 @@ class Contract(Primitive):
             if at in target or at not in mine or not joint.is_whole(1 - k, stride):
                 continue
             batch = tuple((theirs[a], mine[a]) for a in theirs if a in mine and a != at)
-            columns = _columns(joint.inputs[1 - k].key[1], power, slots, stride, batch)
+            columns = _columns(joint.inputs[1 - k].start, power, slots, stride, batch)
             if columns.count < sizes[stride]:
                 found.append({mine[at]: Profile(kernel=(columns,))})
         return found
@@ -179,7 +179,7 @@ class Contract(Primitive):
             if at not in target or at in theirs or not joint.is_whole(k, stride):
                 continue
             batch = tuple((mine[a], target[a]) for a in mine if a in target and a != at)
-            columns = _columns(joint.inputs[k].key[1], power, slots, stride, batch)
+            columns = _columns(joint.inputs[k].start, power, slots, stride, batch)
             if columns.count < sizes[stride]:
                 found.append(Absence(target[at], Profile(kernel=(columns,)), ()))
         return found
@@ -334,15 +334,16 @@ def _gain_along(joint: Joint, k: int) -> Power | None:
 
 
 def _parameter(joint: Joint, k: int) -> Power | None:
-    """The parameter that an input is, up to an origin."""
+    """The parameter that an input is, entry by entry."""
     tensor: Tensor = joint.inputs[k].tensor
     found = power_of(tensor) if tensor.moves else None
-    return found if found is not None and found.power == 1 else None
+    plain = found is not None and (found.power, found.offset) == (1, 0)
+    return found if plain else None
 
 
 def _columns(start: int, power: Power, slots, stride: int, batch) -> Columns:
     return Columns(
-        power.source.name, start, slots, stride, tuple(sorted(batch)), 1.0, power.offset
+        power.source.name, start, slots, stride, tuple(sorted(batch))
     )  # fmt: skip
 
 

@@ -121,11 +121,13 @@ def _without_offset(absence: Absence) -> Absence | None:
     columns = []
     for offset in absence.offset:
         (word, *rest) = offset.factors or (None,)
-        if word is None or rest or offset.at or word.power != 1 or len(word.slots) != 1:
+        if word is None or rest or offset.at or len(word.slots) != 1:
+            return None
+        if (word.power, word.offset) != (1, 0):
             return None
         stride = word.slots[0][0]
         columns.append(
-            Columns(word.parameter, word.start, word.slots, stride, (), 1.0, word.offset)
+            Columns(word.parameter, word.start, word.slots, stride)
         )  # fmt: skip
     profile = absence.profile
     if not profile.kernel or profile.frame or not columns:

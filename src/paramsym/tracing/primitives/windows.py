@@ -125,7 +125,9 @@ class Lookup(Primitive):
         """Fewer rows than coordinates span no more than themselves."""
         block = joint.inputs[0]
         power = power_of(block.tensor) if block.tensor.moves else None
-        if power is None or power.power != 1 or not all(joint.is_single(0, d) for d in self.dims):
+        if power is None or (power.power, power.offset) != (1, 0):
+            return []
+        if not all(joint.is_single(0, d) for d in self.dims):
             return []
         slots = tuple((s, leaf.size) for _, leaf, s in block.slots())
         forward, sizes = joint.forward(0), dict(slots)
@@ -133,7 +135,7 @@ class Lookup(Primitive):
         for stride, target in forward.items():
             batch = tuple(sorted((s, t) for s, t in forward.items() if s != stride))
             columns = Columns(
-                power.source.name, block.key[1], slots, stride, batch, 1.0, power.offset
+                power.source.name, block.start, slots, stride, batch
             )  # fmt: skip
             if columns.count < sizes[stride] and joint.is_whole(0, stride):
                 found.append(Absence(target, Profile(kernel=(columns,)), ()))
