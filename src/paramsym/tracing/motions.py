@@ -33,17 +33,22 @@ from paramsym.tracing.words import Letter, Offset, OutOfLetters, Speller, Word, 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
     """All additive freedom of a network, on fine blocks and on those that span joined axes."""
     found = dict(_shifts(circuit, parameters))
-    if any(_is_joined(op.out, circuit.layout) for op in circuit.build.ops):
+    if _are_joined(circuit):
         coarse = Circuit(circuit.build, Layout(coarse=True))
         for where, shift in _shifts(coarse, parameters):
             found.setdefault(where, shift)
-    return _named(list(found.values()))
+    place = {name: k for k, name in enumerate(parameters)}
+    return _named(sorted(found.values(), key=lambda s: place[s.terms[0].target.parameter]))
 
 
-def _is_joined(tensor: Tensor, layout: Layout) -> bool:
-    coarse = Layout(coarse=True)
-    return tensor.moves and any(
-        len(layout.places(node)) > len(coarse.places(node)) for node in tensor.axes
+def _are_joined(circuit: Circuit) -> bool:
+    """Whether some axis is read as one place only if its frozen pieces are taken together."""
+    fine, coarse = circuit.layout, Layout(coarse=True)
+    return any(
+        len(fine.places(node)) > len(coarse.places(node))
+        for op in circuit.build.ops
+        if op.out.moves
+        for node in op.out.axes
     )
 
 

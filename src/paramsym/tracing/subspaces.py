@@ -67,6 +67,14 @@ class Unread:
         if {} in below:
             return [{}]
         found = joint.op.unread(joint, k, below, self.absent.found)
-        return minimal(
-            [e for e in found if all(not p.kernel or joint.is_whole(k, s) for s, p in e.items())]
-        )
+        return minimal([e for e in found if _is_whole(joint, k, e)])
+
+
+def _is_whole(joint: Joint, k: int, pattern: Unseen) -> bool:
+    """Whether the slots of all kernels are read as a whole, copies among them."""
+    return all(
+        joint.is_whole(k, s)
+        for slot, profile in pattern.items()
+        for columns in profile.kernel
+        for s in (slot, *(tied for _, tied in columns.batch))
+    )

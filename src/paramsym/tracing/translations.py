@@ -14,6 +14,7 @@ from a parameter that the family itself moves. Those that would are left out.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,7 @@ _STEPS = 4000  # divisions that are tried for one source
 
 Monomial = tuple[Key, Change]  # where a change stopped, and what it is there
 Effect = dict[tuple, Monomial]  # by canonical form
+Basis = dict[Key, list[tuple["Source", Change]]]  # sources with leading monomials, by its sink
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +292,7 @@ class Translations:
     # -- division ----------------------------------------------------------------------------
     def families(self) -> Iterator[Family]:
         """Every family that division finds."""
-        basis: list[Source] = []
+        basis: Basis = defaultdict(list)
         done: dict[tuple[str, Key], list[Source]] = {}
         for source in sorted(self.sources(), key=self._order):
             known = done.setdefault((source.name, source.block.key), [])
@@ -298,7 +300,8 @@ class Translations:
                 continue
             absorbed = self._divide(source, basis)
             if absorbed is None:
-                basis.append(source)
+                sink, change = max(source.effect.values(), key=self._rank)
+                basis[sink].append((source, change))
                 continue
             known.append(source)
             if source.effect or source.absence is not None:
@@ -312,60 +315,60 @@ class Translations:
         kernel = source.absence is not None and bool(source.absence.profile.kernel)
         return source.buffer, kernel, longest, len(source.flat), -first, source.name
 
-    def _divide(self, source: Source, basis: list[Source]) -> tuple[Absorption, ...] | None:
+    def _divide(self, source: Source, basis: Basis) -> tuple[Absorption, ...] | None:
         """What absorbs a source's effect without remainder, or None.
 
         The leading monomial is cancelled by a source whose own leading monomial divides it; what
         that adds is smaller, so that the division ends. Where several divide, each is tried.
         """
-        mine = (source.name, source.block.key)
-        others = [q for q in basis if q.effect and (q.name, q.block.key) != mine]
         budget = _STEPS
 
         def search(rest: Effect) -> tuple[Absorption, ...] | None:
             nonlocal budget
             if not rest:
                 return ()
-            lead = max(rest.values(), key=self._size_of)
-            for q in others:
+            sink, lead = max(rest.values(), key=self._rank)
+            for q, change in basis.get(sink, ()):
                 budget -= 1
                 if budget < 0:
                     return None
-                step = self._subtract(source, rest, lead, q)
+                if (q.name, q.block.key) == (source.name, source.block.key):
+                    continue
+                step = _subtract(source, rest, lead, q, change)
                 if step is not None and (found := search(step[1])) is not None:
                     return step[0], *found
             return None
 
         return search(dict(source.effect))
 
-    def _size_of(self, monomial: Monomial) -> tuple:
+    def _rank(self, monomial: Monomial) -> tuple:
         """Data before numbers, what stops early before what stops late, long before short."""
         sink, change = monomial
         readers = self.circuit.readers.get(sink, ())
         position = min((self.circuit.position[id(j.op)] for j, _ in readers), default=1 << 60)
         return change.atom is not None, -position, len(change.factors), len(change.at), sink
 
-    def _subtract(
-        self, source: Source, rest: Effect, p: Monomial, q: Source
-    ) -> tuple[Absorption, Effect] | None:
-        """Subtract the multiple of q's effect that takes a monomial away."""
-        sink, change = max(q.effect.values(), key=self._size_of)
-        match = divide(change, p[1], q.own, source.own) if sink == p[0] else None
-        if match is None:
-            return None
-        put, prefix = match
-        ratio = p[1].coefficient / q.replaced(change, put, prefix).coefficient
-        after = dict(rest)
-        for at, m in q.effect.values():
-            product = q.replaced(m, put, prefix)
-            form = canonical(at, product, source.own)
-            before = after[form][1].coefficient if form in after else 0.0
-            left = before - ratio * product.coefficient
-            if abs(left) < 1e-9 * max(1.0, abs(before)):
-                after.pop(form, None)
-            else:
-                after[form] = (at, replace(product, coefficient=left))
-        return Absorption(q, ratio, prefix, put), after
+
+def _subtract(
+    source: Source, rest: Effect, p: Change, q: Source, lead: Change
+) -> tuple[Absorption, Effect] | None:
+    """Subtract the multiple of q's effect that takes the leading monomial away."""
+    match = divide(lead, p, q.own, source.own)
+    if match is None:
+        return None
+    put, prefix = match
+    ratio = p.coefficient / q.replaced(lead, put, prefix).coefficient
+    after = dict(rest)
+    for at, m in q.effect.values():
+        product = q.replaced(m, put, prefix)
+        form = canonical(at, product, source.own)
+        before = after[form][1].coefficient if form in after else 0.0
+        left = before - ratio * product.coefficient
+        if abs(left) < 1e-9 * max(1.0, abs(before)):
+            after.pop(form, None)
+        else:
+            after[form] = (at, replace(product, coefficient=left))
+    return Absorption(q, ratio, prefix, put), after
 
 
 def divide(
