@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -53,9 +54,12 @@ class Joint:
         return bool(found) and min(found) == self.sizes.get((*block.key, stride), found[0])
 
     def is_single(self, k: int, axis: int) -> bool:
-        """Whether an axis of input k is one place, so that this joint spans it."""
-        tensor = self.inputs[k].tensor
-        return tensor.shape[axis] == 1 or len(self.layout.places(tensor.axes[axis])) == 1
+        """Whether this joint spans an axis of input k."""
+        length = self.inputs[k].tensor.shape[axis]
+        place = self.inputs[k].places[axis]
+        return length == 1 or (
+            place is not None and math.prod(leaf.size for leaf, _ in place.leaves) == length
+        )
 
     def forward(self, k: int) -> dict[int, int]:
         """Slots of input k that the output has as well: stride there → stride in the output."""

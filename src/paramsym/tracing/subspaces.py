@@ -38,6 +38,7 @@ class Unread:
     def __init__(self, circuit: Circuit, absent: Absent):
         self.circuit, self.absent = circuit, absent
         self.known: dict[Key, list[Unseen]] = {}
+        self.passed: dict[tuple[int, int], list[Unseen]] = {}  # by joint and input
         for joint in reversed(circuit.joints):  # what is written last has no reader left to ask
             self[joint.out.key]
 
@@ -63,6 +64,12 @@ class Unread:
 
     def through(self, joint: Joint, k: int) -> list[Unseen]:
         """What this reader does not see."""
+        found = self.passed.get((id(joint), k))
+        if found is None:
+            found = self.passed[id(joint), k] = self._through(joint, k)
+        return found
+
+    def _through(self, joint: Joint, k: int) -> list[Unseen]:
         below = self[joint.out.key]
         if {} in below:
             return [{}]

@@ -211,9 +211,10 @@ class Translations:
             for flat in itertools.combinations(slots, count):
                 letters = {s: fresh() for s in slots if s not in flat}
                 found = self.effect(block.key, Change(1.0, letters), name)
-                own = frozenset(letters.values())
-                effect = gathered(found, own)
+                effect = gathered(found, frozenset(letters.values()))
                 yield Source(name, block, letters, flat, effect, buffer=_is_buffer(tensor))
+                if not flat and effect and all(c.atom for _, c in effect.values()):
+                    return  # what weighs data is absorbed as a whole or not at all
 
     def _along_absences(self, name: str, tensor: Tensor, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""

@@ -168,6 +168,8 @@ def pull(
     A slot of the output that the input lacks sees the input constant. Constancy along a `spoiled`
     slot, or a new one, asks the input to be constant along the axes `flat`, if that is enough.
     """
+    if flat is not None and not all(joint.is_single(k, d) for d in flat):
+        flat = None  # this block is a part of what would have to be constant
     mine = joint.slots(k)
     back = {s: at for at, s in joint.slots(-1).items()}
     rename = {s: mine[at] for s, at in back.items() if at in mine and at not in spoiled}
