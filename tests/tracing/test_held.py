@@ -136,7 +136,7 @@ def broken(build: Builder, held: dict[int, str]) -> list[str]:
         meeting: dict[Any, set] = {}
         for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
             for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
-                joined = op.kind == "concatenate" and label == op.data["dim"]
+                joined = isinstance(op, Concatenate) and label == op.dim
                 if size > 1 and not joined and not (tensor.moves and tensor.owner.serial in held):
                     meeting.setdefault(label, set()).add(tuple(entries(node)))
         if any(len(ways) > 1 for ways in meeting.values()):

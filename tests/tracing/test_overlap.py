@@ -67,7 +67,7 @@ def test_equal_numbers_in_other_memory_are_free() -> None:
 def test_the_hidden_symmetry_of_overlapping_weights_is_really_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from paramsym.tracing import record as module
+    from paramsym.recording import record as module
 
     monkeypatch.setattr(module, "overlapping", lambda tensors: {})
     assert change_after_loading(Shared()) > 1e-2

@@ -12,7 +12,7 @@ from torch import nn
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import GeneralLinear, Monomial, Permutation
 from paramsym.checking.refute import refute
-from paramsym.tracing import refute as module
+from paramsym.checking import refute as module
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
 from tests.tracing.test_random_networks import change
@@ -331,7 +331,7 @@ def test_large_models_are_tried_in_float32_and_judged_in_float64(monkeypatch) ->
 
 
 def test_without_the_check_a_wrong_rule_passes_unnoticed(monkeypatch) -> None:
-    from paramsym.tracing import find
+    from paramsym.checking import find
 
     model, inputs = build("MLP, GELU")
     wrong, _ = grown(Permutation, Monomial)(find_symmetry(model, inputs, check=False))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry, verify
 from paramsym.recording.precision import lifted
-from paramsym.tracing import running
+from paramsym.recording import running
 
 X = (torch.randn(6, 4),)
 
@@ -171,7 +171,7 @@ def test_without_the_lock_threads_do_get_in_each_others_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Negative control: two threads inside of `lifted` leave the default dtype of the second."""
-    from paramsym.tracing import precision
+    from paramsym.recording import precision
 
     def overlap() -> torch.dtype:
         first, second = threading.Event(), threading.Event()

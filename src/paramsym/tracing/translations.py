@@ -305,7 +305,12 @@ class Translations:
                 basis[sink].append((source, change))
                 continue
             known.append(source)
-            if source.effect or source.absence is not None:
+            change = Change(1.0, source.letters)
+            if (
+                source.effect
+                or source.absence is not None
+                or not _unseen(self.unread[source.block.key], change)  # it cancels itself
+            ):
                 yield Family(source, absorbed)
 
     def _order(self, source: Source) -> tuple:
