@@ -162,13 +162,14 @@ class ParameterSymmetry:
     def dual(self) -> ParameterSymmetry:
         """The signature of gradients and momenta: every axis type replaced by its dual.
 
-        Shifts act on gradients by their transposes, not by sliding; see `act_dual` for the exact
+        Gradients have no offsets, and shifts act on them by their transposes, not by sliding; see `act_dual` for the exact
         action where gains serve as frames.
         """
         return replace(
             self,
             signature={n: tuple(axis.T for axis in axes) for n, axes in self.signature.items()},
             shifts=(),
+            offsets={},
         )
 
     # -- text and files ----------------------------------------------------------------------

@@ -33,14 +33,13 @@ def contraction(context: Context, call: Call) -> list[Call] | None:
     if factors is None or not dims:
         return None
     calls: list[Call] = []
-    factors = [_once(context, factor, calls) for factor in factors]
-    labels = [_LETTERS[len(product.shape) - len(f.shape) : len(product.shape)] for f in factors]
-    sizes = [dict(zip(ls, f.shape, strict=True)) for ls, f in zip(labels, factors, strict=True)]
-    summed = [_LETTERS[d] for d in dims if product.shape[d] > 1]
-    if not summed or any(size.get(c, 1) == 1 for c in summed for size in sizes):
+    terms = [_varying(context, factor, product.shape, calls) for factor in factors]
+    summed = {_LETTERS[d] for d in dims if product.shape[d] > 1}
+    if not summed or not all(summed <= set(labels) for labels, _ in terms):
         return None
+    factors = [factor for _, factor in terms]
     kept = [k for k in range(len(product.shape)) if k not in dims]
-    equation = f"{','.join(labels)}->{''.join(_LETTERS[k] for k in kept)}"
+    equation = f"{terms[0][0]},{terms[1][0]}->{''.join(_LETTERS[k] for k in kept)}"
     steps: list[tuple[Any, tuple[Any, ...], tuple[int, ...]]] = [
         (torch.einsum, (equation, *factors), tuple(product.shape[k] for k in kept))
     ]
@@ -77,17 +76,23 @@ def _dims(dim: Any, ndim: int) -> list[int]:
     return [d % ndim for d in dims] if ndim and all(isinstance(d, int) for d in dims) else []
 
 
-def _once(context: Context, value: Value, calls: list[Call]) -> Value:
-    """A tensor without the repetitions of `expand`: its axes of stride 0 have length one."""
-    for k, (n, stride) in enumerate(zip(value.shape, value.strides, strict=True)):
-        if n > 1 and stride == 0:
-            shape = (*value.shape[:k], 1, *value.shape[k + 1 :])
-            made = context.value(
-                shape, value, view=value, strides=value.strides, offset=value.offset
-            )
-            calls.append(context.call(torch.narrow, (value, k, 0, 1), made))
-            value = made
-    return value
+def _varying(
+    context: Context, value: Value, shape: tuple[int, ...], calls: list[Call]
+) -> tuple[str, Value]:
+    """A factor without the axes along which it is repeated, and the labels of those that stay."""
+    labels = _LETTERS[len(shape) - len(value.shape) : len(shape)]
+    for k in reversed(range(len(value.shape))):
+        n, stride = value.shape[k], value.strides[k]
+        repeated = n > 1 and stride == 0
+        if shape[k - len(value.shape)] == 1 or not (repeated or n == 1):
+            continue
+        made = context.value(
+            (*value.shape[:k], *value.shape[k + 1 :]), value, view=value,
+            strides=(*value.strides[:k], *value.strides[k + 1 :]), offset=value.offset,
+        )  # fmt: skip
+        calls.append(context.call(torch.select, (value, k, 0), made))
+        value, labels = made, labels[:k] + labels[k + 1 :]
+    return labels, value
 
 
 # -- chains --------------------------------------------------------------------------------------
