@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from paramsym.recording.record import persistent_buffers
+from paramsym.structure.origin import Origin, added
 
 SPREAD = 0.3  # of the entries of a vector around ±1
 # Normal numbers that large tensors are cut from. A prime, so that no two rows of a matrix are
@@ -53,7 +54,7 @@ def unit(shape: tuple[int, ...]) -> float:
 
 def generic_state(
     model: torch.nn.Module,
-    offsets: Mapping[str, float],
+    offsets: Mapping[str, Origin],
     source: Source,
     positive: bool = False,
 ) -> dict[str, torch.Tensor]:
@@ -87,7 +88,7 @@ def generic_state(
     return state
 
 
-def _drawn(tensor: torch.Tensor, source: Source, offset: float, positive: bool) -> torch.Tensor:
+def _drawn(tensor: torch.Tensor, source: Source, offset: Origin, positive: bool) -> torch.Tensor:
     shape = tuple(tensor.shape)
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return tensor.detach().clone()
@@ -101,7 +102,7 @@ def _drawn(tensor: torch.Tensor, source: Source, offset: float, positive: bool) 
         if tensor.numel() == 1:  # near the user's, whatever is added to it
             return size * _number(tensor) if _number(tensor) else SPREAD * drawn
         made = size if positive else size.copysign(drawn)
-    return made - offset if offset else made
+    return added(made, -offset)
 
 
 def _number(tensor: torch.Tensor) -> float:

@@ -15,6 +15,7 @@ from paramsym.algebra import Element
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
+from paramsym.structure.origin import added
 from paramsym.structure.placing import base_axis
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -97,10 +98,10 @@ def _move_tensor(
         return fast
     work = x.to(dtype)
     if offset:
-        work = work + offset
+        work = added(work, offset)
     work = _Mover(symmetry, values, params, dtype).move(work, list(axes))
     if offset:
-        work = work - offset
+        work = added(work, -offset)
     if x.is_contiguous():  # a model may rely on the layout of its weights
         work = work.contiguous()
     return work.to(x.dtype)

@@ -17,6 +17,7 @@ from paramsym.algebra import parse_group
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.checked import Checked
 from paramsym.structure.folding import Repeat, fold, unfold
+from paramsym.structure.origin import Diagonal, Origin
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
 
@@ -37,7 +38,7 @@ def to_json(symmetry: ParameterSymmetry) -> str:
         "shifts": [_shift(shift) for shift in symmetry.shifts],
         "dead": list(symmetry.dead),
         "ties": [list(pair) for pair in symmetry.ties.items()],
-        "offsets": [list(pair) for pair in symmetry.offsets.items()],
+        "offsets": [_origin(*pair) for pair in symmetry.offsets.items()],
         "buffers": list(symmetry.buffers),
         "reasons": [[name, *found] for name, found in symmetry.reasons.items()],
         "unknown": [list(pair) for pair in symmetry.unknown.items()],
@@ -70,7 +71,7 @@ def from_json(text: str) -> dict[str, Any]:
             "shifts": tuple(_read_shift(*record) for record in section("shifts")),
             "dead": tuple(section("dead")),
             "ties": dict(section("ties")),
-            "offsets": dict(section("offsets")),
+            "offsets": dict(_read_origin(*record) for record in section("offsets")),
             "buffers": tuple(section("buffers")),
             "reasons": {name: tuple(found) for name, *found in section("reasons")},
             "unknown": dict(section("unknown")),
@@ -120,6 +121,16 @@ def _space(
     name: str, group: str, over: Sequence[str] = (), why: str = "", exact: bool = True
 ) -> Space:
     return Space(name, parse_group(group), tuple(over), why, exact)
+
+
+def _origin(name: str, origin: Origin) -> list[Any]:
+    return [name, origin.value, "identity"] if isinstance(origin, Diagonal) else [name, origin]
+
+
+def _read_origin(name: str, number: float, kind: str = "") -> tuple[str, Origin]:
+    if kind not in ("", "identity"):
+        raise ValueError(f"the kind of offset {kind!r} of {name!r}")
+    return name, Diagonal(number) if kind else number
 
 
 def _ranges(rows: Sequence[int]) -> list[list[int]]:

@@ -21,6 +21,7 @@ from paramsym.structure.checked import Checked
 from paramsym.structure.clashes import Clashes, clashes
 from paramsym.structure.element import GroupElement, sample
 from paramsym.structure.files import from_json, to_json
+from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Factor as Factor
 from paramsym.structure.shift import Shift as Shift
@@ -36,7 +37,8 @@ class ParameterSymmetry:
 
     `signature` maps a parameter or buffer to one axis type per axis; `ties` maps further names of
     the same tensor to the one in the signature; `offsets` are constants that the model adds to a
-    parameter before using it (a gain stored as γ − 1), so that the group acts on the sum.
+    parameter before using it (a gain stored as γ − 1; `Diagonal` for W + I), so that the group acts
+    on the sum.
     `unreached` lists rows of tables that inputs of the given shapes never read: dead at these
     shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
     `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so
@@ -48,7 +50,7 @@ class ParameterSymmetry:
     shifts: tuple[Shift, ...] = ()
     dead: tuple[str, ...] = ()
     ties: Mapping[str, str] = field(default_factory=dict)
-    offsets: Mapping[str, float] = field(default_factory=dict)
+    offsets: Mapping[str, Origin] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -160,13 +162,14 @@ class ParameterSymmetry:
     def dual(self) -> ParameterSymmetry:
         """The signature of gradients and momenta: every axis type replaced by its dual.
 
-        Shifts act on gradients by their transposes, not by sliding; see `act_dual` for the exact
+        Gradients have no offsets, and shifts act on them by their transposes, not by sliding; see `act_dual` for the exact
         action where gains serve as frames.
         """
         return replace(
             self,
             signature={n: tuple(axis.T for axis in axes) for n, axes in self.signature.items()},
             shifts=(),
+            offsets={},
         )
 
     # -- text and files ----------------------------------------------------------------------

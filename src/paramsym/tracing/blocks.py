@@ -27,6 +27,16 @@ class Place:
     leaves: tuple[tuple[Node, int], ...]
     origins: tuple[int, ...] = ()  # where the reading of each leaf starts on the axis
 
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """(length, stride on the axis) of each leaf."""
+        return [(leaf.size, stride) for leaf, stride in self.leaves]
+
+    @property
+    def stop(self) -> int:
+        """The first position of the axis after all that are counted."""
+        return self.start + 1 + sum((n - 1) * stride for n, stride in self.steps)
+
 
 class Layout:
     """The places of every axis of a tensor, once all index types are final.

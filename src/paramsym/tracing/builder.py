@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.recording.graph import Call, Graph, Value, canonical_name
+from paramsym.structure.origin import Origin
 from paramsym.tracing import index as ix
 from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.index import Node
@@ -75,7 +76,7 @@ class Builder:
         self.mirrors: dict[int, tuple[Value, Tensor]] = {}  # copies that are still read as views
         self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend
-        self.shifted: dict[str, tuple[Tensor, float]] = {}  # parameters used as p + constant
+        self.shifted: dict[str, tuple[Tensor, Origin]] = {}  # parameters used as p + constant
         self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
         self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
         self.random: dict[str, str] = {}  # random operator -> first place

@@ -1,4 +1,4 @@
-"""From graph to primitives: liveness, rotations, then one rule per call."""
+"""From graph to primitives: normal forms, liveness, rotations, then one rule per call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Tensor
 from paramsym.tracing.defects import report
 from paramsym.tracing.held import hold
+from paramsym.tracing.normalise import normalise
 from paramsym.tracing.origins import settle_origins
 from paramsym.tracing.primitives import Primitive, Rotate
 from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
@@ -25,6 +26,7 @@ _RANDOM = {
 
 def lower(graph: Graph) -> Builder:
     """Express a traced network in primitives between typed tensors."""
+    graph = normalise(graph)
     build = Builder(graph)
     moving = moving_values(graph)
     rotations = find_rotations(graph, moving)

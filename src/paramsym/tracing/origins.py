@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from paramsym.structure.origin import Diagonal
+from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder
 from paramsym.tracing.gains import gain_of
-from paramsym.tracing.primitives import Map, Primitive, Shifted, Sum
+from paramsym.tracing.primitives import Map, Opaque, Primitive, Shifted, ShiftedDiagonal, Sum
 from paramsym.tracing.tensor import Tensor
 
 
@@ -31,6 +33,9 @@ def settle_origins(build: Builder) -> None:
 
     replaced: dict[int, Primitive] = {}
     for op in [op for op in build.ops if isinstance(op, Shifted)]:
+        if isinstance(op, ShiftedDiagonal):
+            replaced |= _settle_diagonal(build, op, final(op.inputs[0]))
+            continue
         gain = gain_of(op.inputs[0])
         owner = None if gain is None else gain.source
         every = [] if owner is None else final(owner)
@@ -46,3 +51,19 @@ def settle_origins(build: Builder) -> None:
             continue
         replaced[id(op)] = op.out.producer = made
     build.ops = [replaced.get(id(op), op) for op in build.ops]
+
+
+def _settle_diagonal(
+    build: Builder, op: ShiftedDiagonal, every: list[Primitive]
+) -> dict[int, Primitive]:
+    """W + c·I takes the place of W where nothing else reads W, as its recogniser has made sure."""
+    source = op.inputs[0]
+    if source.base is None and source.kind == "parameter" and every == [op]:
+        build.shifted[source.name] = (op.out, Diagonal(op.constant))
+        return {}
+    reason = f"the identity is added to it at {op.where}"
+    for node in source.axes:
+        ix.freeze(node, reason)
+    made = Opaque(out=op.out, inputs=op.inputs, where=op.where, reason=reason)
+    op.out.producer = made
+    return {id(op): made}

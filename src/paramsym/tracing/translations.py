@@ -154,7 +154,9 @@ class Translations:
         if joint.op.multiplies:
             free = [k for k in read if self.depends(joint.inputs[k].tensor) is not None]
             read = [] if not free else [1 - free[-1]]
-        found = [Change(joint.op.constant_term, {})] if joint.op.constant_term else []
+        found = joint.op.constants(joint)
+        if found is None:
+            return None
         for k in read:
             pieces = self.value(joint.inputs[k])
             for piece in pieces or ():

@@ -16,6 +16,7 @@ from paramsym.tracing.primitives.reductions import Softmax as Softmax
 from paramsym.tracing.primitives.sums import Choice as Choice
 from paramsym.tracing.primitives.sums import Concatenate as Concatenate
 from paramsym.tracing.primitives.sums import Shifted as Shifted
+from paramsym.tracing.primitives.sums import ShiftedDiagonal as ShiftedDiagonal
 from paramsym.tracing.primitives.sums import Sum as Sum
 from paramsym.tracing.primitives.sums import Tie as Tie
 from paramsym.tracing.primitives.windows import Lookup as Lookup

@@ -136,6 +136,10 @@ class Primitive:
         """A number that is added to every entry."""
         return 0.0
 
+    def constants(self, joint: Joint) -> list[Change] | None:
+        """The words of what is added to a block of the input; None where it has no words."""
+        return [Change(self.constant_term, {})] if self.constant_term else []
+
     def power_step(self) -> tuple[str, float] | None:
         """("copy", 1), ("power", n) or ("offset", c) for entrywise powers of shifted copies."""
         return None

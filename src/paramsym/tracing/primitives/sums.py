@@ -13,7 +13,7 @@ from paramsym.tracing.gains import power_of
 from paramsym.tracing.joint import Joint
 from paramsym.tracing.primitives.base import Entrywise, Values, carry, pull, push
 from paramsym.tracing.sites import BasisSite, Equation, ScaleSite
-from paramsym.tracing.words import Change, Offset, parameter_word
+from paramsym.tracing.words import Change, Letter, Offset, fresh, parameter_word
 
 
 @dataclass(eq=False, kw_only=True)
@@ -214,6 +214,39 @@ class Shifted(Entrywise):
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         return tensors[0] + self.constant
+
+
+@dataclass(eq=False, kw_only=True)
+class ShiftedDiagonal(Shifted):
+    """A square parameter with a multiple of the identity added: the group acts on the sum."""
+
+    def bases(self, at: BasisSite) -> None:
+        pass  # the sum is what is typed, and the parameter is read nowhere else
+
+    @property
+    def constant_term(self) -> float:
+        return 0.0
+
+    def constants(self, joint: Joint) -> list[Change] | None:
+        """One letter at both axes on the diagonal; nothing in blocks that lie beside it."""
+        row, column = joint.out.places
+        assert row is not None and column is not None
+        if row.stop <= column.start or column.stop <= row.start:
+            return []
+        if row.start != column.start or row.steps != column.steps:
+            return None
+        at: dict[int, Letter] = {}
+        for position in range(len(row.leaves)):
+            letter = fresh()
+            at |= {joint.out.stride(axis, position): letter for axis in (0, 1)}
+        return [Change(self.constant, at)]
+
+    def power_step(self) -> None:
+        return None
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        (x,) = tensors
+        return x + self.constant * torch.eye(len(x), dtype=x.dtype, device=x.device)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,0 +1,1 @@
+"""Recognisers of the normalising stage, one module per form that they lead to."""

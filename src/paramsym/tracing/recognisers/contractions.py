@@ -1,0 +1,162 @@
+"""Contractions: a product that is summed, and einsums of more than two operands.
+
+    Σ_k a[…k…] b[…k…]  written as  (a * b).sum(k)
+
+is the matrix product that `einsum` writes at once, in which the basis of k may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paramsym.recording.graph import Call, Value
+from paramsym.tracing.recognisers.context import Context, argument, is_real
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def contraction(context: Context, call: Call) -> list[Call] | None:
+    """`(a * b).sum(dims)`, or its mean, as an einsum of a and b.
+
+    Both have to vary along everything that is summed: otherwise a sum of one of them comes first.
+    """
+    product = argument(call, 0, "input", "self")
+    out = call.outputs[0]
+    if not isinstance(product, Value) or not is_real(product, out):
+        return None
+    factors = _factors(context, product)
+    dims = _dims(argument(call, 1, "dim", "axis"), len(product.shape))
+    if factors is None or not dims:
+        return None
+    calls: list[Call] = []
+    terms = [_varying(context, factor, product.shape, calls) for factor in factors]
+    summed = {_LETTERS[d] for d in dims if product.shape[d] > 1}
+    if not summed or not all(summed <= set(labels) for labels, _ in terms):
+        return None
+    factors = [factor for _, factor in terms]
+    kept = [k for k in range(len(product.shape)) if k not in dims]
+    equation = f"{terms[0][0]},{terms[1][0]}->{''.join(_LETTERS[k] for k in kept)}"
+    steps: list[tuple[Any, tuple[Any, ...], tuple[int, ...]]] = [
+        (torch.einsum, (equation, *factors), tuple(product.shape[k] for k in kept))
+    ]
+    if call.name == "mean":
+        steps.append((torch.mul, (1 / math.prod(product.shape[d] for d in dims),), steps[0][2]))
+    if out.shape != steps[0][2]:
+        steps.append((torch.reshape, (out.shape,), out.shape))
+    last: Value | None = None
+    for k, (target, args, shape) in enumerate(steps):
+        made = out if k == len(steps) - 1 else context.value(shape, out)
+        calls.append(context.call(target, args if last is None else (last, *args), made))
+        last = made
+    return calls
+
+
+def _factors(context: Context, product: Value) -> list[Value] | None:
+    """The two different tensors of one shape class whose entrywise product a tensor is."""
+    made = context.writer(product) if product.storage == product.id else None
+    if made is None or made.name != "mul" or made.kwargs or len(made.args) != 2:
+        return None
+    x, y = made.args
+    if not is_real(x, y, product) or not {x.id, y.id} & context.moving:
+        return None
+    if context.content(x) == context.content(y):
+        return None  # a square, which norms are made of
+    return [x, y]
+
+
+def _dims(dim: Any, ndim: int) -> list[int]:
+    """The axes that are summed."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
+        return list(range(ndim))
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    return [d % ndim for d in dims] if ndim and all(isinstance(d, int) for d in dims) else []
+
+
+def _varying(
+    context: Context, value: Value, shape: tuple[int, ...], calls: list[Call]
+) -> tuple[str, Value]:
+    """A factor without the axes along which it is repeated, and the labels of those that stay."""
+    labels = _LETTERS[len(shape) - len(value.shape) : len(shape)]
+    for k in reversed(range(len(value.shape))):
+        n, stride = value.shape[k], value.strides[k]
+        repeated = n > 1 and stride == 0
+        if shape[k - len(value.shape)] == 1 or not (repeated or n == 1):
+            continue
+        made = context.value(
+            (*value.shape[:k], *value.shape[k + 1 :]), value, view=value,
+            strides=(*value.strides[:k], *value.strides[k + 1 :]), offset=value.offset,
+        )  # fmt: skip
+        calls.append(context.call(torch.select, (value, k, 0), made))
+        value, labels = made, labels[:k] + labels[k + 1 :]
+    return labels, value
+
+
+# -- chains --------------------------------------------------------------------------------------
+
+
+def chain(context: Context, call: Call) -> list[Call] | None:
+    """An einsum of three operands or more as einsums of two, one after the other."""
+    equation, operands = call.args[0], call.args[1:]
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = tuple(operands[0])
+    if not isinstance(equation, str) or len(operands) < 3 or call.kwargs:
+        return None
+    terms = explicit(equation, operands)
+    if terms is None or not is_real(*operands, call.outputs[0]):
+        return None
+    labels, wanted = terms
+    sizes: dict[str, int] = {}
+    for ls, value in zip(labels, operands, strict=True):
+        for c, n in zip(ls, value.shape, strict=True):
+            sizes[c] = max(n, sizes.get(c, 1))
+    calls: list[Call] = []
+    rest = list(zip(labels, operands, strict=True))
+    ls, value = rest.pop(0)
+    while rest:
+        later = next((k for k, (other, _) in enumerate(rest) if set(other) & set(ls)), 0)
+        other, operand = rest.pop(later)
+        if rest:
+            needed = {c for more, _ in rest for c in more} | set(wanted)
+            kept = "".join(c for c in dict.fromkeys(ls + other) if c in needed)
+            made = context.value([sizes[c] for c in kept], call.outputs[0])
+        else:
+            kept, made = wanted, call.outputs[0]
+        calls.append(context.call(torch.einsum, (f"{ls},{other}->{kept}", value, operand), made))
+        ls, value = kept, made
+    return calls
+
+
+def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] | None:
+    """The labels of each operand and of the output, with letters for the ellipsis.
+
+    None for diagonals (a letter twice in one operand) and where letters run out.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    subscripts = left.split(",")
+    if len(subscripts) != len(operands):
+        return None
+    widths = [
+        len(v.shape) - len(s.replace("...", "")) for s, v in zip(subscripts, operands, strict=True)
+    ]
+    unused = [c for c in _LETTERS if c not in equation]
+    if max(widths) > len(unused):
+        return None
+    dots = "".join(unused[: max(widths)])
+    labels = [
+        s.replace("...", dots[len(dots) - width :] if width else "")
+        for s, width in zip(subscripts, widths, strict=True)
+    ]
+    if arrow:
+        wanted = right.replace("...", dots)
+    else:
+        letters = left.replace("...", "").replace(",", "")
+        wanted = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    if any(len(set(ls)) < len(ls) for ls in labels):
+        return None
+    return labels, wanted
+
+
