@@ -1,6 +1,6 @@
 """Every number that docs/mathematics.md and docs/findings.md quote: `make reproduce`.
 
-python benchmarks/reproduce.py [table squares seeds epsilon padding upcast]
+python benchmarks/reproduce.py [table squares seeds epsilon padding upcast low_rank unexplained]
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import contextlib
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,6 +24,9 @@ from paramsym import audit, find_symmetry, verify
 from paramsym.recording.precision import converted, lifted
 from paramsym.structure.tangent import orbit_dimension
 from tests.tracing.networks import TABLE, build, randomise
+from tests.tracing.zoo import _GROUPED as GROUPED
+from tests.tracing.zoo import _causal as causal
+from tests.tracing.zoo import build as zoo
 
 WIDE = torch.float64
 console = Console(width=120)
@@ -235,7 +240,101 @@ def upcast() -> None:
     )
 
 
-PARTS = {f.__name__: f for f in (table, squares, seeds, epsilon, padding, upcast)}
+class _Written(nn.Module):
+    """A function of an input and of parameters of given shapes."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], shapes: dict[str, tuple[int, ...]]):
+        super().__init__()
+        self.function = function
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape, dtype=WIDE)))
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(self, *inputs)
+
+
+def low_rank() -> None:
+    """(f) Streams that span fewer dimensions than they are wide."""
+    rows = []
+    for vocabulary in (11, 16, 17):
+        model, inputs = causal("Llama", **{**GROUPED, "vocab_size": vocabulary})()
+        model = randomise(model.double())
+        symmetry = find_symmetry(model, inputs)
+        error = verify(model, symmetry, inputs).error
+        rows.append([vocabulary, orbit_dimension(symmetry, model.state_dict()), error])
+    _print("A Llama of width 16", ["vocabulary", "orbit", "error"], rows)
+    model, inputs = zoo("MLP, radial")
+    found = audit(model, inputs)
+    console.print(f"radial 5-7-6-3: nullity {found.nullity}, explained {found.explained}")
+
+
+def _skipped(m: Any, x: torch.Tensor) -> torch.Tensor:
+    h = x @ m.a.T
+    return torch.tanh((h + h @ m.w.T) @ m.u.T)
+
+
+def _both_heads(m: Any, x: torch.Tensor) -> torch.Tensor:
+    h = x @ m.a.T
+    return torch.cat([torch.tanh(h @ m.u.T), torch.tanh(h.mean(-1, keepdim=True))], -1)
+
+
+UNEXPLAINED: dict[str, tuple[Callable, dict[str, tuple[int, ...]], list[tuple[int, ...]]]] = {
+    "linear skip around a linear map": (
+        _skipped,
+        {"a": (5, 4), "w": (5, 5), "u": (7, 5)},
+        [(9, 4)],
+    ),
+    "two adapters, BA + DC": (
+        lambda m, x: torch.tanh(x @ (m.b @ m.a + m.d @ m.c).T) @ m.u.T,
+        {"b": (6, 2), "a": (2, 7), "d": (6, 2), "c": (2, 7), "u": (3, 6)},
+        [(9, 7)],
+    ),
+    "two biases, two readers": (
+        lambda m, x, y: torch.tanh((x + m.b) @ m.f + (y + m.c) @ m.g) @ m.u.T,
+        {"b": (4,), "c": (3,), "f": (4, 5), "g": (3, 5), "u": (7, 5)},
+        [(9, 4), (9, 3)],
+    ),
+    "a mean alone": (_both_heads, {"a": (4, 6), "u": (5, 4)}, [(9, 6)]),
+    "mean after a token mixer": (
+        lambda m, x: torch.tanh((m.t @ x).mean(1) @ m.u.T),
+        {"t": (5, 7), "u": (3, 4)},
+        [(9, 7, 4)],
+    ),
+    "(p + q)² - (p - q)²": (
+        lambda m, x: torch.tanh(
+            ((x @ m.a.T + x @ m.b.T) ** 2 - (x @ m.a.T - x @ m.b.T) ** 2) @ m.u.T
+        ),
+        {"a": (4, 4), "b": (4, 4), "u": (7, 4)},
+        [(9, 4)],
+    ),
+    "b + c²": (
+        lambda m, x: torch.relu(x @ m.a.T + m.b + m.c * m.c) @ m.u.T,
+        {"a": (5, 4), "b": (5,), "c": (5,), "u": (3, 5)},
+        [(9, 4)],
+    ),
+}
+
+
+def unexplained() -> None:
+    """(g) Small networks of which not every direction is found."""
+    rows = []
+    for name, (function, shapes, sizes) in UNEXPLAINED.items():
+        torch.manual_seed(0)
+        model = _Written(function, shapes)
+        inputs = tuple(torch.randn(size, dtype=WIDE) for size in sizes)
+        symmetry = find_symmetry(model, inputs)
+        found = audit(model, inputs, symmetry=symmetry)
+        error = verify(model, symmetry, inputs).error
+        rows.append(
+            [name, found.parameters, found.nullity, found.explained, found.unexplained, error]
+        )
+    columns = ["network", "parameters", "nullity", "explained", "unexplained", "error"]
+    _print("What stays unexplained", columns, rows)
+
+
+PARTS = {
+    f.__name__: f for f in (table, squares, seeds, epsilon, padding, upcast, low_rank, unexplained)
+}
 
 
 def main() -> None:

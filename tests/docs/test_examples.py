@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import paramsym
 from paramsym.tracing import builder
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,26 @@ def test_files_that_the_mathematics_names_exist() -> None:
     named = re.findall(r"`([a-z]+/[a-z_]+\.py)`", text)
     assert len(named) > 10
     assert [name for name in named if not (ROOT / "src" / "paramsym" / name).is_file()] == []
+
+
+def _reference() -> tuple[str, str]:
+    """The reference pages together, and the table of the four facts."""
+    pages = ROOT / "docs" / "reference"
+    return "\n".join(p.read_text() for p in pages.glob("*.md")), (pages / "index.md").read_text()
+
+
+def _undocumented(names: list[str], entries: str, facts: str) -> list[str]:
+    """Names without an entry of their own, or without a row of four facts that say something."""
+    known = set(re.findall(r"^::: paramsym\.(\w+)$", entries, re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \|" + r"[^|\n]*[^|\s][^|\n]*\|" * 4 + "$", facts, re.MULTILINE)
+    return [name for name in names if name not in known or name not in rows]
+
+
+def test_every_public_name_is_in_the_reference_with_its_four_facts() -> None:
+    entries, facts = _reference()
+    assert _undocumented(paramsym.__all__, entries, facts) == []
+    assert _undocumented(["no_such_name"], entries, facts) == ["no_such_name"]
+    assert _undocumented(["act"], entries, re.sub(r"(?m)^\| `act`.*$", "| `act` | | | | |", facts))
 
 
 def test_comparison_can_fail() -> None:

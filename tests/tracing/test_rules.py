@@ -8,6 +8,8 @@ directions and of discrete copies says that nothing is held that need not be.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -270,6 +272,23 @@ def test_an_unknown_operator_is_frozen_and_named_and_can_be_taught() -> None:
     assert not taught.unknown
     assert free(taught)[2] == 3840  # orders, and signs that the even function forgets
     assert errors(randomise(model), taught, inputs)["everything"] < 1e-12
+
+
+def test_a_rule_of_the_user_replaces_ours_whatever_is_imported_first() -> None:
+    code = """
+import torch
+from paramsym import rule
+
+@rule("tanh")
+def tanh(build, call):
+    return None  # nothing is known of it
+
+from paramsym import find_symmetry
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+print(*find_symmetry(model, (torch.randn(2, 2),)).unknown)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ran.stdout.split() == ["tanh"], ran.stderr
 
 
 def test_a_rule_of_the_wrong_shape_says_so() -> None:

@@ -45,7 +45,7 @@ _CAPS: dict[str, tuple[Callable[[int], Group], str]] = {
 
 
 def _compose(outer: Label, inner: Label) -> Label:
-    # seen through a dual, a frame is inverted: F⁻¹ (S g S⁻¹)⁻ᵀ F = ((S F⁻¹) g (S F⁻¹)⁻¹)⁻ᵀ
+    # seen through a dual, a frame is inverted: F (S g S⁻¹)⁻ᵀ F⁻¹ = ((S F⁻¹) g (S F⁻¹)⁻¹)⁻ᵀ
     parity, frame = outer
     return parity * inner[0], combine(frame, inner[1], parity)
 
