@@ -233,10 +233,12 @@ class _Company:
         ]
         if not seen:
             return None
-        shared = set.intersection(*({k for k in leaves if k != at} for leaves in seen))
+        shared = set.intersection(*({*leaves} for leaves in seen)) - {at}
         shared = {k for k in shared if k[0] not in self.combined}
-        twice: set[int] = set()
-        for leaves in seen:
-            count = Counter(serial for k, serial in leaves.items() if k != at)
-            twice |= {serial for serial, n in count.items() if n > 1}
-        return {seen[0][k] for k in shared} - twice
+        return {seen[0][k] for k in shared} - set().union(*(_twice(x, at) for x in seen))
+
+
+def _twice(leaves: dict[Any, int], at: tuple) -> set[int]:
+    """Leaves that stand at two other places of one tensor."""
+    count = Counter(serial for k, serial in leaves.items() if k != at)
+    return {serial for serial, n in count.items() if n > 1}

@@ -9,7 +9,7 @@ some parameters, in the frame of the gains in between; along the other slots it 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from paramsym.tracing.gains import Frame, combine
@@ -40,6 +40,10 @@ class Columns:
         """The same columns seen from another block; a batch that it lacks becomes columns."""
         kept = tuple((own, slots[s]) for own, s in self.batch if s in slots)
         return replace(self, batch=kept)
+
+    def untied(self, slots: Container[int]) -> Columns:
+        """The same columns with one kernel for all units of some slots."""
+        return replace(self, batch=tuple((own, s) for own, s in self.batch if s not in slots))
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,20 @@ def meet(a: list[Unseen], b: list[Unseen], sizes: Mapping[int, int]) -> list[Uns
     for x in a:
         for y in b:
             shared = {s: x[s] & y[s] for s in x.keys() & y.keys()}
-            joint = {**x, **y, **shared}
-            if all(p is not None and p.fits(sizes.get(s, 0)) for s, p in joint.items()):
-                found.append(joint)
-    return minimal(found)  # type: ignore[arg-type]
+            if all(p is not None for p in shared.values()):
+                joint = _separated({**x, **y, **shared})  # type: ignore[dict-item]
+                if all(p.fits(sizes.get(s, 0)) for s, p in joint.items()):
+                    found.append(joint)
+    return minimal(found)
+
+
+def _separated(pattern: Unseen) -> Unseen:
+    """Profiles that do not depend on each other: a kernel per unit of a slot that has a profile
+    of its own becomes one kernel for all of its units."""
+    return {
+        s: replace(p, kernel=tuple(c.untied(pattern) for c in p.kernel)) if p.kernel else p
+        for s, p in pattern.items()
+    }
 
 
 def minimal(patterns: list[Unseen]) -> list[Unseen]:

@@ -115,25 +115,29 @@ class _Writer:
             return None
 
     def _family(self, family: Family) -> Shift | None:
-        source = family.source
-        absent = [a.source.absence for a in family.absorbed if a.source.absence is not None]
-        if any(a.profile.kernel for a in absent):
+        kappa = self._kappa(family)
+        if kappa is None or not self._reads_what_stays(family, kappa):
             return None
-        own = source.absence if source.absence and not source.absence.profile.kernel else None
-        kappas = [a for a in (own, *absent) if a is not None]
-        if any(not same_offset(kappas[0], other) for other in kappas[1:]):
+        turned = any(a.source.absence for a in family.absorbed)
+        plain = family.source.absence is None
+        divisor = self._divisor(family.source, kappa) if turned and plain else ()
+        return None if divisor is None else self._write(family, kappa, turned, divisor)
+
+    def _kappa(self, family: Family) -> tuple[Offset, ...] | None:
+        """The κ that all directions of a family share, () without any; None if they differ."""
+        absorbing = [a.source.absence for a in family.absorbed if a.source.absence is not None]
+        leading = family.source.absence
+        if any(absence.profile.kernel for absence in absorbing):
             return None
-        if any(o.at for a in kappas for o in a.offset):
+        own = [leading] if leading is not None and not leading.profile.kernel else []
+        first, *rest = [*own, *absorbing] or [None]
+        if first is None:
+            return ()
+        same = all(a.profile == first.profile and same_offset(first, a) for a in rest)
+        plain = not any(o.at for a in (first, *rest) for o in a.offset)
+        if not same or not plain or (absorbing and first.is_zero):
             return None
-        if any(a.profile != kappas[0].profile for a in kappas[1:]):
-            return None
-        kappa = self._spelled(kappas[0]) if kappas else ()
-        if (absent and not kappa) or not self._reads_what_stays(family, kappa):
-            return None
-        divisor = self._divisor(source, absent, kappa) if absent and own is None else ()
-        if divisor is None:
-            return None
-        return self._write(family, kappa if absent or own else (), bool(absent), divisor)
+        return self._spelled(first)
 
     def _spelled(self, absence: Absence) -> tuple[Offset, ...]:
         """κ with w = 1 in its frame written out."""
@@ -162,15 +166,13 @@ class _Writer:
             inside -= {source.name}
         return not moved & (read | inside) and read <= self.parameters.keys()
 
-    def _divisor(
-        self, source: Source, absent: list[Absence], kappa: tuple[Offset, ...]
-    ) -> tuple[Offset, ...] | None:
+    def _divisor(self, source: Source, kappa: tuple[Offset, ...]) -> tuple[Offset, ...] | None:
         """The word of κ that holds the source: δ enters it as Σ w·δ. None if otherwise."""
         inside = [o for o in kappa if source.name in _parameters(o.factors)]
         if not inside:
             return ()
         plain = len(inside) == 1 and inside[0].weight == 1.0 and len(source.letters) == 1
-        if not plain or source.flat or source.absence is not None:
+        if not plain or source.flat:
             return None
         first, *rest = inside[0].factors
         held = any(f.parameter == source.name for f in rest)
@@ -188,30 +190,29 @@ class _Writer:
             times = [(sign * o.weight, _apart(o.factors)) for o in kappa]
         for letter in source.letters.values():
             spell.letter(letter)
-        terms: list[Term] = []
-        if source.absence is not None:
-            terms.append(self._along(spell, source, source.letters, 1.0, ()))
-        else:
-            for weight, words in times:
-                terms.append(_term(spell, source.name, source.block, source.letters, weight, words))
+        terms = [*self._leading(spell, source, times)]
         for absorption in family.absorbed:
             terms += self._absorbed(spell, absorption, times, sign)
-        if divisor:
-            ordinary = {a.source.name for a in family.absorbed if a.source.absence is None}
-            ordinary.add(source.name)
-            terms = [
-                replace(t, divided=True) if t.target.parameter in ordinary else t for t in terms
-            ]
         along = None
         if divisor:
+            plain = {a.source.name for a in family.absorbed if a.source.absence is None}
+            plain.add(source.name)
+            terms = [replace(t, divided=t.target.parameter in plain) for t in terms]
             (letter,) = source.letters.values()
-            first, *rest = divisor[0].factors
-            rest = [w.renamed({divisor[0].letter: letter}) for w in rest]
-            along = tuple(spell.factor(w) for w in rest)
+            words = [w.renamed({divisor[0].letter: letter}) for w in divisor[0].factors[1:]]
+            along = tuple(map(spell.factor, words))
         kind = "absent" if source.absence is not None else "origin"
         tag = f"{source.name}.unreceived" if kind == "absent" else source.name
         text = _describe(source, terms)
         return _shift(tag, text, kind, spell, source.block, source.letters, tuple(terms), along)
+
+    def _leading(self, spell: Speller, source: Source, times: list) -> Iterator[Term]:
+        """What the source itself does."""
+        if source.absence is not None:
+            yield self._along(spell, source, source.letters, 1.0, ())
+            return
+        for weight, words in times:
+            yield _term(spell, source.name, source.block, source.letters, weight, words)
 
     def _absorbed(
         self, spell: Speller, absorption: Absorption, times: list, sign: float

@@ -23,7 +23,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.directions import Absence, Profile, Unseen
 from paramsym.tracing.gains import power_of
 from paramsym.tracing.joint import Joint, Key
-from paramsym.tracing.primitives import Contract
+from paramsym.tracing.primitives import Contract, Primitive
 from paramsym.tracing.subspaces import Unread
 from paramsym.tracing.tensor import Tensor
 from paramsym.tracing.words import (
@@ -236,11 +236,8 @@ class Translations:
 
     def _received(self, joint: Joint, k: int) -> Iterator[tuple[int, Absence]]:
         """(slot of the weight, absence of what it is contracted with, seen from the weight)."""
-        op = joint.op
-        if type(op) is not Contract or op.power != 1 or op.is_square:
-            return
-        data = joint.inputs[1 - k]
-        if self.depends(data.tensor) is not None:
+        data = joint.inputs[1 - k] if _is_product(joint.op) else None
+        if data is None or self.depends(data.tensor) is not None:
             return
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         place = {s: at for at, s in theirs.items()}
@@ -391,6 +388,22 @@ def divide(
     if count < 0 or (q.atom and q.atom.key) != (p.atom and p.atom.key):
         return None
     prefix = p.factors[:count]
+    pairs = _matched(q, p, count, own)
+    put = {} if pairs is None else dict(pairs)
+    if pairs is None or any(put[mine] != yours for mine, yours in pairs):
+        return None
+    carried = theirs | {x for word in prefix for x in word.letters}
+    loose = {letter for s, letter in q.at.items() if s not in p.at}
+    foreign = {yours for mine, yours in put.items() if mine not in own}
+    if len({*put.values()}) < len(put) or foreign & carried or loose & put.keys():
+        return None  # two letters of δ would be one, or one that δ lacks would have to carry it
+    return {x: y for x, y in put.items() if x in own}, prefix
+
+
+def _matched(
+    q: Change, p: Change, count: int, own: frozenset[Letter]
+) -> list[tuple[Letter, Letter]] | None:
+    """Letters of q with those of p at the same places, if both have the same form."""
     pairs: list[tuple[Letter, Letter]] = []
     for a, b in zip(q.factors, p.factors[count:], strict=True):
         if replace(a, letters=()) != replace(b, letters=()):
@@ -400,24 +413,11 @@ def divide(
     if q.atom and p.atom:
         sides.append((dict(q.atom.at), dict(p.atom.at)))
     for mine, yours in sides:
-        if not yours.keys() <= mine.keys():
-            return None
-        if any(mine[s] not in own for s in mine.keys() - yours.keys()):
+        free = all(mine[s] in own for s in mine.keys() - yours.keys())
+        if not free or not yours.keys() <= mine.keys():
             return None
         pairs += [(mine[s], letter) for s, letter in yours.items()]
-    put: dict[Letter, Letter] = {}
-    for mine, yours in pairs:
-        if put.setdefault(mine, yours) != yours:
-            return None
-    if len(set(put.values())) < len(put):
-        return None
-    carried = theirs | {x for word in prefix for x in word.letters}
-    if any(yours in carried for mine, yours in put.items() if mine not in own):
-        return None
-    loose = {letter for s, letter in q.at.items() if s not in p.at} & put.keys()
-    if loose:  # constant along one slot, and yet tied to another
-        return None
-    return {mine: yours for mine, yours in put.items() if mine in own}, prefix
+    return pairs
 
 
 def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
@@ -443,6 +443,11 @@ def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:
         before = effect[form][1].coefficient if form in effect else 0.0
         effect[form] = (sink, replace(change, coefficient=before + change.coefficient))
     return {form: m for form, m in effect.items() if abs(m[1].coefficient) > 1e-12}
+
+
+def _is_product(op: Primitive) -> bool:
+    """Whether an operation is a plain product of two different tensors."""
+    return type(op) is Contract and op.power == 1 and not op.is_square
 
 
 def _unseen(patterns: list[Unseen], change: Change) -> bool:

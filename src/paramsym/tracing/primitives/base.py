@@ -172,28 +172,26 @@ def pull(
     A slot of the output that the input lacks sees the input constant. Constancy along a `spoiled`
     slot, or a new one, asks the input to be constant along the axes `flat`, if that is enough.
     """
-    if flat is not None and not all(joint.is_single(k, d) for d in flat):
-        flat = None  # this block is a part of what would have to be constant
-    mine = joint.slots(k)
-    back = {s: at for at, s in joint.slots(-1).items()}
+    mine, back = joint.slots(k), {s: at for at, s in joint.slots(-1).items()}
     rename = {s: mine[at] for s, at in back.items() if at in mine and at not in spoiled}
+    lost = {s for s, at in back.items() if at in spoiled or isinstance(at[0], tuple)} - {*rename}
+    along = _flat_along(joint, k, flat)
     found = []
     for pattern in below:
-        new: Unseen | None = {}
-        for s, profile in pattern.items():
-            if s in rename:
-                new[rename[s]] = profile.renamed(rename)
-            elif back.get(s) in spoiled or isinstance((back.get(s) or (None,))[0], tuple):
-                if flat is None or not profile.is_ones:
-                    new = None
-                    break
-                new |= {stride: ONES for at, stride in mine.items() if at[0] in flat}
-            elif not profile.is_ones:
-                new = None
-                break
-        if new is not None:
+        new = {rename[s]: p.renamed(rename) for s, p in pattern.items() if s in rename}
+        rest = pattern.keys() - rename.keys()
+        if lost & rest:
+            new = None if along is None else new | along
+        if new is not None and all(pattern[s].is_ones for s in rest):
             found.append(new)
     return found
+
+
+def _flat_along(joint: Joint, k: int, flat: Collection[Any] | None) -> Unseen | None:
+    """Constancy along whole axes; None where a block is only a part of them."""
+    if flat is None or not all(joint.is_single(k, d) for d in flat):
+        return None
+    return {s: ONES for at, s in joint.slots(k).items() if at[0] in flat}
 
 
 def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:

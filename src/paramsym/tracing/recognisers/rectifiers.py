@@ -152,7 +152,11 @@ def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
     made = context.writer(scaled) if isinstance(scaled, Value) else None
     if made is None or made.name != "mul" or made.kwargs or len(made.args) != 2:
         return None
-    if not isinstance(h, Value) or context.content(h) != sign[0] or h.shape != call.outputs[0].shape:
+    if (
+        not isinstance(h, Value)
+        or context.content(h) != sign[0]
+        or h.shape != call.outputs[0].shape
+    ):
         return None
     for x, slope in (made.args, made.args[::-1]):
         if not is_real(x, slope, h) or context.content(x) != sign[0]:

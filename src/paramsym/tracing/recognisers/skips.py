@@ -6,8 +6,6 @@ the weight: the group acts on W + I from both sides, and the parameter keeps its
 
 from __future__ import annotations
 
-
-
 import torch
 
 from paramsym.recording.graph import Call, Value
@@ -127,5 +125,3 @@ def _with_identity(
     if by != 1:
         calls.append(context.call(torch.mul, (last, by), out))
     return calls
-
-
