@@ -260,9 +260,12 @@ def low_rank() -> None:
         model, inputs = causal("Llama", **{**GROUPED, "vocab_size": vocabulary})()
         model = randomise(model.double())
         symmetry = find_symmetry(model, inputs)
+        found = audit(model, inputs, symmetry=symmetry)
+        orbit = orbit_dimension(symmetry, model.state_dict())
         error = verify(model, symmetry, inputs).error
-        rows.append([vocabulary, orbit_dimension(symmetry, model.state_dict()), error])
-    _print("A Llama of width 16", ["vocabulary", "orbit", "error"], rows)
+        rows.append([vocabulary, found.nullity, orbit, found.unexplained, error])
+    columns = ["vocabulary", "nullity", "orbit", "unexplained", "error"]
+    _print("A Llama of width 16", columns, rows)
     model, inputs = zoo("MLP, radial")
     found = audit(model, inputs)
     console.print(f"radial 5-7-6-3: nullity {found.nullity}, explained {found.explained}")
