@@ -158,5 +158,3 @@ def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] 
     if any(len(set(ls)) < len(ls) for ls in labels):
         return None
     return labels, wanted
-
-
