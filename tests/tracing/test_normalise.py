@@ -179,12 +179,13 @@ def test_labels_are_spelled_out() -> None:
             self.shape = shape
 
     labels, out = explicit(
-        "...i, ij ,...j->...", [Shaped(2, 7, 3), Shaped(3, 5), Shaped(7, 5)]
-    ) or ([], "")  # type: ignore[list-item]
+        "...i, ij ,...j->...",
+        [Shaped(2, 7, 3), Shaped(3, 5), Shaped(7, 5)],  # type: ignore[arg-type]
+    ) or ([], "")
     first, second, third = labels
     assert second == "ij" and first[2] == "i" and third[1] == "j" and out == first[:2]
     assert third[0] == first[1] and len({*first, *third}) == 4
-    assert explicit("ii,ij,jk->k", [Shaped(3, 3), Shaped(3, 5), Shaped(5, 2)]) is None  # type: ignore[list-item]
+    assert explicit("ii,ij,jk->k", [Shaped(3, 3), Shaped(3, 5), Shaped(5, 2)]) is None  # type: ignore[arg-type]
 
 
 # -- rectifiers ------------------------------------------------------------------------------------
