@@ -657,7 +657,7 @@ FREE: dict[str, tuple[tuple[int, int, int], tuple[str, ...]]] = {
     "einsum ell": ((15, 0, 49152), ()),
     "einsum implicit": ((45, 54, 4), ()),
     "einsum sum one": ((26, 30, 8640), ()),
-    "einsum 3": ((0, 0, 1), ("einsum",)),
+    "einsum 3": ((77, 146, 8), ()),
     "einsum sublist": ((52, 84, 4), ()),
     "einsum bcast": ((6, 6, 48), ()),
     "matmul 1d": ((37, 54, 2), ()),

@@ -158,25 +158,36 @@ def held_blocks(build: Any, layout: Layout) -> list[tuple[Block, str]]:
 
 
 def _held_blocks(build: Any, layout: Layout) -> Iterator[tuple[Block, str]]:
-    blocks: dict[int, list[Block]] = {}
-    written: dict[int, set[int]] = {}
-    read: dict[int, set[int]] = {}
-    seen: set[int] = set()
-    for op in build.ops:
-        for tensor in (op.out, *op.inputs, *(t.owner for t in op.inputs)):
-            if not tensor.moves or id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            serial = tensor.owner.serial
-            if not layout.coarse and serial not in build.held:
-                continue
-            found = list(tensor_blocks(tensor, layout))
-            blocks.setdefault(serial, []).extend(found)
-            starts = written if tensor is tensor.owner else read
-            starts.setdefault(serial, set()).update(block.key[1] for block in found)
-    for serial, found in blocks.items():
+    for serial, tensors in _looked_at(build).items():
         reason = build.held.get(serial)
-        if reason is None and not read.get(serial, set()) <= written.get(serial, set()):
+        if reason is None and not layout.coarse:
+            continue
+        found = [(t is t.owner, block) for t in tensors for block in tensor_blocks(t, layout)]
+        if reason is None and not _are_windows(found):
             reason = "its readers and its writer disagree"
         if reason is not None:
-            yield from ((block, reason) for block in found)
+            yield from ((block, reason) for _, block in found)
+
+
+def _looked_at(build: Any) -> dict[int, list[Tensor]]:
+    """Every moving tensor, as it is written and as it is read, by storage."""
+    tensors: dict[int, Tensor] = {}
+    for op in build.ops:
+        for tensor in (op.out, *op.inputs, *(t.owner for t in op.inputs)):
+            if tensor.moves:
+                tensors[id(tensor)] = tensor
+    found: dict[int, list[Tensor]] = {}
+    for tensor in tensors.values():
+        found.setdefault(tensor.owner.serial, []).append(tensor)
+    return found
+
+
+def _are_windows(found: list[tuple[bool, Block]]) -> bool:
+    """Whether every block that is read lies within one that is written."""
+    written = {b.key: {s: leaf.size for _, leaf, s in b.slots()} for owns, b in found if owns}
+    return all(
+        block.key in written
+        and all(leaf.size <= written[block.key].get(s, 1) for _, leaf, s in block.slots())
+        for owns, block in found
+        if not owns
+    )

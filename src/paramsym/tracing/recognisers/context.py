@@ -78,6 +78,11 @@ class Context:
         """The recorded calls that read any entry of the storage of a value."""
         return self.readers[value.storage]
 
+    def owner(self, value: Value) -> Value:
+        """The tensor whose storage a value looks at."""
+        number = value.storage - len(self.graph.values)
+        return self.graph.values[value.storage] if number < 0 else self.values[number]
+
     def is_output(self, value: Value) -> bool:
         """Whether the model returns something of the storage of a value."""
         return any(out.storage == value.storage for out in self.graph.outputs)
@@ -118,7 +123,7 @@ class Context:
         if not isinstance(item, Value):
             return None
         if item.storage != item.id:
-            return self.number(self.graph.values[item.storage])
+            return self.number(self.owner(item))
         if item.data is not None and item.kind == "constant":
             return _common(item.data)
         call = self.writer(item)

@@ -143,7 +143,7 @@ _READINGS = {
 
 
 def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
-    """(h, a) for h where h > 0 and a·h elsewhere, with a learned slope a, one or one per channel."""
+    """(h, a) for h where h > 0 and a·h elsewhere: a learned slope a, one or one per channel."""
     branches = _branches(call) if call.name == "where" else None
     sign = branches and _sign(context, branches[0])
     if not branches or not sign:
@@ -152,11 +152,9 @@ def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
     made = context.writer(scaled) if isinstance(scaled, Value) else None
     if made is None or made.name != "mul" or made.kwargs or len(made.args) != 2:
         return None
-    if (
-        not isinstance(h, Value)
-        or context.content(h) != sign[0]
-        or h.shape != call.outputs[0].shape
-    ):
+    if not is_real(h, call.outputs[0]) or h.shape != call.outputs[0].shape:
+        return None
+    if context.content(h) != sign[0]:
         return None
     for x, slope in (made.args, made.args[::-1]):
         if not is_real(x, slope, h) or context.content(x) != sign[0]:

@@ -89,9 +89,9 @@ def _read_only_by(context: Context, value: Value, call: Call) -> bool:
 
 def _own_square(context: Context, weight: Value, made: Call) -> Value | None:
     """The square parameter of which a weight is the whole, or the transpose, read by one call."""
-    graph = context.graph
-    owner = graph.values[weight.storage]
-    if owner.kind != "parameter" or owner.name in graph.held or context.is_output(owner):
+    owner = context.owner(weight)
+    held = owner.name in context.graph.held
+    if owner.kind != "parameter" or held or context.is_output(owner):
         return None
     square = len(owner.shape) == 2 == len(weight.shape) and owner.shape[0] == owner.shape[1] > 1
     if not square or owner.strides != contiguous(owner.shape) or not covers(weight, owner):
