@@ -216,7 +216,7 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
             total += rows
             continue
         matrix = operator.dense(blocks, alive)
-        matrix[:, _unreached_columns(operator, alive)] = 0.0  # counted once, below
+        matrix[:, unreached_columns(operator, alive)] = 0.0  # counted once, below
         total += held_rank(matrix, _buffer_columns(operator, alive))
     for name, found in symmetry.unreached.items():
         if name in wide and name not in dead:
@@ -224,11 +224,13 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     return total
 
 
-def _unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+def unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+    """Which entries of some parameters are in rows that no input reaches."""
     marks = []
     for name in names:
         mark = torch.zeros(as_real(operator.params[name]).shape, dtype=torch.bool)
-        mark[list(operator.symmetry.unreached.get(name, ()))] = True
+        if rows := operator.symmetry.unreached.get(name):  # a single number has no rows
+            mark[list(rows)] = True
         marks.append(mark.reshape(-1))
     return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
 

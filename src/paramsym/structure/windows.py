@@ -1,0 +1,322 @@
+"""Where families move: boxes of entries of each tensor, and on which of them a family is injective.
+
+A family is a space with all its copies, or a shift. On a box of entries that are independent
+numbers, its velocities are linear in its coordinates, and for generic entries the shapes alone say
+whether that map is injective: A W = 0 has no solution but A = 0 as soon as W has at least as many
+columns as rows, one column less suffices for a skew A, and a scale moves every entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paramsym.algebra import (
+    AbstractMonomial,
+    ComplexScaling,
+    GeneralLinear,
+    Group,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    UnitComplex,
+)
+from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, powers_of
+from paramsym.structure.element import batch_of
+from paramsym.structure.shift import Shift, Term, Window
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Ranges = tuple[tuple[int, int], ...]  # from, to along each axis of a tensor
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of entries of one tensor that a family moves.
+
+    The entries fall into `rows` (pairs of size and stride) and, for each row, `columns` others. On
+    each row the velocity is any combination of some vectors, with coefficients of its own: `needs`
+    is how many columns make that injective; None if nothing is known. `vectors` is their number,
+    and `given` says that they are read from elsewhere than from the box.
+    """
+
+    parameter: str
+    ranges: Ranges
+    rows: frozenset[tuple[int, int]] = frozenset()
+    columns: int = 0
+    needs: int | None = None
+    vectors: int = 0
+    given: bool = False
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether the family's coordinates can be read off the velocity of these entries."""
+        return self.needs is not None and self.needs <= self.columns
+
+    def meets(self, other: Box) -> bool:
+        """Whether some entry is in both."""
+        return self.parameter == other.parameter and all(
+            a < d and c < b for (a, b), (c, d) in zip(self.ranges, other.ranges, strict=True)
+        )
+
+    def is_injective_with(self, other: Box) -> bool:
+        """Whether two families can be told apart by these entries.
+
+        Row by row both are combinations of vectors: generic ones, the rows of the box itself, and
+        a single given one. They are independent as soon as the columns suffice for all.
+        """
+        alike = (self.parameter, self.ranges, self.rows) == (
+            other.parameter, other.ranges, other.rows)  # fmt: skip
+        told = alike and self.is_injective and other.is_injective
+        one = self.given != other.given and (self if self.given else other).vectors == 1
+        return told and one and self.vectors + other.vectors <= self.columns
+
+
+@dataclass(frozen=True)
+class Moves:
+    """A family, its dimension by itself at generic weights, and the boxes that it moves."""
+
+    name: str
+    size: int
+    boxes: tuple[Box, ...]
+    is_exact: bool = True  # False where `size` is only known to be enough
+
+
+def families(symmetry: ParameterSymmetry, shapes: Shapes) -> list[Moves]:
+    """All continuous families of a symmetry with the boxes that they move."""
+    found: dict[str, list[Box]] = {}
+    for name, axes in symmetry.signature.items():
+        if name in shapes and name not in symmetry.ties:
+            for space, box in _typed_boxes(symmetry, name, axes, shapes[name]):
+                found.setdefault(space, []).append(box)
+    made = [
+        Moves(s.name, math.prod(batch_of(symmetry, s)) * s.group.dimension, tuple(found[s.name]))
+        for s in symmetry.spaces.values()
+        if s.name in found and s.group.dimension
+    ]
+    made += [_shift_moves(symmetry, shift, shapes) for shift in symmetry.shifts]
+    return [moves for moves in made if moves.size and moves.boxes]
+
+
+# -- spaces --------------------------------------------------------------------------------------
+
+
+def _typed_boxes(
+    symmetry: ParameterSymmetry, name: str, axes: tuple[AxisType, ...], shape: tuple[int, ...]
+) -> Iterator[tuple[str, Box]]:
+    """Every space with each box of a tensor that it moves."""
+    strides = _strides(shape)
+    for ranges, terms in _blocks(axes, symmetry.sizes):
+        leaves: list[tuple[AxisType, int, int]] | None = []  # type, size, stride
+        for term, stride in zip(terms, strides, strict=True):
+            split = _leaves(term, stride, symmetry.sizes)
+            leaves = None if split is None or leaves is None else leaves + split
+        powers = [(s, p) for term in terms for s, p in powers_of(term)]
+        for space in dict.fromkeys(s for s, _ in powers):
+            group = symmetry.spaces[space].group
+            if not group.dimension or all(p == 0 for s, p in powers if s == space):
+                continue
+            box = Box(name, ranges)
+            if leaves is not None and sum(s == space for s, _ in powers) == 1:
+                box = _certified(symmetry, space, box, leaves)
+            yield space, box
+
+
+def _blocks(
+    axes: Sequence[AxisType], sizes: Mapping[str, int]
+) -> Iterator[tuple[Ranges, tuple[AxisType, ...]]]:
+    """The blocks into which sums cut a tensor."""
+    if not axes:
+        yield (), ()
+        return
+    first, rest = axes[0], axes[1:]
+    start = 0
+    for term in first.terms if isinstance(first, Sum) else (first,):
+        size = term.size(sizes)
+        for ranges, terms in _blocks(rest, sizes):
+            yield ((start, start + size), *ranges), (term, *terms)
+        start += size
+
+
+def _leaves(
+    axis: AxisType, stride: int, sizes: Mapping[str, int]
+) -> list[tuple[AxisType, int, int]] | None:
+    """An axis as single factors with sizes and strides; None where sums are inside products."""
+    if isinstance(axis, Sum):
+        return None
+    if not isinstance(axis, Product):
+        return [(axis, axis.size(sizes), stride)]
+    found: list[tuple[AxisType, int, int]] = []
+    for factor in reversed(axis.factors):
+        inner = _leaves(factor, stride, sizes)
+        if inner is None:
+            return None
+        found = inner + found
+        stride *= factor.size(sizes)
+    return found
+
+
+def _certified(
+    symmetry: ParameterSymmetry, space: str, box: Box, leaves: list[tuple[AxisType, int, int]]
+) -> Box:
+    """The box with what is known of the space on it."""
+    carrying = {
+        s: (size, stride)
+        for leaf, size, stride in reversed(leaves)
+        if isinstance(leaf, Carried)
+        for s, _ in leaf.factors
+    }
+    own = symmetry.spaces[space]
+    rows = _longer(carrying[s] for s in (space, *own.over))
+    columns = math.prod(size for _, size, _ in leaves) // math.prod(n for n, _ in rows)
+    if dead := len(symmetry.unreached.get(box.parameter, ())):
+        first, size, _ = leaves[0]
+        if not isinstance(first, Fixed) or box.ranges[0] != (0, size):
+            return box
+        columns = columns // size * (size - dead)
+    needs, vectors = _demand(own.group)
+    return Box(box.parameter, box.ranges, rows, columns, needs, vectors)
+
+
+def _demand(group: Group) -> tuple[int | None, int]:
+    """How many columns tell an algebra element, and of how many vectors each row is made."""
+    if isinstance(group, GeneralLinear):
+        return group.size, group.size
+    if isinstance(group, Orthogonal):
+        return group.size - 1, group.size
+    if isinstance(group, OrthogonalFixingOnes):
+        return max(0, group.size - 2), group.size
+    if isinstance(group, AbstractMonomial):
+        return 1, 1
+    if isinstance(group, (ComplexScaling, UnitComplex)):
+        return 1, 2
+    return None, 0
+
+
+# -- shifts --------------------------------------------------------------------------------------
+
+
+def _shift_moves(symmetry: ParameterSymmetry, shift: Shift, shapes: Shapes) -> Moves:
+    """A shift with its boxes; on a term without sums the offset can be read off."""
+    size, exact = shift_dimension(shift)
+    terms = [term for term in shift.terms if term.target.parameter in shapes]
+    boxes = [Box(t.target.parameter, _ranges(t.target, shapes[t.target.parameter])) for t in terms]
+    made = []
+    for k, (term, box) in enumerate(zip(terms, boxes, strict=True)):
+        alone = not any(box.meets(other) for j, other in enumerate(boxes) if j != k)
+        dead = len(symmetry.unreached.get(box.parameter, ()))
+        if dead and len(terms) == 1:
+            size, known = _without_rows(shift, term, size, shapes[box.parameter], dead)
+            exact = exact and known
+        if alone and exact and (not dead or len(terms) == 1) and _is_direct(shift, term):
+            box = _read_off(shift, term, box)
+        made.append(box)
+    return Moves(shift.name, size, tuple(made), exact)
+
+
+def _without_rows(
+    shift: Shift, term: Term, size: int, shape: tuple[int, ...], dead: int
+) -> tuple[int, bool]:
+    """The dimension of a shift on the rows that inputs reach, where it moves rows one by one."""
+    window = term.target
+    for letter, count, stride in zip(window.letters, window.shape, window.strides, strict=True):
+        if (count, stride) == (shape[0], _strides(shape)[0]) and letter in shift.letters:
+            return size // count * (count - dead), True
+    return size, False
+
+
+def _read_off(shift: Shift, term: Term, box: Box) -> Box:
+    """The box of a term that shows the whole offset."""
+    window = term.target
+    places = dict(
+        zip(window.letters, zip(window.shape, window.strides, strict=True), strict=True)
+    )  # fmt: skip
+    rows = _longer(places[x] for x in shift.letters if x in places)
+    columns = math.prod(window.shape) // math.prod(n for n, _ in rows)
+    whole = math.prod(window.shape) == math.prod(b - a for a, b in box.ranges)
+    from_elsewhere = all(
+        not f.kernel and f.window.parameter != box.parameter for f in term.factors
+    )
+    return Box(box.parameter, box.ranges, rows, columns, 1, 1, whole and from_elsewhere)
+
+
+def _longer(places: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Sizes and strides without axes of length one, whose strides mean nothing."""
+    return frozenset(place for place in places if place[0] > 1)
+
+
+def _is_direct(shift: Shift, term: Term) -> bool:
+    """Whether the term is the offset times numbers, entry by entry, behind at most one projector.
+
+    Then what the shift moves in this term is as much as it moves at all.
+    """
+    letters = {*term.target.letters}
+    if len(letters) < len(term.target.letters):
+        return False
+    kernels = [f.window.letters for f in term.factors if f.kernel]
+    into = {read[1] for read in kernels}
+    needed = {*shift.letters} - into
+    needed |= {x for f in term.factors if not f.kernel for x in f.window.letters}
+    needed |= {x for read in kernels for x in (read[0], *read[2:])}
+    return len(kernels) < 2 and needed <= letters and not into & letters
+
+
+def shift_dimension(shift: Shift) -> tuple[int, bool]:
+    """The dimension of a shift by itself at generic weights, and whether that is known exactly.
+
+    Where every term reads δ through one projector onto what some columns leave, δ counts modulo
+    its kernel.
+    """
+    kernels = [[f for f in term.factors if f.kernel] for term in shift.terms]
+    if not any(kernels):
+        return shift.dimension, True
+    first = kernels[0][0] if kernels[0] else None
+    same = first is not None and all(
+        [(f.kernel, f.window.letters[1]) for f in found]
+        == [(first.kernel, first.window.letters[1])]
+        for found in kernels
+    )
+    if first is None or not same or first.window.letters[1] not in shift.letters:
+        return shift.dimension, False
+    count = columns_of(first.kernel)
+    size = first.window.shape[1]
+    if count is None:
+        return shift.dimension, False
+    return shift.dimension // size * max(0, size - count), True
+
+
+def columns_of(kernel: tuple[Window, ...]) -> int | None:
+    """How many columns a projector annihilates, in each copy; None where some are the same."""
+    if len({window.parameter for window in kernel}) < len(kernel):
+        return None
+    return sum(
+        math.prod(
+            n for n, x in zip(window.shape, window.letters, strict=True)
+            if x != "x" and not x.isupper()
+        )
+        for window in kernel
+    )  # fmt: skip
+
+
+def _ranges(window: Window, shape: tuple[int, ...]) -> Ranges:
+    """The smallest box that holds a window; the whole tensor where it wraps around an axis."""
+    found, start = [], window.start
+    for size, stride in zip(shape, _strides(shape), strict=True):
+        low, start = divmod(start, stride) if stride else (0, start)
+        top = (stride or 1) * size
+        reach = sum(
+            (n - 1) * (s // (stride or 1))
+            for n, s in zip(window.shape, window.strides, strict=True)
+            if (stride or 1) <= s < top
+        )
+        if low + reach >= size:
+            return tuple((0, n) for n in shape)
+        found.append((low, low + reach + 1))
+    return tuple(found)
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    found = [1]
+    for size in reversed(shape[1:]):
+        found.insert(0, found[0] * size)
+    return tuple(found[: len(shape)])
