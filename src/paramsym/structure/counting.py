@@ -28,7 +28,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import real_entries, tangent, unreached_columns
 from paramsym.structure.windows import Moves, Ranges, families
 
-_WORK = 4e9  # generators² · entries of the largest dense rank
+_WORK = 4e9  # operations of the largest dense rank
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ class _Ranks:
         """The rank at random weights; None where that is too much work."""
         names = tuple(dict.fromkeys(box.parameter for moves in group for box in moves.boxes))
         rows = sum(self._generators(moves.name) for moves in group)
-        if rows**2 * sum(real_entries(self.params[n]) for n in names) > _WORK:
+        entries = sum(real_entries(self.params[n]) for n in names)
+        if min(rows, entries) * rows * entries > _WORK:
             return None
         symmetry = self.symmetry
         wanted = {moves.name for moves in group}
@@ -169,7 +170,7 @@ class _Ranks:
 
 
 def peeled(found: list[Moves]) -> tuple[int, list[Moves]]:
-    """Families taken away one by one, or two by two, by a box that they alone move.
+    """Families taken away, alone or with some others, by a box that they alone move.
 
     Returns the sum of the dimensions of those and what is left.
     """
@@ -190,10 +191,9 @@ def peeled(found: list[Moves]) -> tuple[int, list[Moves]]:
         for k, box in enumerate(moves.boxes):
             if box.is_injective:
                 near = others(moves, k)
-                if not near:
-                    return [moves]
-                if len(near) == 1 and box.is_injective_with(near[0][0].boxes[near[0][1]]):
-                    return [moves, near[0][0]]
+                apart = len({other.name for other, _ in near}) == len(near)
+                if apart and box.tells_apart([other.boxes[j] for other, j in near]):
+                    return [moves, *(other for other, _ in near)]
         return []
 
     total, before = 0, -1

@@ -37,7 +37,8 @@ class Box:
     The entries fall into `rows` (pairs of size and stride) and, for each row, `columns` others. On
     each row the velocity is any combination of some vectors, with coefficients of its own: `needs`
     is how many columns make that injective; None if nothing is known. `vectors` is their number,
-    and `given` says that they are read from elsewhere than from the box.
+    and `kind` says what they are: "own" rows of the box, combined by a "skew" matrix, or "given"
+    by other tensors, as "ones" by none.
     """
 
     parameter: str
@@ -46,7 +47,7 @@ class Box:
     columns: int = 0
     needs: int | None = None
     vectors: int = 0
-    given: bool = False
+    kind: str = ""
 
     @property
     def is_injective(self) -> bool:
@@ -59,17 +60,40 @@ class Box:
             a < d and c < b for (a, b), (c, d) in zip(self.ranges, other.ranges, strict=True)
         )
 
-    def is_injective_with(self, other: Box) -> bool:
-        """Whether two families can be told apart by these entries.
+    def tells_apart(self, others: Sequence[Box]) -> bool:
+        """Whether these entries show all coordinates of this family and of the others at once."""
+        told = self.is_injective and all(
+            other.is_injective and other.ranges == self.ranges for other in others
+        )
+        if not told or not others:
+            return told
+        return (len(others) == 1 and self._by_rows(others[0])) or self._by_skewness(others)
 
-        Row by row both are combinations of vectors: generic ones, the rows of the box itself, and
-        a single given one. They are independent as soon as the columns suffice for all.
-        """
-        alike = (self.parameter, self.ranges, self.rows) == (
-            other.parameter, other.ranges, other.rows)  # fmt: skip
-        told = alike and self.is_injective and other.is_injective
-        one = self.given != other.given and (self if self.given else other).vectors == 1
-        return told and one and self.vectors + other.vectors <= self.columns
+    def _by_rows(self, other: Box) -> bool:
+        """Row by row, generic vectors (the rows of the box) and a given one are independent as
+        soon as there are columns for all."""
+        kinds = {self.kind in _GIVEN, other.kind in _GIVEN}
+        given = self if self.kind in _GIVEN else other
+        enough = self.vectors + other.vectors <= self.columns
+        return self.rows == other.rows and kinds == {True, False} and given.vectors == 1 and enough
+
+    def _by_skewness(self, others: Sequence[Box]) -> bool:
+        """A W + s W + 1 δᵀ = 0 with A skew and W of full row rank says A + s = 1 cᵀ for some c;
+        the left side is invertible for s ≠ 0 and has an even rank for s = 0, so that all vanish."""
+        if self.kind != "skew" or len(self.rows) != 1 or not self.columns >= self.vectors > 2:
+            return False
+        ((size, stride),) = self.rows
+        scales = [o for o in others if o.kind == "own" and not o.rows]
+        constant = [
+            o for o in others
+            if o.kind == "ones" and o.columns == size
+            and not any(stride <= s < stride * size for _, s in o.rows)
+        ]  # fmt: skip
+        single = len(scales) < 2 and len(constant) < 2
+        return single and len(scales) + len(constant) == len(others)
+
+
+_GIVEN = ("given", "ones")
 
 
 @dataclass(frozen=True)
@@ -175,7 +199,10 @@ def _certified(
             return box
         columns = columns // size * (size - dead)
     needs, vectors = _demand(own.group)
-    return Box(box.parameter, box.ranges, rows, columns, needs, vectors)
+    skew = isinstance(own.group, (Orthogonal, OrthogonalFixingOnes))
+    return Box(
+        box.parameter, box.ranges, rows, columns, needs, vectors, "skew" if skew else "own"
+    )  # fmt: skip
 
 
 def _demand(group: Group) -> tuple[int | None, int]:
@@ -234,10 +261,11 @@ def _read_off(shift: Shift, term: Term, box: Box) -> Box:
     rows = _longer(places[x] for x in shift.letters if x in places)
     columns = math.prod(window.shape) // math.prod(n for n, _ in rows)
     whole = math.prod(window.shape) == math.prod(b - a for a, b in box.ranges)
-    from_elsewhere = all(
-        not f.kernel and f.window.parameter != box.parameter for f in term.factors
-    )
-    return Box(box.parameter, box.ranges, rows, columns, 1, 1, whole and from_elsewhere)
+    read = {f.window.parameter for f in term.factors}
+    kind = "given" if term.factors else "ones"
+    if not whole or box.parameter in read or any(f.kernel for f in term.factors):
+        kind = ""
+    return Box(box.parameter, box.ranges, rows, columns, 1, 1, kind)
 
 
 def _longer(places: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
