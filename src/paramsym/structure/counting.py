@@ -63,6 +63,7 @@ def generic_dimension(
     symmetry: ParameterSymmetry,
     params: Mapping[str, torch.Tensor],
     only: Collection[str] | None = None,
+    hold_buffers: bool = True,
 ) -> Count:
     """The dimension of the orbit through generic weights of the given shapes.
 
@@ -74,6 +75,7 @@ def generic_dimension(
         params: the complete state dict; only shapes and kinds of numbers are read, so that it may
             be on the meta device.
         only: names of spaces and shifts that count; by default all, with what is dead.
+        hold_buffers: count only what leaves running statistics where they are.
     """
     numbers = {
         n: p for n, p in params.items()
@@ -85,10 +87,11 @@ def generic_dimension(
     found = [moves for moves in found if only is None or moves.name in only]
     ranks = _Ranks(symmetry, live)
     low, high, unclear = ranks.bounds(found)
-    held = [_within(moves, symmetry.buffers) for moves in found]
+    buffers = symmetry.buffers if hold_buffers else ()
+    held = [_within(moves, buffers) for moves in found]
     fixed, most, doubtful = ranks.bounds([moves for moves in held if moves.boxes])
     count, rest = high - fixed, tuple(dict.fromkeys((*unclear, *doubtful)))
-    free = [p for n, p in live.items() if n not in symmetry.buffers]
+    free = [p for n, p in live.items() if n not in buffers]
     extra = 0
     if only is None:
         extra = sum(real_entries(numbers[n]) for n in dead)
@@ -166,7 +169,7 @@ class _Ranks:
         space = self.symmetry.spaces.get(name)
         if space is not None:
             return self.symmetry.dimension(name)
-        return next(s.dimension for s in self.symmetry.shifts if s.name == name)
+        return next(s.size for s in self.symmetry.shifts if s.name == name)
 
 
 def peeled(found: list[Moves]) -> tuple[int, list[Moves]]:

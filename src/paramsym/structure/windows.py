@@ -225,7 +225,7 @@ def _demand(group: Group) -> tuple[int | None, int]:
 
 def _shift_moves(symmetry: ParameterSymmetry, shift: Shift, shapes: Shapes) -> Moves:
     """A shift with its boxes; on a term without sums the offset can be read off."""
-    size, exact = shift_dimension(shift)
+    size, exact = shift.dimension, shift.is_counted
     terms = [term for term in shift.terms if term.target.parameter in shapes]
     boxes = [Box(t.target.parameter, _ranges(t.target, shapes[t.target.parameter])) for t in terms]
     made = []
@@ -287,43 +287,6 @@ def _is_direct(shift: Shift, term: Term) -> bool:
     needed |= {x for f in term.factors if not f.kernel for x in f.window.letters}
     needed |= {x for read in kernels for x in (read[0], *read[2:])}
     return len(kernels) < 2 and needed <= letters and not into & letters
-
-
-def shift_dimension(shift: Shift) -> tuple[int, bool]:
-    """The dimension of a shift by itself at generic weights, and whether that is known exactly.
-
-    Where every term reads δ through one projector onto what some columns leave, δ counts modulo
-    its kernel.
-    """
-    kernels = [[f for f in term.factors if f.kernel] for term in shift.terms]
-    if not any(kernels):
-        return shift.dimension, True
-    first = kernels[0][0] if kernels[0] else None
-    same = first is not None and all(
-        [(f.kernel, f.window.letters[1]) for f in found]
-        == [(first.kernel, first.window.letters[1])]
-        for found in kernels
-    )
-    if first is None or not same or first.window.letters[1] not in shift.letters:
-        return shift.dimension, False
-    count = columns_of(first.kernel)
-    size = first.window.shape[1]
-    if count is None:
-        return shift.dimension, False
-    return shift.dimension // size * max(0, size - count), True
-
-
-def columns_of(kernel: tuple[Window, ...]) -> int | None:
-    """How many columns a projector annihilates, in each copy; None where some are the same."""
-    if len({window.parameter for window in kernel}) < len(kernel):
-        return None
-    return sum(
-        math.prod(
-            n for n, x in zip(window.shape, window.letters, strict=True)
-            if x != "x" and not x.isupper()
-        )
-        for window in kernel
-    )  # fmt: skip
 
 
 def _ranges(window: Window, shape: tuple[int, ...]) -> Ranges:
