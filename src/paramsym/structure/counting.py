@@ -245,7 +245,9 @@ def random_weights(
     for shift in symmetry.shifts:
         parts = [f for term in shift.terms for f in term.factors] + [*(shift.divisor or ())]
         names |= {term.target.parameter for term in shift.terms}
-        names |= {f.window.parameter for f in parts} | {w.parameter for f in parts for w in f.kernel}
+        names |= {f.window.parameter for f in parts} | {
+            w.parameter for f in parts for w in f.kernel
+        }
         offsets |= {f.window.parameter: f.offset for f in parts if f.power != 1}
     generator = torch.Generator().manual_seed(0)
     drawn: dict[str, torch.Tensor] = {}

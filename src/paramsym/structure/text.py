@@ -58,10 +58,7 @@ def table(symmetry: ParameterSymmetry) -> str:
             (*space_row(symmetry, s)[:3], s.why + ("" if s.exact else " (not exact)"))
             for s in symmetry.spaces.values()
         ],
-        [
-            (s.name, _dimension(s), s.family, f"{s.kind} {s.space}".strip())
-            for s in symmetry.shifts
-        ],
+        [(s.name, _dimension(s), s.family, f"{s.kind} {s.space}".strip()) for s in symmetry.shifts],
         [(name, "dead") for name in symmetry.dead],
         [
             (name, f"{plural(len(rows), 'row')} not reached")
