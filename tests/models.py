@@ -42,6 +42,20 @@ class Tied(nn.Module):
         return self.head(torch.relu(self.hidden(self.table(tokens))))
 
 
+class TwoLinear(nn.Sequential):
+    """44 parameters, whose families have 84 dimensions in sum."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 6), nn.Linear(6, 2))
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for tensor in self.parameters():
+                tensor.normal_(generator=generator)
+
+    def example_inputs(self) -> tuple[torch.Tensor]:
+        return (torch.randn(3, 4, generator=torch.Generator().manual_seed(1)),)
+
+
 def two_inputs() -> nn.Module:
     """Takes two keyword inputs and carries no example inputs."""
 

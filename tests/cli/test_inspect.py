@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from paramsym import ParameterSymmetry
+from paramsym.report import findings
+from paramsym.structure import counting
 from tests.models import Small
 
 SMALL = "tests.models:Small"
@@ -44,6 +46,32 @@ def test_json_holds_the_whole_structure(run):
     symmetry = ParameterSymmetry.from_json(json.dumps(found["symmetry"]))
     assert symmetry.shape("first.weight") == (7, 5)
     assert {s["name"] for s in found["spaces"]} == set(symmetry.spaces)
+
+
+def test_counts_without_weights_are_those_with_weights(run, monkeypatch):
+    """No sum of dimensions: 84 for these two linear layers, which have 44 parameters."""
+    with_weights = json.loads(run("inspect", "tests.models:TwoLinear", "--json").output)
+    monkeypatch.setattr(findings, "COUNT_LIMIT", -1)  # as for a large model
+    found = json.loads(run("inspect", "tests.models:TwoLinear", "--json", "--no-verify").output)
+    assert with_weights["redundant_counted"] == "at these weights"
+    assert found["redundant_counted"] == "at generic weights of these shapes"
+    assert found["redundant"] == with_weights["redundant"] <= found["parameters"] == 44
+    assert found["redundant_exact"] and found["redundant_at_most_because"] is None
+    total = sum(s["dimension"] for s in found["spaces"] + found["shifts"])
+    assert total > 44  # the negative control: families overlap
+
+
+def test_a_bound_is_called_at_most(run, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(findings, "COUNT_LIMIT", -1)
+    monkeypatch.setattr(counting, "_WORK", 0)
+    page = tmp_path / "page.html"
+    args = ("inspect", "tests.models:TwoLinear", "--no-verify")
+    output = " ".join(run(*args, "--html", page).output.split())
+    assert "at most" in output and "may overlap" in output
+    assert "at most" in page.read_text(encoding="utf-8")
+    found = json.loads(run(*args, "--json").output)
+    assert not found["redundant_exact"] and found["redundant"] <= 44
+    assert "may overlap" in found["redundant_at_most_because"]
 
 
 def test_weights_and_inputs_can_be_given(run, weights: Path):

@@ -13,7 +13,7 @@ from paramsym import ParameterSymmetry, Shift, Space, find_symmetry
 from paramsym.algebra import GeneralLinear, Permutation, PositiveScaling, Scaling, Signs
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.shift import Factor, Term, Window
-from paramsym.structure.text import WIDTH, directions
+from paramsym.structure.text import WIDTH, directions, notes_of
 from tests.tracing.random_networks import RandomNetwork
 from tests.tracing.zoo import ZOO, build
 
@@ -123,12 +123,51 @@ def test_an_order_carries_no_scales_of_its_own_size() -> None:
     assert right.log_order() == pytest.approx(0.7781512503836436)  # 3! orders
 
 
+def _unread(target: Window, letters: str, *kernel: Window, name: str = "s") -> Shift:
+    """A change of `target` that nobody reads: behind a projector, or constant."""
+    sizes = dict(zip(target.letters, target.shape, strict=True))
+    sizes["i"] = target.shape[0]
+    before = Window("v", "ai", (sizes["a"], sizes["i"]), (1, 1))
+    factors = (Factor(before, kernel=kernel),) if kernel else ()
+    shape = tuple(sizes[x] for x in letters)
+    return Shift(name, "f", letters, shape, (Term(target, factors=factors),), None, "x", "unread")
+
+
 def test_directions_of_a_projector_are_what_its_columns_leave() -> None:
-    window = Window("w", "ab", (5, 2), (2, 1))
-    kernel = Factor(window, kernel=(Window("v", "xc", (5, 2), (2, 1)),))
-    one = Shift("s", "f", "ab", (5, 2), (Term(window, factors=(kernel,)),), None, "x", "unread")
-    plain = Shift("t", "f", "b", (2,), (Term(window),), None, "x", "unread")
-    assert directions([one]) == 3 and directions([plain]) == 1 and directions([one, plain]) == 4
+    target = Window("w", "ab", (5, 2), (2, 1))
+    kernel = _unread(target, "ib", Window("v", "xc", (5, 2), (2, 1)))
+    plain = _unread(target, "b")
+    assert kernel.dimension == 3 * 2 and plain.dimension == 2
+    assert directions([kernel]) == (3, True) and directions([plain]) == (1, True)
+    assert directions([kernel, plain]) == (4, True)
+    assert directions([plain, plain]) == (1, True)  # once, however often it is said
+    elsewhere = _unread(Window("u", "ab", (5, 2), (2, 1)), "b")
+    assert directions([plain, elsewhere]) == (1, True)  # two tensors show the same direction
+
+
+def test_directions_fill_an_axis_at_most() -> None:
+    target = Window("w", "ab", (5, 2), (2, 1))
+    one = _unread(target, "ib", Window("v", "xc", (5, 2), (2, 1)))
+    other = _unread(target, "ib", Window("u", "xc", (5, 1), (1, 1)))
+    assert directions([one, other]) == (5, True)
+    none = _unread(target, "ib", Window("v", "xc", (5, 7), (7, 1)))
+    assert directions([none]) == (0, True) and none.dimension == 0 and none.is_counted
+
+
+def test_copies_of_a_kernel_are_no_columns() -> None:
+    """One kernel for each of four heads: the columns of one head bound its kernel."""
+    target = Window("w", "ab", (5, 4), (4, 1))
+    heads = _unread(target, "ib", Window("v", "xcA", (5, 2, 4), (8, 4, 1)))
+    assert directions([heads]) == (3, True) and heads.dimension == 3 * 4
+
+
+def test_dependent_columns_are_counted_as_at_most() -> None:
+    target = Window("w", "ab", (5, 2), (2, 1))
+    twice = Window("v", "xc", (5, 2), (4, 1)), Window("v", "xc", (5, 2), (4, 1), 1)
+    shift = _unread(target, "ib", *twice)  # the windows share a column
+    assert not shift.is_counted and shift.dimension == 10  # all of δ
+    assert notes_of([shift]) == ["at most 5 directions unread"]
+    assert notes_of([_unread(target, "ib", twice[0])]) == ["3 directions unread"]
 
 
 def test_reasons_name_the_function_that_was_written() -> None:

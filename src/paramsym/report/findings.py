@@ -12,8 +12,9 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError
+from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import orbit_dimension
+from paramsym.structure.tangent import OrbitTooLarge, orbit_dimension
 
 COUNT_LIMIT = 300_000  # parameters up to which the orbit dimension is computed at the weights
 
@@ -25,16 +26,17 @@ class Findings:
     """The symmetry of a model, and how well it is proved.
 
     `redundant` counts independent directions along which the parameters can move without changing
-    the function: at the given weights where `counted` says so, otherwise the sum of the dimensions
-    of all families. `copies` is log₁₀ of the number of equivalent copies by discrete moves.
+    the function, at the given weights or at generic ones, as `counted` says. It is exact, or an
+    upper bound that says which families may overlap. `tensors` are the parameters and buffers
+    without their numbers. `copies` is log₁₀ of the number of equivalent copies by discrete moves.
     """
 
     source: str
     model: str
     symmetry: ParameterSymmetry
-    shapes: dict[str, tuple[int, ...]]
+    tensors: dict[str, torch.Tensor]
     parameters: int
-    redundant: int
+    redundant: Count
     counted: str
     copies: float
     seconds: float
@@ -46,7 +48,12 @@ class Findings:
     @property
     def share(self) -> float:
         """Redundant directions per parameter."""
-        return self.redundant / max(1, self.parameters)
+        return self.redundant.value / max(1, self.parameters)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter and buffer."""
+        return {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
 
 
 def examine(
@@ -100,7 +107,7 @@ def examine(
     redundant, counted = _redundant(checkpoint, symmetry, state)
     return Findings(
         checkpoint.label, type(model).__name__, symmetry,
-        {name: tuple(tensor.shape) for name, tensor in state.items()},
+        {name: tensor.detach().to("meta") for name, tensor in state.items()},
         checkpoint.parameters, redundant, counted, symmetry.log_order(), seconds, training,
         verification, audited, refused,
     )  # fmt: skip
@@ -108,13 +115,13 @@ def examine(
 
 def _redundant(
     checkpoint: Checkpoint, symmetry: ParameterSymmetry, state: dict[str, torch.Tensor]
-) -> tuple[int, str]:
+) -> tuple[Count, str]:
     if checkpoint.has_weights and checkpoint.parameters <= COUNT_LIMIT:
-        return orbit_dimension(symmetry, state), "at these weights"
-    total = sum(symmetry.dimension(space) for space in symmetry.spaces)
-    total += sum(shift.dimension for shift in symmetry.shifts)
-    total += sum(math.prod(state[name].shape) for name in symmetry.dead if name in state)
-    return min(total, checkpoint.parameters), "by the dimensions of all families"
+        try:
+            return Count(orbit_dimension(symmetry, state)), "at these weights"
+        except OrbitTooLarge:
+            pass
+    return generic_dimension(symmetry, state), "at generic weights of these shapes"
 
 
 def to_json(findings: Findings) -> str:
@@ -126,8 +133,10 @@ def to_json(findings: Findings) -> str:
             "model": findings.model,
             "training": findings.training,
             "parameters": findings.parameters,
-            "redundant": findings.redundant,
+            "redundant": findings.redundant.value,
             "redundant_counted": findings.counted,
+            "redundant_exact": findings.redundant.is_exact,
+            "redundant_at_most_because": findings.redundant.why or None,
             "log10_equivalent_copies": findings.copies,
             "seconds": findings.seconds,
             "spaces": [
@@ -142,6 +151,7 @@ def to_json(findings: Findings) -> str:
             "shifts": [
                 {
                     "name": s.name, "family": s.family, "dimension": s.dimension,
+                    "dimension_exact": s.is_counted,
                     "space": s.space, "kind": s.kind,
                 }
                 for s in symmetry.shifts

@@ -8,6 +8,7 @@ from typing import Any
 from paramsym.report.collapse import collapse, common
 from paramsym.report.findings import Findings
 from paramsym.report.words import family, reason, tie_text
+from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -34,11 +35,11 @@ class SpaceRow:
 
 @dataclass(frozen=True)
 class FamilyRow:
-    """Shifts of one family."""
+    """Shifts of one family, and in how many directions they move together, buffers included."""
 
     family: str
     shifts: int
-    dimension: int
+    dimension: Count
     examples: tuple[str, ...]
 
 
@@ -110,13 +111,18 @@ def family_rows(findings: Findings) -> list[FamilyRow]:
         families.setdefault(_general(shift.family), []).append(shift)
     made = [
         FamilyRow(
-            name, len(shifts), sum(s.dimension for s in shifts),
+            name, len(shifts), _together(findings, shifts),
             tuple(g.label for g in collapse(
                 shifts, lambda s: s.name.removeprefix("shift:"), lambda s: str(s.shape), 3)[:3]),
         )
         for name, shifts in families.items()
     ]  # fmt: skip
-    return sorted(made, key=lambda row: -row.dimension)
+    return sorted(made, key=lambda row: -row.dimension.value)
+
+
+def _together(findings: Findings, shifts: list[Shift]) -> Count:
+    names = {shift.name for shift in shifts}
+    return generic_dimension(findings.symmetry, findings.tensors, names, hold_buffers=False)
 
 
 def _general(text: str) -> str:

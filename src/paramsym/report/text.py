@@ -58,8 +58,9 @@ def _summary(findings: Findings) -> Table:
     table.add_row(findings.model, Text(findings.source, style="dim"))
     table.add_row(f"{findings.parameters:,}", f"parameters in {len(findings.shapes):,} tensors")
     table.add_row(
-        f"{findings.redundant:,}",
-        f"redundant directions ({percent(findings.share)}), counted {findings.counted}",
+        str(findings.redundant),
+        f"redundant directions ({percent(findings.share)}), counted {findings.counted}"
+        + (f"; {findings.redundant.why}" if findings.redundant.why else ""),
     )
     table.add_row(power_of_ten(findings.copies), "equivalent copies by permutations and signs")
     table.add_row(f"{findings.seconds:.2f} s", "to trace and derive")
@@ -121,7 +122,7 @@ def _families(rows: list[FamilyRow]) -> Table:
     )
     for row in rows:
         table.add_row(
-            Text(row.family), f"{row.shifts:,}", f"{row.dimension:,}",
+            Text(row.family), f"{row.shifts:,}", str(row.dimension),
             Text(row.examples[0], style="dim"),
         )  # fmt: skip
     return table

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+_ROUNDING = 1e-13  # rows shorter than this share of the longest are zero
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -58,9 +60,13 @@ def find_gap(values: torch.Tensor, ceiling: float = 1e-5) -> Gap:
 
 
 def matrix_rank(matrix: torch.Tensor, ceiling: float = 1e-7) -> Gap:
-    """The rank of a matrix whose rows are first scaled to unit length; zero rows are dropped."""
+    """The rank of a matrix whose rows are first scaled to unit length; zero rows are dropped.
+
+    A row far below the rounding of the largest counts as zero: it is what is left of a projector
+    onto nothing, and scaled up its noise would count.
+    """
     norms = torch.linalg.vector_norm(matrix, dim=1)
-    kept = norms > 0
+    kept = norms > _ROUNDING * norms.max() if len(norms) else norms > 0
     matrix, norms = matrix[kept], norms[kept]
     matrix = matrix[:, (matrix != 0).any(0)] / norms[:, None]
     if not matrix.numel():

@@ -77,9 +77,56 @@ class Shift:
 
     @property
     def dimension(self) -> int:
+        """In how many directions it moves the parameters, at generic weights.
+
+        δ has `size` entries; where a projector stands before it, it counts modulo the kernel.
+        """
+        kernel = self._kernel
+        if kernel is None:
+            return self.size
+        columns = columns_of(kernel.kernel) or 0
+        length = kernel.window.shape[0]
+        return self.size // length * max(0, length - columns)
+
+    @property
+    def size(self) -> int:
+        """The number of entries of δ."""
         return math.prod(self.shape)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `dimension` is exact: no projector, or the same one before δ in every term, of
+        columns that are generic. Otherwise it is an upper bound."""
+        if not any(f.kernel for term in self.terms for f in term.factors):
+            return True
+        return self._kernel is not None and columns_of(self._kernel.kernel) is not None
+
+    @property
+    def _kernel(self) -> Factor | None:
+        """The projector before δ, if all terms read δ through it alone."""
+        found = [[f for f in term.factors if f.kernel] for term in self.terms]
+        forms = {tuple((f.kernel, f.window.letters[1]) for f in each) for each in found}
+        if len(forms) != 1 or len(found[0]) != 1:
+            return None
+        return found[0][0] if found[0][0].window.letters[1] in self.letters else None
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Every parameter that the shift moves."""
         return tuple(dict.fromkeys(term.target.parameter for term in self.terms))
+
+
+def columns_of(kernel: tuple[Window, ...]) -> int | None:
+    """How many columns a projector annihilates in each copy; None where they may be dependent.
+
+    Columns of different parameters are generic; two windows of one parameter may share entries.
+    """
+    if len({window.parameter for window in kernel}) < len(kernel):
+        return None
+    return sum(
+        math.prod(
+            n for n, x in zip(window.shape, window.letters, strict=True)
+            if x != "x" and not x.isupper()
+        )
+        for window in kernel
+    )  # fmt: skip

@@ -189,6 +189,10 @@ def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> 
     return TangentOperator(symmetry, dict(params))
 
 
+class OrbitTooLarge(ValueError):
+    """A component of the generators is too large for a dense rank."""
+
+
 def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> int:
     """In how many independent directions the parameters can move at `params`.
 
@@ -196,39 +200,55 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     are held: only directions that leave them where they are count, which for the matrix G of all
     generators are rank(G) − rank(G restricted to the columns of buffers).
 
-    Parameters that no generator joins form independent components, whose ranks add up. A component
-    too large for a dense rank (over `GENERATOR_LIMIT` generators or `DENSE_LIMIT` entries) is
-    counted by its structure instead: the sum of the dimensions of its spaces and shifts, which is
-    the rank up to the stabiliser of `params` and up to families that overlap.
+    Parameters that no generator joins form independent components, whose ranks add up. They are
+    dense, at most `GENERATOR_LIMIT` generators and `DENSE_LIMIT` entries each. For larger models
+    `paramsym.structure.counting.generic_dimension` finds the number at generic weights.
 
     Args:
         symmetry: what `find_symmetry` derived.
         params: the complete state dict; ranks are computed in float64.
+
+    Raises:
+        OrbitTooLarge: a component is larger than the limits.
     """
     wide = {n: _wide(p.detach()) for n, p in params.items()}
     operator = tangent(symmetry, wide)
     dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
     total = sum(real_entries(wide[n]) for n in dead)
     for blocks, names in components(operator):
-        rows = sum(block.size for block in blocks)
         alive = tuple(n for n in names if n not in dead)
-        if rows > GENERATOR_LIMIT or rows * sum(real_entries(wide[n]) for n in alive) > DENSE_LIMIT:
-            total += rows
-            continue
+        _require_dense(operator, blocks, alive)
         matrix = operator.dense(blocks, alive)
-        matrix[:, _unreached_columns(operator, alive)] = 0.0  # counted once, below
+        matrix[:, unreached_columns(operator, alive)] = 0.0  # counted once, below
         total += held_rank(matrix, _buffer_columns(operator, alive))
     for name, found in symmetry.unreached.items():
-        if name in wide and name not in dead:
+        if name in wide and name not in dead and found:
             total += len(found) * real_entries(wide[name][0])
     return total
 
 
-def _unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+def _require_dense(
+    operator: TangentOperator, blocks: tuple[Block, ...], names: tuple[str, ...]
+) -> None:
+    rows = sum(block.size for block in blocks)
+    entries = sum(real_entries(operator.params[n]) for n in names)
+    if rows > GENERATOR_LIMIT or rows * entries > DENSE_LIMIT:
+        raise OrbitTooLarge(
+            f"orbit_dimension(symmetry, params): {rows:,} generators of {blocks[0].name!r} and "
+            f"others move {entries:,} entries together; at most {GENERATOR_LIMIT:,} generators and "
+            f"{DENSE_LIMIT:,} numbers were expected, since their rank is taken densely. Call "
+            "paramsym.structure.counting.generic_dimension(symmetry, params), which needs shapes "
+            "alone and counts at generic weights."
+        )
+
+
+def unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
+    """Which entries of some parameters are in rows that no input reaches."""
     marks = []
     for name in names:
         mark = torch.zeros(as_real(operator.params[name]).shape, dtype=torch.bool)
-        mark[list(operator.symmetry.unreached.get(name, ()))] = True
+        if rows := operator.symmetry.unreached.get(name):  # a single number has no rows
+            mark[list(rows)] = True
         marks.append(mark.reshape(-1))
     return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
 

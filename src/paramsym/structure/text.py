@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.lattice import monomial
 from paramsym.structure.folding import Repeat, filled, fold
-from paramsym.structure.shift import Shift
+from paramsym.structure.shift import Shift, columns_of
 from paramsym.structure.space import Space
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ def listing(symmetry: ParameterSymmetry) -> str:
     if lines and (len(lines) > _SHORT or max(map(len, lines)) > WIDTH):
         lines = []
     rows = [space_row(symmetry, s) for s in symmetry.spaces.values() if is_free(s)]
-    blocks = [lines, [*_aligned(rows)]]
+    blocks = [lines, [*map(_cut, _aligned(rows))]]
     rest = [
-        (shift.name, f"{shift.family}, {plural(shift.dimension, 'direction')}")
+        (shift.name, f"{shift.family}, {_dimension(shift)}")
         for shift in symmetry.shifts
-        if not shift.space
+        if not shift.space and shift.dimension
     ]
     rest += [(name, "dead") for name in symmetry.dead]
     rest += [(name, f"{plural(len(rows), 'row')} not reached")
              for name, rows in symmetry.unreached.items()]  # fmt: skip
-    further = [line if len(line) <= WIDTH else line[: WIDTH - 1] + "…" for line in _aligned(rest)]
+    further = [*map(_cut, _aligned(rest))]
     if not lines and len(further) > 2 * _FEW:
         further = [*further[: 2 * _FEW], f"and {len(further) - 2 * _FEW} more lines: see .table()"]
     blocks.append(further)
@@ -58,10 +58,7 @@ def table(symmetry: ParameterSymmetry) -> str:
             (*space_row(symmetry, s)[:3], s.why + ("" if s.exact else " (not exact)"))
             for s in symmetry.spaces.values()
         ],
-        [
-            (s.name, plural(s.dimension, "direction"), s.family, f"{s.kind} {s.space}".strip())
-            for s in symmetry.shifts
-        ],
+        [(s.name, _dimension(s), s.family, f"{s.kind} {s.space}".strip()) for s in symmetry.shifts],
         [(name, "dead") for name in symmetry.dead],
         [
             (name, f"{plural(len(rows), 'row')} not reached")
@@ -69,6 +66,15 @@ def table(symmetry: ParameterSymmetry) -> str:
         ],
     ]
     return "\n\n".join("\n".join(_columns(block)) for block in blocks if block)
+
+
+def _cut(line: str) -> str:
+    """A line that fits; `table` shows it whole."""
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def _dimension(shift: Shift) -> str:
+    return bounded(shift.dimension, "direction", shift.is_counted)
 
 
 def is_free(space: Space) -> bool:
@@ -117,28 +123,55 @@ def notes_of(shifts: Sequence[Shift]) -> list[str]:
     """What the shifts of a space say about it."""
     notes = ["translates"] if any(s.kind == "origin" for s in shifts) else []
     for kind in ("unread", "absent"):
-        if found := [s for s in shifts if s.kind == kind]:
-            notes.append(f"{plural(directions(found), 'direction')} {kind}")
+        count, exact = directions([s for s in shifts if s.kind == kind])
+        if count:
+            notes.append(f"{bounded(count, 'direction', exact)} {kind}")
     return notes
 
 
-def directions(shifts: Sequence[Shift]) -> int:
-    """How many directions of a space its shifts leave unread or absent.
+def directions(shifts: Sequence[Shift]) -> tuple[int, bool]:
+    """How many directions of a space its shifts leave unread or absent; False if only at most.
 
-    One tensor is moved once for each direction; where a projector stands for several, it leaves
-    what the columns of its windows do not span.
+    What several tensors show of one space is the same subspace. On the entries of one tensor, the
+    directions span a sum of subspaces along one axis: single vectors (constant, or given by gains)
+    and kernels, which at generic weights are independent until the axis is full.
     """
-    counted: dict[object, int] = {}
+    spans: dict[object, tuple[int, dict[object, Shift]]] = {}
     for shift in shifts:
-        kernels = [f.kernel for f in shift.terms[0].factors if f.kernel]
-        count = 1
-        if kernels:
-            sizes = [w.shape[w.letters.index("x")] for w in kernels[0]]
-            columns = sum(math.prod(w.shape) // n for w, n in zip(kernels[0], sizes, strict=True))
-            count = max(1, sizes[0] - columns)
         target = shift.terms[0].target
-        counted[target] = counted.get(target, 0) + count
-    return max(counted.values(), default=0)
+        cut = [k for k, x in enumerate(target.letters) if x not in shift.letters]
+        length = math.prod(target.shape[k] for k in cut)
+        place = (target.parameter, target.start, target.shape, target.strides, *cut)
+        vectors = spans.setdefault(place, (length, {}))[1]
+        read = tuple((f.window.parameter, f.power, f.offset, f.kernel)
+                     for f in shift.terms[0].factors)  # fmt: skip
+        vectors.setdefault(read, shift)
+    counted = [_span(length, list(vectors.values())) for length, vectors in spans.values()]
+    return max(counted, key=lambda found: (found[0], not found[1]), default=(0, True))
+
+
+def _span(length: int, shifts: list[Shift]) -> tuple[int, bool]:
+    """The dimension of a sum of lines and kernels in a space of some length."""
+    total, exact = 0, True
+    kernels: list[set[str]] = []
+    for shift in shifts:
+        found = [f for f in shift.terms[0].factors if f.kernel]
+        if not found:
+            total += 1
+            continue
+        size = found[0].window.shape[0]
+        left = columns_of(found[0].kernel)
+        exact = exact and left is not None and len(found) == 1
+        total += max(0, size - (left or 0))
+        names = {window.parameter for window in found[0].kernel}
+        exact = exact and all(names.isdisjoint(other) for other in kernels)
+        kernels.append(names)
+    return min(length, total), exact
+
+
+def bounded(count: int, noun: str, exact: bool) -> str:
+    """`3 rows`, or `at most 3 rows` where that is all that is known."""
+    return ("" if exact else "at most ") + plural(count, noun)
 
 
 def plural(count: int, noun: str) -> str:
