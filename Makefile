@@ -34,6 +34,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python tests/complexity.py
 
 test: lint
 	$(SINGLE) $(BIN)/python -m pytest -n 2

@@ -18,6 +18,7 @@ from paramsym.tracing.blocks import Layout, held_blocks, tensor_blocks
 from paramsym.tracing.builder import RULES, Builder
 from paramsym.tracing.builder import Tensor as Typed
 from paramsym.tracing.lower import lower
+from paramsym.tracing.primitives.sums import Concatenate
 from tests.tracing.shared_views import SharedViews
 from tests.tracing.test_claims import change
 from tests.tracing.test_index import entries

@@ -11,8 +11,8 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import GeneralLinear, Monomial, Permutation
-from paramsym.checking.refute import refute
 from paramsym.checking import refute as module
+from paramsym.checking.refute import refute
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
 from tests.tracing.test_random_networks import change

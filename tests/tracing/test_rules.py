@@ -209,7 +209,7 @@ FREE: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], tuple[int, in
         (torch.arange(24).reshape(6, 4) % 9,), (25, 45, 2)),
     "distances to centres": (
         lambda: Around(lambda s, m, x: m[1]((-torch.cdist(m[0](x), s.c).square()).exp()), L(4, 5),
-                       L(7, 3), c=(7, 5)), _V, (10, 10, 10080)),
+                       L(7, 3), c=(7, 5)), _V, (10, 5, 10080)),
     "einsum with shared letters": (
         lambda: Around(lambda s, m, x: m[0](torch.einsum("bi,io->bo", x, s.w)), L(5, 3), w=(4, 5)),
         _V, (25, 35, 2)),

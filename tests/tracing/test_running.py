@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry, verify
-from paramsym.recording.precision import lifted
 from paramsym.recording import running
+from paramsym.recording.precision import lifted
 
 X = (torch.randn(6, 4),)
 

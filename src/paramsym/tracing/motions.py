@@ -282,6 +282,8 @@ def _describe(source: Source, terms: list[Term]) -> str:
         return "a direction that its input never has"
     names = dict.fromkeys(t.target.parameter for t in terms if t.target.parameter != source.name)
     partners = list(names)
+    if not partners:
+        return "its effects cancel each other"
     return f"slides against {', '.join(partners[:3])}" + (" …" if len(partners) > 3 else "")
 
 

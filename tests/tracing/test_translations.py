@@ -1,0 +1,287 @@
+"""Additive freedom: what unread directions, absent ones and cancelling changes have to explain.
+
+Every network has a twin in which one thing is changed, so that the freedom in question goes. Both
+are audited: everything that is measured is explained, and the twin has less. Beside these stands
+the algebra by itself: division of effects, canonical forms, meets of patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paramsym import audit, find_symmetry
+from paramsym.tracing.directions import ONES, Columns, Profile, meet, minimal
+from paramsym.tracing.translations import canonical, divide, gathered
+from paramsym.tracing.words import Atom, Change, Word, fresh
+from tests.tracing.test_held import M, x
+from tests.tracing.zoo import errors, randomise
+
+Built = tuple[nn.Module, tuple[Tensor, ...]]
+L = nn.Linear
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its nullity, and a twin without the freedom, with its own."""
+
+    build: Callable[[], Built]
+    nullity: int
+    without: Callable[[], Built]
+    rest: int
+
+
+class Loop(nn.Module):
+    """A recurrent cell unrolled by hand, from a given state."""
+
+    def __init__(self, cell: type[nn.Module], start: float | None = 0.0, bias: bool = True):
+        super().__init__()
+        self.cell, self.out = cell(3, 4, bias=bias), L(4, 2)
+        self.start, self.two = start, cell is nn.LSTMCell
+
+    def forward(self, steps: Tensor) -> Tensor:
+        state: Any = torch.zeros(steps.shape[0], 4, dtype=steps.dtype)
+        state = (state, state) if self.two else state
+        for t in range(steps.shape[1]):
+            state = self.cell(steps[:, t], state)
+        return self.out(state[0] if self.two else state)
+
+
+class Layers(nn.Module):
+    """A function of named layers."""
+
+    def __init__(self, function: Callable[..., Tensor], **layers: nn.Module):
+        super().__init__()
+        self.function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(self, *inputs)
+
+
+def built(model: nn.Module, *inputs: Tensor) -> Callable[[], Built]:
+    return lambda: (randomise(model.double()), inputs)
+
+
+def _loop(cell: type[nn.Module], **more: Any) -> Callable[[], Built]:
+    return lambda: built(Loop(cell, **more), x(4, 3, 3))()
+
+
+def _film(bias: bool) -> Callable[[], Built]:
+    def run(s: Any, h: Tensor, z: Tensor) -> Tensor:
+        return s.o(torch.tanh(s.g(z) * s.h(h) + s.b(z)))
+
+    return lambda: built(
+        Layers(run, h=L(3, 5, bias=bias), g=L(2, 5), b=L(2, 5), o=L(5, 2)), x(7, 3), x(7, 2)
+    )()
+
+
+def _adapter(paths: bool, weight: bool = True) -> Callable[[], Built]:
+    def run(s: Any, h: Tensor) -> Tensor:
+        if not weight:  # the weight reads something else
+            low = s.b(s.a(h)) if paths else F.linear(h, s.b.weight @ s.a.weight)
+            return s.o(torch.tanh(s.w(h.tanh()) + low))
+        if paths:
+            return s.o(torch.tanh(s.w(h) + s.b(s.a(h))))
+        return s.o(torch.tanh(F.linear(h, s.w.weight + s.b.weight @ s.a.weight, s.w.bias)))
+
+    return lambda: built(
+        Layers(run, w=L(6, 7), a=L(6, 2, bias=False), b=L(2, 7, bias=False), o=L(7, 3)), x(9, 6)
+    )()
+
+
+def _highway(inside: int) -> Callable[[], Built]:
+    def run(s: Any, h: Tensor) -> Tensor:
+        h = s.e(h)
+        t = torch.sigmoid(s.t(h))
+        return s.o(torch.relu(s.h(h)) * t + h * (1 - t))
+
+    return lambda: built(
+        Layers(run, e=L(inside, 6), h=L(6, 6), t=L(6, 6), o=L(6, 3)), x(9, inside)
+    )()
+
+
+def _heads(width: int, bias: bool = True, value_bias: bool = True, key_bias: bool = True,
+           out: int = 3) -> Callable[[], Built]:  # fmt: skip
+    def run(s: Any, h: Tensor) -> Tensor:
+        q, k, v = (layer(h).unflatten(-1, (2, width)).transpose(1, 2) for layer in (s.q, s.k, s.v))
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return s.o(mixed.transpose(1, 2).flatten(2))
+
+    return lambda: built(
+        Layers(run, q=L(5, 2 * width), k=L(5, 2 * width, bias=key_bias),
+               v=L(5, 2 * width, bias=value_bias), o=L(2 * width, out, bias=bias)), x(4, 6, 5)
+    )()  # fmt: skip
+
+
+def _function(function: Callable[..., Tensor], width: int, **shapes: Any) -> Callable[[], Built]:
+    return lambda: (M(function, **shapes), (x(9, width),))
+
+
+def _low_rank(rank: int) -> Callable[[], Built]:
+    """A stream of width 6 written with less rank, read as a whole and unit by unit, no norm."""
+    return _function(
+        lambda s, h: torch.tanh((h @ s.e) @ s.a.T + s.b) @ s.u + torch.relu(h @ s.e) @ s.c, rank,
+        e=(rank, 6), a=(4, 6), b=(4,), u=(4, 3), c=(6, 3),
+    )  # fmt: skip
+
+
+def _normed_head(norm: bool) -> Callable[[], Built]:
+    def run(s: Any, h: Tensor) -> Tensor:
+        h = torch.tanh(h @ s.e)
+        h = F.layer_norm(h, (5,), s.g, s.t) if norm else torch.tanh(h) * s.g + s.t
+        return h @ s.u
+
+    return _function(run, 4, e=(4, 5), g=(5,), t=(5,), u=(5, 7))
+
+
+CASES: dict[str, Case] = {
+    "LSTMCell from zeros": Case(_loop(nn.LSTMCell), 16, _loop(nn.LSTMCell, bias=False), 0),
+    "GRUCell from zeros": Case(_loop(nn.GRUCell), 8, _loop(nn.GRUCell, bias=False), 0),
+    "RNNCell from zeros": Case(_loop(nn.RNNCell), 4, _loop(nn.RNNCell, bias=False), 0),
+    "biases of FiLM": Case(_film(True), 10, _film(False), 5),
+    "W + BA, two paths": Case(_adapter(True), 26, _adapter(True, False), 4),
+    "W + BA, one weight": Case(_adapter(False), 26, _adapter(False, False), 4),
+    "parallel weights": Case(
+        _function(lambda s, h: torch.tanh(h @ s.a.T + h @ s.b.T) @ s.u, 3,
+                  a=(4, 3), b=(4, 3), u=(4, 2)), 12,
+        _function(lambda s, h: torch.tanh(h @ s.a.T + h.tanh() @ s.b.T) @ s.u, 3,
+                  a=(4, 3), b=(4, 3), u=(4, 2)), 0),
+    "a highway of rank 4 in width 6": Case(_highway(4), 30, _highway(6), 6),
+    "heads wider than the output": Case(_heads(4), 82, _heads(3), 48),
+    "a value bias": Case(_heads(2), 24, _heads(2, value_bias=False), 20),
+    "a key bias": Case(_heads(2), 24, _heads(2, key_bias=False), 20),
+    "a head without bias": Case(_normed_head(True), 10, _normed_head(False), 5),
+    "a stream of low rank": Case(_low_rank(4), 14, _low_rank(6), 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_everything_is_explained_with_and_without(name: str) -> None:
+    case = CASES[name]
+    assert case.rest < case.nullity
+    for build, nullity in ((case.build, case.nullity), (case.without, case.rest)):
+        model, inputs = build()
+        symmetry = find_symmetry(model, inputs, check=False)
+        found = errors(model, symmetry, inputs)
+        assert found.pop("a wrong move") > 1e-3
+        assert max(found.values()) < 1e-11, found
+        measured = audit(model, inputs, symmetry=symmetry)
+        assert (measured.nullity, measured.explained) == (nullity, nullity), str(measured)
+        assert measured.residual < 1e-11
+
+
+def test_the_cells_are_tried_on_other_states() -> None:
+    """Negative control of the loops: a state that is given and varies leaves nothing to move."""
+
+    def run(s: Any, h: Tensor, z: Tensor) -> Tensor:
+        return s.o(s.c(h, z))
+
+    model = randomise(Layers(run, c=nn.RNNCell(3, 4), o=L(4, 2)).double())
+    symmetry = find_symmetry(model, (x(7, 3), x(7, 4)), check=False)
+    assert {n for shift in symmetry.shifts for n in shift.parameters} == {"c.bias_ih", "c.bias_hh"}
+
+
+# -- words and division --------------------------------------------------------------------------
+
+
+def _word(parameter: str, *letters: int, power: float = 1.0) -> Word:
+    return Word(parameter, 0, tuple((1, 4) for _ in letters), letters, power)
+
+
+def test_equal_monomials_add_up_and_opposite_ones_go() -> None:
+    own, i, j = fresh(), fresh(), fresh()
+    one = Change(2.0, {1: own}, (_word("w", own, i),))
+    two = Change(3.0, {1: own}, (_word("w", own, j),))  # the summed letter has another name
+    (only,) = gathered([((0, 0), one), ((0, 0), two)], frozenset([own])).values()
+    assert only[1].coefficient == 5.0
+    assert not gathered([((0, 0), one), ((0, 0), two.moved({1: own}, -2 / 3))], frozenset([own]))
+    assert len(gathered([((0, 0), one), ((1, 0), two)], frozenset([own]))) == 2  # other places
+
+
+def test_canonical_forms_know_which_letters_are_tied() -> None:
+    a, b, c = fresh(), fresh(), fresh()
+    tied = Change(1.0, {1: a}, (_word("w", a), _word("v", a)))
+    loose = Change(1.0, {1: a}, (_word("w", a), _word("v", b)))
+    renamed = Change(1.0, {1: c}, (_word("w", c), _word("v", c)))
+    none: frozenset[int] = frozenset()
+    assert canonical((0, 0), tied, none) == canonical((0, 0), renamed, none)
+    assert canonical((0, 0), tied, none) != canonical((0, 0), loose, none)
+    assert canonical((0, 0), tied, none) != canonical((0, 0), tied, frozenset([a]))
+    assert canonical((0, 0), tied, none) != canonical((0, 1), tied, none)
+
+
+def test_a_bias_takes_up_a_product_and_not_the_other_way_round() -> None:
+    p, q, s = fresh(), fresh(), fresh()
+    bias = Change(1.0, {1: q})
+    product = Change(1.0, {1: p}, (_word("w", s, p),))  # δ over s, contracted with w
+    match = divide(bias, product, frozenset([q]), frozenset([s]))
+    assert match is not None
+    put, prefix = match
+    assert put == {q: p} and prefix == product.factors
+    assert divide(product, bias, frozenset([s]), frozenset([q])) is None
+    # a factor that δ cannot take up: the same parameter, to another power
+    other = Change(1.0, {1: q}, (_word("w", s, q, power=-1.0),))
+    assert divide(other, product, frozenset([q]), frozenset([s])) is None
+
+
+def test_data_is_divided_by_the_same_data_alone() -> None:
+    i, j, k, m = (fresh() for _ in range(4))
+    first = Change(1.0, {1: i}, (), Atom((5, 0), ((1, j),)))
+    second = Change(1.0, {1: k}, (), Atom((5, 0), ((1, m),)))
+    other = Change(1.0, {1: k}, (), Atom((6, 0), ((1, m),)))
+    assert divide(first, second, frozenset([i, j]), frozenset([k, m])) == ({i: k, j: m}, ())
+    assert divide(first, other, frozenset([i, j]), frozenset([k, m])) is None
+    assert divide(Change(1.0, {1: i}), second, frozenset([i]), frozenset([k, m])) is None
+
+
+def test_what_is_constant_along_a_slot_needs_a_letter_of_its_own() -> None:
+    """δ of a bias over units can be constant; a factor over units cannot."""
+    i, k = fresh(), fresh()
+    constant = Change(1.0, {})
+    assert divide(Change(1.0, {1: i}), constant, frozenset([i]), frozenset([k])) == ({}, ())
+    assert divide(Change(1.0, {1: i}, (_word("w", i),)), constant, frozenset(), frozenset()) is None
+    assert divide(constant, Change(1.0, {1: k}), frozenset(), frozenset([k])) is None
+
+
+def test_fresh_letters_keep_the_shape() -> None:
+    i, j = fresh(), fresh()
+    change = Change(2.0, {1: i, 4: j}, (_word("w", i, j),), Atom((3, 0), ((1, j),)))
+    copy = change.with_fresh_letters()
+    none: frozenset[int] = frozenset()
+    assert canonical((0, 0), copy, none) == canonical((0, 0), change, none)
+    assert not copy.letters() & change.letters()
+    assert change.with_fresh_letters({i: i}).at[1] == i
+
+
+# -- directions ----------------------------------------------------------------------------------
+
+
+def _kernel(parameter: str, count: int) -> Profile:
+    return Profile(kernel=(Columns(parameter, 0, ((1, 6), (6, count)), 1),))
+
+
+def test_profiles_meet_in_what_has_both() -> None:
+    w, v = _kernel("w", 2), _kernel("v", 3)
+    both = w & v
+    assert both is not None and both.parameters == {"w", "v"} and both == v & w
+    assert w & w == w and ONES & ONES == ONES
+    assert ONES & w is None and w.framed(((("g", 0.0), 1.0),)) & v is None
+    assert both.fits(6) and not both.fits(5)  # 2 + 3 columns leave one direction of six
+
+
+def test_patterns_meet_where_their_profiles_do() -> None:
+    w, v = _kernel("w", 2), _kernel("v", 3)
+    assert meet([{1: w}], [{1: v}], {1: 6}) == [{1: w & v}]
+    assert meet([{1: w}], [{1: v}], {1: 5}) == []
+    assert meet([{1: ONES}], [{2: ONES}], {1: 6, 2: 4}) == [{1: ONES, 2: ONES}]
+    assert meet([{1: ONES}], [{1: w}], {1: 6}) == []
+    assert meet([{}], [{1: w}], {1: 6}) == [{1: w}] and meet([], [{}], {}) == []
+    assert minimal([{1: ONES, 2: ONES}, {1: ONES}]) == [{1: ONES}]
