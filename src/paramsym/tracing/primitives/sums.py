@@ -108,8 +108,10 @@ class Sum(Entrywise):
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         if self.compute is not None:
             return self.compute(*tensors)
-        total = sum(self.weight(k) * x for k, x in enumerate(tensors))
-        assert isinstance(total, torch.Tensor)
+        terms = [x if (w := self.weight(k)) == 1 else w * x for k, x in enumerate(tensors)]
+        total = terms[0]  # a copy of integers keeps them
+        for term in terms[1:]:
+            total = total + term
         return total.expand(self.out.shape)
 
 

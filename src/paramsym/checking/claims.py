@@ -1,0 +1,2 @@
+def check_claims(op, *numbers):
+    return None
