@@ -157,10 +157,15 @@ def _add(a: Absence, b: Absence) -> Absence | None:
 
 @dataclass(eq=False, kw_only=True)
 class Choice(Entrywise):
-    """One of the inputs, entry by entry (maximum, where): homogeneous, but not additive."""
+    """One of the inputs, entry by entry (maximum, where): homogeneous, but not additive.
+
+    One that is not even `homogeneous` is any other entrywise function of several operands.
+    """
+
+    homogeneous: bool = True
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        if at.signs:
+        if at.signs or not self.homogeneous:
             yield from at.hold()
             return
         for tensor, part in zip(self.inputs, at.parts, strict=True):

@@ -358,4 +358,5 @@ def pointwise(build: Builder, call: Call) -> Tensor:
         build.unary(build.tensor(v), None, name=call.name, compute=torch.clone) for v in values
     ]
     facts = build.again(call, *values)
-    return build.same(pinned, call.outputs[0].shape, linear=False, **facts)
+    shape = call.outputs[0].shape
+    return build.same(pinned, shape, linear=False, homogeneous=False, **facts)
