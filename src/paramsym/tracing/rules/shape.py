@@ -195,9 +195,8 @@ def fill(build: Builder, call: Call) -> Tensor:
     shape = call.outputs[0].shape
     if isinstance(item, Tensor):
         return build.same([item], shape)
-    made = build.constant(torch.tensor(item).expand(shape))
-    for node in made.axes:
-        ix.freeze(node, "it is a constant")
+    nodes = [ix.leaf(n, frozen="it is a constant") for n in shape]
+    made = build.constant(torch.tensor(item, dtype=torch.float64).expand(shape), nodes)
     made.zero = item == 0
     return made
 
@@ -210,7 +209,7 @@ def partial_write(build: Builder, call: Call) -> Tensor:
     whole, part = build.tensor(owner), build.tensor(written)
     if box is None:
         reason = f"a write at {call.where} goes through a window that cuts across the units"
-        return build.opaque([whole, part], [owner.shape], reason)[0]
+        return build.opaque_call(call, call.outputs, reason)[0]
     if whole.base is not None or whole.strides != owner.strides:  # a copy that is read as a view
         whole = build.alias(whole)
         whole.strides, whole.offset = compact_strides(owner), owner.offset
