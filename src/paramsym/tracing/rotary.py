@@ -30,7 +30,7 @@ _LIMIT = 1 << 24  # entries of the largest tensor that is evaluated
 
 
 class Rotation:
-    """`calls` turn pairs of `source` along `dim` into `output`; the angle sees the axes `varies`."""
+    """`calls` turn pairs of `source` along `dim` into `output`; angles see the axes `varies`."""
 
     def __init__(
         self, source: Value, output: Value, calls: list[Call], dim: int, layout: str,

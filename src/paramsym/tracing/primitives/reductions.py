@@ -23,7 +23,6 @@ from paramsym.tracing.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.tracing.tensor import Tensor
 from paramsym.tracing.words import Change, Offset, fresh
 
-
 _MET = 1e-6  # a least norm below it is never met
 
 

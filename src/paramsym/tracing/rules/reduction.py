@@ -73,9 +73,7 @@ def norm(build: Builder, call: Call) -> Tensor | None:
     return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, bool(keepdim))
 
 
-def _power_norm(
-    build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool
-) -> Tensor:
+def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool) -> Tensor:
     """(Σ xᵖ)^(1/p) of what is not negative; the largest or the least entry for p = ±∞."""
     if math.isinf(order):
         extreme = torch.amax if order > 0 else torch.amin

@@ -114,7 +114,9 @@ def _stride(weight: Tensor, step: Any, padding: Any, spread: Any, transposed: bo
     kernel = weight.shape[2:]
     step, spread = (_tuple(item, len(kernel)) for item in (step, spread))
     if isinstance(padding, str):
-        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel, strict=True)]
+        total = [
+            d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel, strict=True)
+        ]
         padding = tuple(n // 2 for n in total)
     return _Stride(step, _tuple(padding, len(kernel)), spread, transposed)
 
