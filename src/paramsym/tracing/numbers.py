@@ -1,4 +1,4 @@
-"""Numbers of typed tensors: their layout in storage, and traced calls run again on other numbers."""
+"""Numbers of typed tensors: their layout in storage, and traced calls run on other numbers."""
 
 from __future__ import annotations
 
