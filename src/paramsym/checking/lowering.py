@@ -301,9 +301,10 @@ class _Lowered:
         shapes = ", ".join(str(t.shape) for t in op.inputs)
         call = op.out.value.call if op.out.value is not None else None
         stands = f", which stands for {call.name}," if call is not None else ""
+        place = op.where or "an unknown place"
         return AssertionError(
             f"{self.title}: {op.title}{stands} {what}, and what the model computes was expected, "
-            f"to {self.limit:.1e}. It is the first primitive ({type(op).__name__}) that differs "
-            f"at {op.where or 'an unknown place'}: {shapes} -> {op.out.shape}. Correct the rule that "
+            f"to {self.limit:.1e}. It is the first primitive ({type(op).__name__}) that differs, "
+            f"at {place}: {shapes} -> {op.out.shape}. Correct the rule that "
             "emits it: its arguments, the function that it computes, or the views that it reads."
         )
