@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from paramsym.checking.audit import audit as audit
     from paramsym.checking.audit import audit_cost as audit_cost
     from paramsym.checking.find import find_symmetry as find_symmetry
+    from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
     from paramsym.recording.refusals import TraceError as TraceError
@@ -48,6 +49,7 @@ _HOMES = {
     "audit": "paramsym.checking.audit",
     "audit_cost": "paramsym.checking.audit",
     "assert_invariant": "paramsym.checking.verify",
+    "assert_lowering": "paramsym.checking.lowering",
     "verify": "paramsym.checking.verify",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from paramsym.recording.graph import Call, Graph, Value, canonical_name
+import torch
+
+from paramsym.recording.graph import Call, Graph, Value, canonical_name, values_in
 from paramsym.structure.origin import Origin
 from paramsym.tracing import index as ix
 from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.index import Node
+from paramsym.tracing.numbers import Rerun, can_run, read_off
 from paramsym.tracing.primitives import (
     Choice,
     Concatenate,
@@ -195,6 +198,39 @@ class Builder:
             result.append(self.lift(item))
         return result
 
+    def constant(self, numbers: torch.Tensor, nodes: Sequence[Node] | None = None) -> Tensor:
+        """Data that the rule itself knows; in the order that they have if no axes are given."""
+        shape = tuple(numbers.shape)
+        nodes = self._data_axes(shape) if nodes is None else nodes
+        return self.new(shape, nodes, moves=False, recipe=(lambda: numbers, ()))
+
+    def again(
+        self, calls: Call | Sequence[Call], *operands: Value, output: Value | None = None
+    ) -> dict[str, Any]:
+        """What lets a primitive compute by running traced calls on other numbers.
+
+        Args:
+            calls: one or more, in order; nothing is said if their numbers are drawn at random.
+            operands: which values the inputs of the primitive are, in order; what else the calls
+                read is `given`.
+            output: which of the results; the first by default.
+
+        Returns:
+            Facts for `emit`, `unary`, `mix` and their like.
+        """
+        calls = [calls] if isinstance(calls, Call) else calls
+        if not all(can_run(call) and call.name not in self.random for call in calls):
+            return {}
+        made = {v.id for call in calls for v in call.outputs}
+        read = {v.id: v for call in calls for v in call.operands}
+        rest = [v for v in read.values() if v.id not in made and v not in operands]
+        output = output or next(values_in(calls[-1].result))
+        ids = (*(v.id for v in operands), *(v.id for v in rest))
+        return {
+            "compute": Rerun(tuple(calls), ids, output.id),
+            "given": tuple(map(self.tensor, rest)),
+        }
+
     def emit(
         self, primitive: type[Primitive], out: Tensor, inputs: Sequence[Tensor], **facts: Any
     ) -> Tensor:
@@ -220,7 +256,7 @@ class Builder:
         """Broadcast sum: every input counts the same units and has the scale of the output.
 
         `signs` are the coefficients of the sum; `linear=False` marks a pointwise choice
-        (maximum, where) that is homogeneous but not additive.
+        (maximum, where) that is homogeneous but not additive, and that `compute` makes.
         """
         if shape is None:
             ndim = max(t.ndim for t in inputs)
@@ -230,7 +266,9 @@ class Builder:
             ]
         nodes: list[Node | None] = [None] * len(shape)
         signs = facts.pop("signs", None) or (1,) * len(inputs)
-        terms = [(t, c) for t, c in zip(inputs, signs, strict=True) if c != 0 and not t.zero]
+        terms = list(zip(inputs, signs, strict=True))
+        if linear:
+            terms = [(t, c) for t, c in terms if c != 0 and not t.zero]
         for tensor, _ in terms:
             for k, node in enumerate(tensor.axes):
                 at = k + len(shape) - tensor.ndim
@@ -242,9 +280,9 @@ class Builder:
                     self.unify(nodes[at], node)  # type: ignore[arg-type]
         made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
         kept = [t for t, _ in terms]
-        out = self.new(shape, made, zero=not kept)
+        out = self.new(shape, made, zero=all(t.zero for t in kept))
         if not linear:
-            return self.emit(Choice, out, kept or inputs, **facts)
+            return self.emit(Choice, out, kept, **facts)
         signs = tuple(c for _, c in terms) or tuple(signs)
         return self.emit(Sum, out, kept or inputs, signs=signs, **facts)
 
@@ -256,29 +294,31 @@ class Builder:
         out = self.new(after.shape, after.axes)
         return self.emit(Tie, out, [t for t in (after, before) if not t.zero])
 
-    def alias(self, x: Tensor) -> Tensor:
+    def alias(self, x: Tensor, **facts: Any) -> Tensor:
         """A copy of a tensor (in another layout or precision, or dropout in evaluation mode)."""
         out = self.new(x.shape, x.axes, zero=x.zero, stochastic=x.stochastic)
-        return self.emit(Sum, out, [x])
+        return self.emit(Sum, out, [x], **facts)
 
     def unary(
         self, x: Tensor, degree: Fraction | int | str | None = None, sign: str = "pin",
         linear: bool = False, name: str = "", factor: float = 1.0, shift: float | None = None,
+        **facts: Any,
     ) -> Tensor:  # fmt: skip
         """An entrywise function f.
 
         `degree` d means f(s·x) = s^d·f(x) for s > 0 (None: no scale passes). `sign` is "odd",
         "even" or "pin" (neither). `linear` means multiplication by the scalar `factor`; `shift` is
-        given where f adds that number.
+        given where f adds that number. A name such as "exp" also says what is computed; otherwise
+        `compute` does, a function of numbers.
         """
         if linear and factor == 0:
             return self.frozen(x.shape, "it is multiplied by zero", moves=False, zero=True)
         out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
         if linear:
-            return self.emit(Sum, out, [x], factor=factor)
+            return self.emit(Sum, out, [x], factor=factor, **facts)
         return self.emit(
             Map, out, [x], degree=None if degree is None else Fraction(degree), sign=sign,
-            name=name, shift=shift,
+            name=name, shift=shift, **facts,
         )  # fmt: skip
 
     def shifted_origin(self, x: Tensor, constant: float) -> Tensor:
@@ -294,6 +334,7 @@ class Builder:
         shape: Sequence[int] | None = None, **facts: Any,
     ) -> Tensor:  # fmt: skip
         """Generalised matrix product (einsum): labels per axis of x, of y and of the output."""
+        mask = facts.pop("mask", False)
         nodes: dict[Any, Node] = {}
         sizes: dict[Any, int] = {}
         for tensor, labels in ((x, xs), (y, ys)):
@@ -310,10 +351,9 @@ class Builder:
         out = self.new(
             shape,
             [nodes.get(z, ix.UNIT) if n > 1 else ix.UNIT for z, n in zip(zs, shape, strict=True)],
-            zero=x.zero or y.zero,
+            zero=x.zero and not facts.get("fill") or (y.zero and not mask),
         )
         axes = (tuple(xs), tuple(ys), tuple(zs))
-        mask = facts.pop("mask", False)
         return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
@@ -323,11 +363,14 @@ class Builder:
         ys = list(range(ndim - y.ndim, ndim))
         return self.contract(x, y, xs, ys, list(range(ndim)), power=-1 if divide else 1)
 
-    def reduce(self, x: Tensor, dims: Sequence[int], keepdim: bool, kind: str) -> Tensor:
+    def reduce(
+        self, x: Tensor, dims: Sequence[int], keepdim: bool, kind: str, **facts: Any
+    ) -> Tensor:
         """Sum, mean, max or another symmetric function over axes.
 
         `kind` is "sum", "mean", "max" (homogeneous), "norm2" (sum of squares, of `x` itself) or
-        "other" (symmetric in the units, nothing more).
+        "other" (symmetric in the units, nothing more); the latter and "max" need `compute`, if
+        their numbers are to be known.
         """
         dims = sorted(d % x.ndim for d in dims) if x.ndim else []
         shape, nodes = [], []
@@ -338,16 +381,21 @@ class Builder:
             elif keepdim:
                 shape.append(1)
                 nodes.append(ix.UNIT)
-        out = self.new(shape, nodes, zero=x.zero)
-        if kind in ("sum", "mean") and (source := _square_of(x)) is not None:
-            return self.emit(Reduce, out, [source], dims=tuple(dims), how="norm2")
-        return self.emit(Reduce, out, [x], dims=tuple(dims), how=kind)
+        out = self.new(shape, nodes, zero=x.zero and kind != "other")
+        if kind in ("sum", "mean") and (square := _square_of(x)) is not None:
+            source, weight = square
+            weight /= math.prod(x.shape[d] for d in dims) if kind == "mean" else 1
+            return self.emit(Reduce, out, [source], dims=tuple(dims), how="norm2", weight=weight)
+        return self.emit(Reduce, out, [x], dims=tuple(dims), how=kind, **facts)
 
-    def mix(self, x: Tensor, dims: Sequence[int], shape: Sequence[int], how: str = "linear"):
+    def mix(
+        self, x: Tensor, dims: Sequence[int], shape: Sequence[int], how: str = "linear",
+        **facts: Any,
+    ) -> Tensor:  # fmt: skip
         """A fixed map along the given axes: spatial pooling, padding, cumulative sums.
 
         Those axes are frozen, the others pass. `how` is "linear", "mean" (the weights sum to one
-        everywhere) or "max" (homogeneous).
+        everywhere), "max" (homogeneous) or "other"; `compute` is the map.
         """
         dims = [d % x.ndim for d in dims]
         reason = f"the axis is mixed by a fixed map at {self.where}"
@@ -357,28 +405,36 @@ class Builder:
             ix.leaf(n, frozen=reason) if k in dims else node
             for k, (n, node) in enumerate(zip(shape, x.axes, strict=True))
         ]
-        return self.emit(Mix, self.new(shape, nodes), [x], dims=tuple(dims), how=how)
+        return self.emit(Mix, self.new(shape, nodes), [x], dims=tuple(dims), how=how, **facts)
 
-    def normalize(self, x: Tensor, dims: Sequence[int], center: bool, epsilon: float) -> Tensor:
-        """Subtract the mean (if `center`) and divide by the root mean square over axes."""
+    def normalize(
+        self, x: Tensor, dims: Sequence[int], center: bool, epsilon: float, **facts: Any
+    ) -> Tensor:
+        """Subtract the mean (if `center`) and divide by the root mean square over axes.
+
+        With `mean=False` it is the root of the sum of squares, at least `floor`.
+        """
         dims = tuple(d % x.ndim for d in dims)
         out = self.new(x.shape, x.axes)
-        return self.emit(Normalize, out, [x], dims=dims, center=center, epsilon=epsilon)
+        return self.emit(Normalize, out, [x], dims=dims, center=center, epsilon=epsilon, **facts)
 
     def softmax(self, x: Tensor, dim: int, log: bool = False) -> Tensor:
         """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
         out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
         return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log)
 
-    def lookup(self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, index=None):
+    def lookup(
+        self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, *indices: Tensor
+    ) -> Tensor:
         """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes.
 
-        An index that itself depends on parameters (a router's choice) is kept alive, so that what
-        it was computed from stays pinned.
+        There is one index for each of `dims`. One that itself depends on parameters (a router's
+        choice) is kept alive, so that what it was computed from stays pinned.
         """
-        if isinstance(index, Tensor) and index.moves:
-            self.choose(index)
-            index = None
+        for index in indices:
+            if index.moves:
+                self.choose(index)
+        index = indices[0] if len(indices) == 1 and not indices[0].moves else None
         dims = [d % table.ndim for d in dims]
         for d in dims:
             ix.freeze(table.axes[d], f"it is indexed by data at {self.where}")
@@ -386,7 +442,9 @@ class Builder:
         count = len(shape) - len(rest)
         nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
         out = self.new(shape, nodes)
-        return self.emit(Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index)
+        return self.emit(
+            Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index, given=indices
+        )
 
     def choose(self, index: Tensor) -> None:
         """Let a tensor steer choices: it is held with its order, and kept alive with its origin."""
@@ -417,16 +475,31 @@ class Builder:
             self.emit(Opaque, self.frozen(shape, reason), inputs, reason=reason) for shape in shapes
         ]
 
+    def opaque_call(self, call: Call, outputs: Sequence[Value], reason: str) -> list[Tensor]:
+        """A call of which nothing is known but what it computes."""
+        values = {v.id: v for v in call.operands}
+        moving = [v for v in values.values() if self.tensor(v).moves]
+        inputs = [self.tensor(v) for v in moving]
+        made = self.opaque(inputs, [v.shape for v in outputs], reason)
+        for tensor, value in zip(made, outputs, strict=True):
+            for name, fact in self.again(call, *moving, output=value).items():
+                setattr(tensor.producer, name, fact)
+        return made
+
     def opaque_view(self, view: Tensor, base: Tensor, reason: str) -> None:
         """A window that cannot be read: what it shows of its base is unknown."""
-        self.emit(Opaque, view, [base], reason=reason)
+        layouts = base.layout, view.layout
+        self.emit(Opaque, view, [base], reason=reason, compute=lambda x: read_off(x, *layouts))
 
     # -- views -------------------------------------------------------------------------------
     def view(self, x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0):
         """A window on the storage of x, whose own layout is row-major after a copy if needed."""
         owner = x.owner
         if not x.moves:
-            return self.frozen(shape, "its order is given by data", moves=False, zero=x.zero)
+            layout, window = x.layout, (tuple(shape), tuple(strides), offset)
+            recipe = (lambda numbers: read_off(numbers, layout, window)), (x,)
+            why = "its order is given by data"
+            return self.frozen(shape, why, moves=False, zero=x.zero, recipe=recipe)
         return Tensor(
             tuple(shape), tuple(strides), offset, owner, builder=self, moves=x.moves, zero=x.zero
         )
@@ -462,7 +535,7 @@ class Builder:
         piece = self.narrow(x, dim, at, 1)
         keep = [k for k in range(x.ndim) if k != dim]
         return self.view(
-            piece, [x.shape[k] for k in keep], [x.strides[k] for k in keep], piece.offset
+            piece, [x.shape[k] for k in keep], [piece.strides[k] for k in keep], piece.offset
         )
 
     def expand(self, x: Tensor, dim: int, size: int) -> Tensor:
@@ -473,14 +546,15 @@ class Builder:
         return self.view(x, shape, strides, x.offset)
 
 
-def _square_of(x: Tensor) -> Tensor | None:
-    """The tensor whose entrywise square x is, if it is one."""
+def _square_of(x: Tensor) -> tuple[Tensor, float] | None:
+    """(y, c) if x is c times the entrywise square of y."""
     op = x.producer
     if isinstance(op, Map) and op.name in ("square", "abs2"):
-        return op.inputs[0]
+        return op.inputs[0], 1.0
     if isinstance(op, Contract) and op.is_square and op.power == 1:
         xs, ys, zs = op.axes
-        return op.inputs[0] if xs == ys == zs else None
-    if isinstance(op, Sum) and len(op.inputs) == 1:
-        return _square_of(op.inputs[0])
+        return (op.inputs[0], 1.0) if xs == ys == zs else None
+    if isinstance(op, Sum) and len(op.inputs) == 1 and op.inputs[0].shape == x.shape:
+        found = _square_of(op.inputs[0])
+        return None if found is None else (found[0], found[1] * op.weight(0))
     return None

@@ -111,7 +111,7 @@ def _by_rule(build: Builder, call: Call, fresh: list[Value]):
 
 
 def _unruled(build: Builder, call: Call, fresh: list[Value], reason: str) -> list[Tensor]:
-    return build.opaque([build.tensor(v) for v in call.operands], [v.shape for v in fresh], reason)
+    return build.opaque_call(call, fresh, reason)
 
 
 def _rotate(build: Builder, rotation: Rotation) -> None:
@@ -128,7 +128,10 @@ def _rotate(build: Builder, rotation: Rotation) -> None:
         if k < source.ndim and k != rotation.dim:
             ix.freeze(source.axes[k], reason)
     out = build.new(source.shape, source.axes)
-    build.emit(Rotate, out, [source], dim=rotation.dim, pair=pair, varies=tuple(rotation.varies))
+    build.emit(
+        Rotate, out, [source], dim=rotation.dim, pair=pair, varies=tuple(rotation.varies),
+        **build.again(rotation.calls, rotation.source, output=rotation.output),
+    )  # fmt: skip
     out.strides, out.value = rotation.output.strides, rotation.output
     out.offset = rotation.output.offset
     build.tensors[rotation.output.id] = out

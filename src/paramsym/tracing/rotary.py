@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from paramsym.recording.graph import Call, Graph, Value, values_in
+from paramsym.recording.graph import Call, Graph, Value
+from paramsym.tracing.numbers import run_call
 
 _VIEWS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",
@@ -30,10 +30,13 @@ _LIMIT = 1 << 24  # entries of the largest tensor that is evaluated
 
 
 class Rotation:
-    """`output` is `source` with pairs along `dim` turned; `varies` are axes the angle sees."""
+    """`calls` turn pairs of `source` along `dim` into `output`; angles see the axes `varies`."""
 
-    def __init__(self, source: Value, output: Value, dim: int, layout: str, varies: list[int]):
-        self.source, self.output, self.dim = source, output, dim
+    def __init__(
+        self, source: Value, output: Value, calls: list[Call], dim: int, layout: str,
+        varies: list[int],
+    ):  # fmt: skip
+        self.source, self.output, self.calls, self.dim = source, output, calls, dim
         self.layout, self.varies = layout, varies
 
 
@@ -67,7 +70,7 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
         if key not in cache:
             cache[key] = _probe(evaluator, source, call.outputs[0], calls)
         if (fit := cache[key]) is not None:
-            found[call.index] = Rotation(source, call.outputs[0], *fit)
+            found[call.index] = Rotation(source, call.outputs[0], calls, *fit)
             taken.add(call.outputs[0].id)
     return found
 
@@ -170,17 +173,7 @@ class Evaluator:
         for value in call.operands:
             if value.id not in known:
                 known[value.id] = self.constant(value)
-        args, kwargs = pytree.tree_map(
-            lambda leaf: known[leaf.id] if isinstance(leaf, Value) else leaf,
-            (call.args, call.kwargs),
-            is_leaf=lambda leaf: isinstance(leaf, Value),
-        )
-        with torch.no_grad():
-            result = call.target(*args, **kwargs)
-        results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-        traced = list(values_in(call.result))
-        for value, tensor in zip(traced, results, strict=True):
-            known[value.id] = tensor
+        run_call(call, known)
 
 
 def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]):

@@ -12,6 +12,7 @@ from paramsym.recording.graph import Value
 from paramsym.tracing import index as ix
 from paramsym.tracing.defects import report
 from paramsym.tracing.index import Node
+from paramsym.tracing.numbers import Layout, Recipe
 
 
 @dataclass(eq=False)
@@ -30,6 +31,7 @@ class Tensor:
     stochastic: int | None = None  # the axis along which the entries sum to one
     producer: Any = None  # the primitive that wrote it
     value: Value | None = None
+    recipe: Recipe | None = field(default=None, repr=False)  # of data that no traced call made
     builder: Any = field(default=None, repr=False)
     serial: int = field(default_factory=itertools.count().__next__)
 
@@ -49,6 +51,11 @@ class Tensor:
         """Whether the entries are integers or booleans, which may be permuted but not scaled."""
         value = self.value or self.owner.value
         return value is not None and not (value.dtype.is_floating_point or value.dtype.is_complex)
+
+    @property
+    def layout(self) -> Layout:
+        """Where its entries lie in the storage of the owner."""
+        return self.shape, self.strides, self.offset
 
     @property
     def ndim(self) -> int:

@@ -5,6 +5,7 @@ from paramsym.tracing.primitives.base import Entrywise as Entrywise
 from paramsym.tracing.primitives.base import NotComputed as NotComputed
 from paramsym.tracing.primitives.base import Primitive as Primitive
 from paramsym.tracing.primitives.base import Values as Values
+from paramsym.tracing.primitives.base import untold as untold
 from paramsym.tracing.primitives.maps import POWERS as POWERS
 from paramsym.tracing.primitives.maps import Map as Map
 from paramsym.tracing.primitives.maps import Opaque as Opaque

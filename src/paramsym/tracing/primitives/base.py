@@ -39,6 +39,11 @@ class NotComputed(Exception):
     """A primitive that says nothing about numbers, such as that of an unknown operator."""
 
 
+def untold(*tensors: torch.Tensor) -> torch.Tensor:
+    """The `compute` of a primitive whose numbers are drawn at random, or stand for many."""
+    raise NotComputed("it computes no one number")
+
+
 class Values(Protocol):
     """What is known of the values of blocks while a change is followed."""
 
@@ -55,7 +60,8 @@ class Values(Protocol):
 class Primitive:
     """`out` is computed from `inputs`, at `where` in the user's model, by the function `name`.
 
-    `compute`, where a rule gives it, is what the primitive computes on numbers; the others know.
+    `compute`, where a rule gives it, is what the primitive computes on numbers, of the inputs and
+    then of `given`: data, such as an index, that no other question is about. The others know.
     """
 
     out: Tensor
@@ -63,6 +69,7 @@ class Primitive:
     where: str = ""
     name: str = ""
     compute: Callable[..., torch.Tensor] | None = field(default=None, repr=False)
+    given: tuple[Tensor, ...] = ()
 
     @property
     def title(self) -> str:
@@ -146,7 +153,10 @@ class Primitive:
 
     # -- numbers -----------------------------------------------------------------------------
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The output for given inputs."""
+        """The output, computed from the numbers of the inputs and of what else is `given`.
+
+        Raises `NotComputed` where nothing is known of it.
+        """
         if self.compute is None:
             raise NotComputed(self.title)
         return self.compute(*tensors)

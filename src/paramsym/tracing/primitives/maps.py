@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import torch
+
 from paramsym.tracing.directions import Absence, Unseen
 from paramsym.tracing.joint import Joint
 from paramsym.tracing.primitives.base import Entrywise, Primitive, Values, carry, pull
@@ -14,6 +16,11 @@ from paramsym.tracing.sites import Equation, ScaleSite
 from paramsym.tracing.solve import exact
 from paramsym.tracing.words import Change
 
+# what a name alone says, for functions without further arguments
+_PLAIN = (
+    "relu", "sigmoid", "tanh", "exp", "exp2", "expm1", "log", "log1p", "log2", "abs", "sign",
+    "square", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "erf",
+)  # fmt: skip
 POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # the plain powers among the functions
 
 
@@ -62,6 +69,13 @@ class Map(Entrywise):
         if self.name in POWERS and self.degree is not None:
             return "power", float(self.degree)
         return None
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.compute is None and self.shift is not None:
+            return tensors[0] + self.shift
+        if self.compute is None and self.name in _PLAIN:
+            return getattr(torch, self.name)(tensors[0])
+        return super().evaluate(*tensors)
 
 
 @dataclass(eq=False, kw_only=True)

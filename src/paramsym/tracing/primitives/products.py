@@ -266,22 +266,26 @@ class Contract(Primitive):
         if self.compute is not None:
             return self.compute(*tensors)
         x, y = tensors
+        y = y if self.power == 1 else y.reciprocal()
+        kind = torch.promote_types(x.dtype, y.dtype)
+        x, y = x.to(kind), y.to(kind)
         letters: dict[Any, int] = {}
         xs, ys, zs = ([letters.setdefault(x, len(letters)) for x in ls] for ls in self.axes)
-        y = y if self.power == 1 else y.reciprocal()
         x, y = _spread(x, xs, y, ys), _spread(y, ys, x, xs)
         return torch.einsum(x, xs, y, ys, zs).expand(self.out.shape)
 
 
 @dataclass(eq=False, kw_only=True)
 class Mask(Contract):
-    """Entries of x where a mask holds, and a fill that carries nothing elsewhere.
+    """Entries of x where a mask is `keeps`, and `fill`, which carries nothing, elsewhere.
 
     `hides` says that whatever is filled in disappears in a softmax, so that a change of x that is
     constant along the softmax passes.
     """
 
     hides: bool = False
+    keeps: bool = True
+    fill: float = 0.0
 
     @property
     def is_closed(self) -> bool:
@@ -313,6 +317,18 @@ class Mask(Contract):
     @property
     def has_words(self) -> bool:
         return False
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.compute is not None:
+            return self.compute(*tensors)
+        x, mask = tensors
+        where = [self.axes[2].index(label) for label in self.axes[1]]
+        spread = mask.permute(sorted(range(mask.ndim), key=lambda k: where[k]))
+        shape = [1] * len(self.axes[2])
+        for k, at in enumerate(where):
+            shape[at] = mask.shape[k]
+        kept = spread.reshape(shape).bool() == self.keeps
+        return torch.where(kept, x, self.fill).expand(self.out.shape)
 
 
 def _raised(frame: Frame, power: int) -> Frame:

@@ -23,16 +23,20 @@ from paramsym.tracing.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.tracing.tensor import Tensor
 from paramsym.tracing.words import Change, Offset, fresh
 
+_MET = 1e-6  # a least norm below it is never met
+
 
 @dataclass(eq=False, kw_only=True)
 class Reduce(Primitive):
     """A symmetric function over the axes `dims`.
 
-    `how` is "sum", "mean", "max" (homogeneous), "norm2" (the sum or mean of squares) or "other".
+    `how` is "sum", "mean", "max" (homogeneous), "norm2" (`weight` times the sum of squares) or
+    "other".
     """
 
     dims: tuple[int, ...] = ()
     how: str = "sum"
+    weight: float = 1.0
 
     @property
     def title(self) -> str:
@@ -109,7 +113,7 @@ class Reduce(Primitive):
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         if self.compute is not None or self.how not in ("sum", "mean", "norm2"):
             return super().evaluate(*tensors)
-        x = tensors[0].square() if self.how == "norm2" else tensors[0]
+        x = self.weight * tensors[0].abs().square() if self.how == "norm2" else tensors[0]
         keep = self.out.ndim == tensors[0].ndim
         if not self.dims:
             return x
@@ -118,11 +122,16 @@ class Reduce(Primitive):
 
 @dataclass(eq=False, kw_only=True)
 class Normalize(Entrywise):
-    """(x − mean, if `center`) / √(mean square + ε) over the axes `dims`."""
+    """(x − mean, if `center`) / √(mean square + ε) over the axes `dims`.
+
+    Without `mean` the sum of squares takes the place of their mean; the root is at least `floor`.
+    """
 
     dims: tuple[int, ...] = ()
     center: bool = False
     epsilon: float = 0.0
+    mean: bool = True
+    floor: float = 0.0
 
     @property
     def title(self) -> str:
@@ -136,7 +145,7 @@ class Normalize(Entrywise):
         x, along = at.parts[0], bool(at.inside & set(self.dims))
         if at.signs:
             yield from at.unless(along and self.center)
-        elif self.epsilon > NEGLIGIBLE or along:
+        elif self.epsilon > NEGLIGIBLE or self.floor > _MET or along:
             yield from at.hold()
         else:
             if at.result is not None:
@@ -176,7 +185,9 @@ class Normalize(Entrywise):
             return self.compute(*tensors)
         (x,) = tensors
         x = x - x.mean(self.dims, True) if self.center else x
-        return x / (x.square().mean(self.dims, True) + self.epsilon).sqrt()
+        squares = x.abs().square()
+        size = squares.mean(self.dims, True) if self.mean else squares.sum(self.dims, True)
+        return x / (size + self.epsilon).sqrt().clamp_min(self.floor)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -205,6 +216,8 @@ class Softmax(Entrywise):
         return _along(joint, (self.dim,), (Offset(1.0, (), fresh()),))
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.compute is not None:
+            return self.compute(*tensors)
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
 

@@ -108,8 +108,10 @@ class Sum(Entrywise):
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         if self.compute is not None:
             return self.compute(*tensors)
-        total = sum(self.weight(k) * x for k, x in enumerate(tensors))
-        assert isinstance(total, torch.Tensor)
+        terms = [x if (w := self.weight(k)) == 1 else w * x for k, x in enumerate(tensors)]
+        total = terms[0]  # a copy of integers keeps them
+        for term in terms[1:]:
+            total = total + term
         return total.expand(self.out.shape)
 
 
@@ -157,10 +159,15 @@ def _add(a: Absence, b: Absence) -> Absence | None:
 
 @dataclass(eq=False, kw_only=True)
 class Choice(Entrywise):
-    """One of the inputs, entry by entry (maximum, where): homogeneous, but not additive."""
+    """One of the inputs, entry by entry (maximum, where): homogeneous, but not additive.
+
+    One that is not even `homogeneous` is any other entrywise function of several operands.
+    """
+
+    homogeneous: bool = True
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        if at.signs:
+        if at.signs or not self.homogeneous:
             yield from at.hold()
             return
         for tensor, part in zip(self.inputs, at.parts, strict=True):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from paramsym.tracing import index as ix
 from paramsym.tracing.directions import Absence, Columns, Profile, Unseen
 from paramsym.tracing.gains import power_of
@@ -35,7 +37,7 @@ def _new(joint: Joint) -> set[At]:
 class Mix(Primitive):
     """A fixed map along the axes `dims`, which are frozen; the others pass.
 
-    `how` is "linear", "mean" (the weights sum to one everywhere) or "max" (homogeneous).
+    `how` is "linear", "mean" (the weights sum to one everywhere), "max" (homogeneous) or "other".
     """
 
     dims: tuple[int, ...] = ()
@@ -52,11 +54,17 @@ class Mix(Primitive):
         return bool(at.inside & set(self.dims)) or any(isinstance(k, tuple) for k in at.inside)
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        return at.unless((self.how == "max" and at.signs) or self._along(at))
+        signed = self.how == "max" and at.signs
+        return at.unless(signed or self.how == "other" or self._along(at))
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether sums pass."""
+        return self.how in ("linear", "mean")
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
-        if self.how == "max" or x is None or at.out is None:
+        if not self.is_linear or x is None or at.out is None:
             at.hold(f"coordinates are treated one by one at {self.where}")
         else:
             at.join(x, at.out)
@@ -68,13 +76,13 @@ class Mix(Primitive):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        if self.how == "max":
+        if not self.is_linear:
             return []
         flat = self.dims if self.how == "mean" else None
         return pull(joint, k, below, flat, _new(joint))
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        if self.how == "max":
+        if not self.is_linear:
             return []
         return [a for a in push(joint, 0, known[0]) if a.is_zero or self.how == "mean"]
 
@@ -85,7 +93,10 @@ class Mix(Primitive):
 
 @dataclass(eq=False, kw_only=True)
 class Lookup(Primitive):
-    """Rows of a table chosen by data: `dims` are replaced, at `at`, by `count` index axes."""
+    """Rows of a table chosen by data: `dims` are replaced, at `at`, by `count` index axes.
+
+    What is `given` are the positions along each of `dims`.
+    """
 
     dims: tuple[int, ...] = ()
     at: int = 0
@@ -144,6 +155,12 @@ class Lookup(Primitive):
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
         flat = change.atom is None and is_flat(joint, k, self.dims, change)
         return carry(joint, k, change) if flat else None
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.compute is not None or len(tensors) != 1 + len(self.dims):
+            return super().evaluate(*tensors)
+        table, *positions = tensors
+        return table[(*[slice(None)] * self.at, *(p.long() for p in positions))]
 
 
 @dataclass(eq=False, kw_only=True)

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.primitives import untold
 from paramsym.tracing.rules.linear import with_bias
 from paramsym.tracing.rules.shape import repeat_entries
 
 
 def attend(
-    build: Builder, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], causal: bool
-) -> Any:
-    """softmax(q·k + masks)·v over the last two axes; also the attention probabilities.
+    build: Builder, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], causal: bool,
+    scale: float | None = None, keeps: bool = True, dropped: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(scale·q·k + masks)·v over the last two axes; also the attention probabilities.
 
-    A mask of booleans hides entries. Whether it is data, a buffer or implied (`causal`), its axes
-    count heads and positions: these are exchanged only together with the entries of the mask.
+    A mask of booleans hides entries, those where it is not `keeps`. Whether it is data, a buffer or
+    implied (`causal`), its axes count heads and positions: these are exchanged only together with
+    the entries of the mask.
     """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     if k.ndim > 2 and 1 < k.shape[-3] < q.shape[-3]:  # grouped queries: heads share keys
         repeats = q.shape[-3] // k.shape[-3]
         k, v = repeat_entries(build, k, repeats, -3), repeat_entries(build, v, repeats, -3)
@@ -28,19 +34,35 @@ def attend(
     qb, kb, vb = (batch[ndim - t.ndim :] for t in (q, k, v))
     both = batch[ndim - max(q.ndim, k.ndim) :]
     scores = build.contract(q, k, [*qb, "i", "e"], [*kb, "j", "e"], [*both, "i", "j"])
+    scores = build.unary(scores, linear=True, factor=scale)
     for mask in masks:
         if mask.integral:  # what it hides has no weight: counted like the scores, but no factor
-            labels = [range(scores.ndim - t.ndim, scores.ndim) for t in (scores, mask)]
-            scores = build.contract(scores, mask, *map(list, labels), list(range(scores.ndim)),
-                                    mask=True, hides=True)  # fmt: skip
+            scores = _hide(build, scores, mask, keeps)
         else:
             scores = build.same([scores, mask], scores.shape)
     if causal:
         for node in scores.axes[-2:]:
             ix.freeze(node, f"it is a position under a causal mask at {build.where}")
+        scores = _hide(build, scores, _causal_mask(build, scores), True)
     weights = build.softmax(scores, -1)
+    if dropped:  # a symmetry holds in distribution, as if nothing were dropped
+        weights = build.alias(weights, compute=untold)
     out = build.contract(weights, v, [*both, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"])
     return out, weights
+
+
+def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:
+    labels = [range(scores.ndim - t.ndim, scores.ndim) for t in (scores, mask)]
+    return build.contract(scores, mask, *map(list, labels), list(range(scores.ndim)),
+                          mask=True, hides=True, keeps=keeps, fill=-torch.inf)  # fmt: skip
+
+
+def _causal_mask(build: Builder, scores: Tensor) -> Tensor:
+    """A query sees the keys up to its own position."""
+    shape = scores.shape[-2:]
+    mask = build.new(shape, scores.axes[-2:], moves=False)
+    mask.recipe = (lambda: torch.ones(shape, dtype=torch.bool).tril()), ()
+    return mask
 
 
 @rule("scaled_dot_product_attention")
@@ -51,7 +73,9 @@ def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
     )  # fmt: skip
     if dropped:
         build.is_random(call)
-    return attend(build, q, k, v, [] if mask is None else [mask], causal)[0]
+    scale = call.kwargs.get("scale", call.args[6] if len(call.args) > 6 else None)
+    masks = [] if mask is None else [mask]
+    return attend(build, q, k, v, masks, causal, scale, dropped=bool(dropped))[0]
 
 
 _STATIC = ("static_k", "static_v")
@@ -85,7 +109,8 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
                                                                            width))  # fmt: skip
         split = build.reshape(out, (out.shape[0], out.shape[1], heads, width // heads))
         projected.append(build.permute(split, [1, 2, 0, 3]))  # (batch, head, time, coordinate)
-    if dropped and keywords.get("training", True):
+    dropped = bool(dropped and keywords.get("training", True))
+    if dropped:
         build.is_random(call)
     masks = []
     if (mask := keywords.get("attn_mask")) is not None:
@@ -95,8 +120,9 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
     if (padding := keywords.get("key_padding_mask")) is not None:
         masks.append(build.reshape(padding, (q.shape[1], 1, 1, padding.shape[-1])))
     mixed, weights_out = attend(
-        build, *projected, masks=masks, causal=bool(keywords.get("is_causal"))
-    )
+        build, *projected, masks=masks, causal=bool(keywords.get("is_causal")) and not masks,
+        keeps=False, dropped=dropped,
+    )  # fmt: skip
     merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (*q.shape[:2], width))
     out = build.contract(merged, w_out, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
     out = with_bias(build, out, b_out)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
 
@@ -17,7 +19,7 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
         return None  # rows that are too long are cut
     integers = first.value is not None and not first.value.dtype.is_floating_point
     table, index = (second, first) if integers else (first, second)
-    return build.lookup(table, [0], call.outputs[0].shape, 0, index=index)
+    return build.lookup(table, [0], call.outputs[0].shape, 0, index)
 
 
 @rule("getitem", "index")
@@ -27,8 +29,7 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
     items = [build.lift(item) for item in items]
     if not x.moves:
         reason = f"data is chosen by what the network computes at {call.where}"
-        chosen = [t for t in items if isinstance(t, Tensor)]
-        return build.opaque(chosen, [call.outputs[0].shape], reason)[0]
+        return build.opaque_call(call, call.outputs, reason)[0]
     items = [_constant_positions(item) for item in items]
     if call.name == "index":
         items = [slice(None) if item is None else item for item in items]
@@ -59,11 +60,8 @@ def getitem(build: Builder, call: Call) -> Tensor | None:
             dim += 1
     if not simple or not dims or dims != list(range(dims[0], dims[0] + len(dims))):
         return None
-    for item in items:
-        if isinstance(item, Tensor) and item.moves:
-            build.choose(item)
-    index = items[-1] if isinstance(items[-1], Tensor) and len(dims) == 1 else None
-    return build.lookup(x, dims, call.outputs[0].shape, dims[0], index=index)
+    indices = [item for item in items if isinstance(item, Tensor)]
+    return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
 
 
 @rule("embedding_bag")
@@ -79,7 +77,9 @@ def embedding_bag(build: Builder, call: Call) -> Tensor | None:
         return None
     if weights is not None and weights.moves:
         return None
-    return build.mix(table, [0], call.outputs[0].shape, how="max" if mode == "max" else "linear")
+    table_value = next(v for v in call.operands if build.tensor(v) is table)
+    return build.mix(table, [0], call.outputs[0].shape, how="max" if mode == "max" else "linear",
+                     **build.again(call, table_value))  # fmt: skip
 
 
 @rule("index_select", "gather", "take_along_dim")
@@ -89,12 +89,13 @@ def gather(build: Builder, call: Call) -> Tensor | None:
     else:
         x, dim, index = build.arguments(call, "input|self", "dim", "index")
     if call.name == "index_select":
-        return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index=index)
+        return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index)
     if index.moves:
         build.choose(index)
     if not x.moves:
-        return build.opaque([index], [call.outputs[0].shape], f"it is chosen at {call.where}")[0]
-    return build.mix(x, list(range(x.ndim)), call.outputs[0].shape)
+        return build.opaque_call(call, call.outputs, f"it is chosen at {call.where}")[0]
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, list(range(x.ndim)), call.outputs[0].shape, **facts)
 
 
 def _constant_positions(item: Any) -> Any:
@@ -122,13 +123,13 @@ def _by_list(build: Builder, x: Tensor, items: list, call: Call) -> Tensor | Non
     if not plain:
         return None
     if picked != list(range(picked[0], picked[0] + len(picked))):
-        return build.lookup(x, [dim], call.outputs[0].shape, dim)
+        index = build.constant(torch.tensor(picked))
+        return build.lookup(x, [dim], call.outputs[0].shape, dim, index)
     return build.alias(build.narrow(x, dim, picked[0], len(picked)))
 
 
 @rule("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "kthvalue")
 def rank(build: Builder, call: Call) -> Any:
     """Choices by rank: nothing that they see may change its order or scale."""
-    (x,) = build.arguments(call, "input|self")
     reason = f"choices are made by rank ({call.name}) at {call.where}"
-    return build.opaque([x], [v.shape for v in call.outputs], reason)
+    return build.opaque_call(call, call.outputs, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
@@ -33,8 +33,11 @@ def rms_norm(build: Builder, call: Call) -> Tensor:
         call, "input|self", "normalized_shape", "weight?", "eps?"
     )
     dims = list(range(x.ndim - len(shape), x.ndim))
-    epsilon = 1e-7 if epsilon is None else epsilon
-    return _affine(build, build.normalize(x, dims, False, epsilon), gain, None, dims)
+    if epsilon is None:  # the ε of the dtype in which it runs
+        core = build.normalize(x, dims, False, 1e-7, compute=lambda t: torch.rms_norm(t, shape))
+    else:
+        core = build.normalize(x, dims, False, epsilon)
+    return _affine(build, core, gain, None, dims)
 
 
 @rule("batch_norm", "instance_norm")
@@ -81,16 +84,11 @@ def weight_norm(build: Builder, call: Call) -> Tensor | None:
     if len(call.outputs) != 1:
         return None
     dims = [k for k in range(v.ndim) if dim == -1 or k != dim % v.ndim]
-    return build.multiply(build.normalize(v, dims, False, 0.0), g) if dims else None
+    return build.multiply(build.normalize(v, dims, False, 0.0, mean=False), g) if dims else None
 
 
 @rule("local_response_norm")
 def local_response_norm(build: Builder, call: Call) -> Tensor:
     (x,) = build.arguments(call, "input|self")
-    pinned = build.unary(x, None, name="local_response_norm")
-    return build.mix(pinned, [1], x.shape)
-
-
-def root(n: int) -> float:
-    """Square root of an integer."""
-    return math.sqrt(n)
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, [1], x.shape, how="other", name="local_response_norm", **facts)

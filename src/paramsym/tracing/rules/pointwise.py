@@ -8,13 +8,14 @@ none) and whether f is odd, even or neither. A function whose behaviour depends 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from paramsym.recording.graph import Call, Graph
+from paramsym.recording.graph import Call, Graph, Value
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.gains import gain_of
 
@@ -44,7 +45,7 @@ def _register(name: str, degree: Fraction | int | None, sign: str) -> None:
     @rule(name)
     def apply(build: Builder, call: Call) -> Tensor:
         (x,) = build.arguments(call, "input|self")
-        return build.unary(x, degree, sign, name=name)
+        return build.unary(x, degree, sign, name=name, **build.again(call, call.operands[0]))
 
 
 for _name, (_degree, _sign) in _FUNCTIONS.items():
@@ -54,7 +55,8 @@ for _name, (_degree, _sign) in _FUNCTIONS.items():
 @rule("threshold", "_threshold")
 def threshold(build: Builder, call: Call) -> Tensor:
     x, at, value = build.arguments(call, "input|self", "threshold", "value")
-    return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold")
+    facts = build.again(call, call.operands[0])
+    return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold", **facts)
 
 
 @rule("clamp", "clamp_min", "clamp_max", "hardtanh")
@@ -73,20 +75,22 @@ def clamp(build: Builder, call: Call) -> Tensor | None:
         return None
     one_sided = (low == 0 and high is None) or (high == 0 and low is None)
     odd = low is not None and high is not None and low == -high and high >= 0  # else constant
-    return build.unary(x, 1 if one_sided else None, "odd" if odd else "pin", name="clamp")
+    sign, facts = "odd" if odd else "pin", build.again(call, call.operands[0])
+    return build.unary(x, 1 if one_sided else None, sign, name="clamp", **facts)
 
 
 @rule("prelu")
 def prelu(build: Builder, call: Call) -> Tensor:
-    """max(0, x) + a·min(0, x) with a learned slope a per channel."""
+    """max(0, x) − a·max(0, −x) with a learned slope a per channel."""
     x, slope = build.arguments(call, "input|self", "weight")
     positive = build.unary(x, 1, name="relu")
+    negative = build.unary(build.unary(x, linear=True, factor=-1.0), 1, name="relu")
     labels = list(range(x.ndim))
     channel = 1 if x.ndim > 1 else 0
     if slope.ndim and slope.shape[0] == 1:
         slope = build.reshape(slope, ())
-    negative = build.contract(positive, slope, labels, [channel] * slope.ndim, labels, power=1)
-    return build.same([positive, negative], x.shape)
+    negative = build.contract(negative, slope, labels, [channel] * slope.ndim, labels, power=1)
+    return build.same([positive, negative], x.shape, signs=(1, -1))
 
 
 @rule("glu")
@@ -122,7 +126,8 @@ def rrelu(build: Builder, call: Call) -> Tensor:
     )
     if training:
         build.is_random(call)
-    return build.unary(x, 1, name="rrelu")
+    facts = {} if training else build.again(call, call.operands[0])
+    return build.unary(x, 1, name="rrelu", **facts)
 
 
 # -- several operands --------------------------------------------------------------------------
@@ -135,7 +140,7 @@ def _is_tensor(x: Any) -> bool:
 def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, complex):  # linear, but the later passes count with real factors
         if factor.imag:
-            return build.unary(x, 1, "odd", name="mul")
+            return build.unary(x, 1, "odd", name="mul", compute=lambda t: factor * t)
         factor = factor.real
     return build.unary(x, linear=True, factor=float(factor))
 
@@ -153,7 +158,8 @@ def add(build: Builder, call: Call) -> Tensor:
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
         if isinstance(y, complex):
-            return build.unary(x, None, name="shift")
+            number = y * signs[1]
+            return build.unary(x, None, name="shift", compute=lambda t: t + number)
         constant = float(y * signs[1])
         return build.shifted_origin(x, constant) if _is_gain(x) else build.unary(
             x, None, name="shift", shift=constant
@@ -195,7 +201,7 @@ def divide(build: Builder, call: Call) -> Tensor:
     if not _is_tensor(y):
         return pointwise(build, call) if y == 0 else _scaled(build, x, 1 / y)
     if not _is_tensor(x):
-        return build.unary(y, -1, "odd", name="reciprocal")
+        return _scaled(build, build.unary(y, -1, "odd", name="reciprocal"), x)
     return build.multiply(x, y, divide=True)
 
 
@@ -210,18 +216,20 @@ def power(build: Builder, call: Call) -> Tensor:
     degree = Fraction(exponent).limit_denominator(1 << 16)
     if abs(degree - Fraction(exponent)) > 1e-15 * abs(exponent):
         degree = Fraction(exponent)  # not a short fraction that a float rounds
+    facts = build.again(call, call.operands[0])
     if degree.denominator > 1:
-        return build.unary(x, degree, "pin", name="pow")
+        return build.unary(x, degree, "pin", name="pow", **facts)
     parity = "even" if degree % 2 == 0 else "odd"
-    return build.unary(x, degree, parity, name="square" if degree == 2 else "pow")
+    return build.unary(x, degree, parity, name="square" if degree == 2 else "pow", **facts)
 
 
 @rule("maximum", "minimum", "fmax", "fmin")
 def maximum(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
-    if x.zero or y.zero:
-        return build.unary(y if x.zero else x, 1, name="relu")
-    return build.same([x, y], linear=False)
+    if (x.zero or y.zero) and x.shape == y.shape == call.outputs[0].shape:
+        kept = call.operands[1 if x.zero else 0]
+        return build.unary(y if x.zero else x, 1, name="relu", **build.again(call, kept))
+    return build.same([x, y], linear=False, **build.again(call, *call.operands))
 
 
 @rule("where", "masked_fill")
@@ -232,28 +240,44 @@ def where(build: Builder, call: Call) -> Tensor | None:
     else:
         mask, x, y = build.arguments(call, "condition", "input|self", "other")
     shape = call.outputs[0].shape
-    choices: list[Tensor] = []
+    choices: list[tuple[Tensor, bool]] = []  # with the value of the mask where each is taken
+    fills: list[float] = []
     hides = False
     pinned = False  # a fill that is neither zero nor hidden by a softmax has no scale
-    for item in (x, y):
+    for item, taken in ((x, True), (y, False)):
         fill = _number(item)
         if fill is None:
-            choices.append(item)
-        elif fill < -1e3 and _hidden_by_softmax(build, call):
+            choices.append((item, taken))
+            continue
+        fills.append(fill)
+        if fill < -1e3 and _hidden_by_softmax(build, call):
             hides = True
         else:
             pinned = pinned or fill != 0
     if mask.moves:
-        mask = build.unary(mask, None, name="compare")
-    if pinned:
-        choices = [build.unary(item, None, name=call.name) for item in choices]
+        mask = build.unary(mask, None, name="compare", compute=torch.clone)
     if not choices:
-        return build.same([mask], shape)
-    choices.sort(key=lambda item: (-item.ndim, not item.moves))
-    kept = build.contract(choices[0], mask, *_broadcast(choices[0], mask), mask=True, hides=hides)
-    for item in choices[1:]:
-        kept = build.same([kept, item], shape, linear=False)
+        made = build.unary(mask, None, name=call.name, compute=lambda m: torch.where(m, *fills))
+        return made if made.shape == shape else build.same([made], shape)
+    if pinned:
+        choices = [
+            (build.unary(t, None, name=call.name, compute=torch.clone), taken)
+            for t, taken in choices
+        ]
+    choices.sort(key=lambda choice: (-choice[0].ndim, not choice[0].moves))
+    first, keeps = choices[0]
+    kept = build.contract(
+        first, mask, *_broadcast(first, mask), mask=True, hides=hides, keeps=keeps,
+        fill=fills[0] if fills else 0.0,
+    )  # fmt: skip
+    for item, taken in choices[1:]:
+        kept = build.same([kept, item], shape, linear=False, given=(mask,), compute=_pick(taken))
     return kept if kept.shape == shape else build.same([kept], shape)
+
+
+def _pick(value: bool) -> Callable[..., torch.Tensor]:
+    """Entries of the second tensor where the mask, which comes third, has a value."""
+    return lambda x, y, mask: torch.where(mask.bool() == value, y, x)
 
 
 def _number(item: Any) -> float | None:
@@ -329,6 +353,10 @@ def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:
 )  # fmt: skip
 def pointwise(build: Builder, call: Call) -> Tensor:
     """Any other entrywise function: the operands count the same units and keep their scale."""
-    tensors = [t for t in map(build.lift, (*call.args, *call.kwargs.values())) if _is_tensor(t)]
-    pinned = [build.unary(t, None, name=call.name) for t in tensors]
-    return build.same(pinned, call.outputs[0].shape, linear=False)
+    values = [v for v in (*call.args, *call.kwargs.values()) if isinstance(v, Value)]
+    pinned = [
+        build.unary(build.tensor(v), None, name=call.name, compute=torch.clone) for v in values
+    ]
+    facts = build.again(call, *values)
+    shape = call.outputs[0].shape
+    return build.same(pinned, shape, linear=False, homogeneous=False, **facts)

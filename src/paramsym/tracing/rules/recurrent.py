@@ -38,7 +38,8 @@ def _gru_cell(build: Builder, x: Tensor, h: Tensor, w: list, size: int):
     left, right = _gates(build, x, h, w, size, 3)
     r, z = (build.unary(build.same([left[k], right[k]]), None, name="sigmoid") for k in (0, 1))
     n = build.unary(build.same([left[2], build.multiply(r, right[2])]), None, "odd", name="tanh")
-    rest = build.unary(z, None, name="sigmoid")  # 1 - z, another gate with values in (0, 1)
+    # 1 - z, another gate with values in (0, 1)
+    rest = build.unary(z, None, name="sigmoid", compute=lambda t: 1 - t)
     return build.same([build.multiply(rest, n), build.multiply(z, h)])
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
+
+import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
@@ -24,13 +28,15 @@ def total(build: Builder, call: Call) -> Tensor:
 def extremum(build: Builder, call: Call) -> Any:
     x, dim, keepdim = build.arguments(call, "input|self", "dim|other?", "keepdim", keepdim=False)
     if isinstance(dim, Tensor):
-        return build.same([x, dim], linear=False)
-    out = build.reduce(x, _dims(x, dim), bool(keepdim), "max")
+        return build.same([x, dim], linear=False, **build.again(call, *call.operands))
+    facts = build.again(call, call.operands[0])
+    out = build.reduce(x, _dims(x, dim), bool(keepdim), "max", **facts)
     if len(call.outputs) < 2:
         return out
     if call.outputs[1].id not in build.alive:
         return [out, build.frozen(out.shape, "it is a position", moves=False)]
-    return [out, *build.opaque([x], [out.shape], f"{call.name} returns positions at {call.where}")]
+    reason = f"{call.name} returns positions at {call.where}"
+    return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
 
 
 @rule("prod", "logsumexp", "median", "any", "all", "count_nonzero")
@@ -38,7 +44,8 @@ def symmetric(build: Builder, call: Call) -> Tensor | None:
     x, dim, keepdim = build.arguments(call, "input|self", "dim?", "keepdim", keepdim=False)
     if len(call.outputs) > 1:
         return None
-    return build.reduce(x, _dims(x, dim), bool(keepdim), "other")
+    facts = build.again(call, call.operands[0])
+    return build.reduce(x, _dims(x, dim), bool(keepdim), "other", **facts)
 
 
 @rule("softmax", "log_softmax", "softmin")
@@ -46,6 +53,8 @@ def softmax(build: Builder, call: Call) -> Tensor:
     x, dim = build.arguments(call, "input|self", "dim")
     if dim is None:
         dim = 0 if x.ndim in (0, 1, 3) else 1
+    if call.name == "softmin":
+        x = build.unary(x, linear=True, factor=-1.0)
     return build.softmax(x, dim, log=call.name == "log_softmax")
 
 
@@ -61,7 +70,20 @@ def norm(build: Builder, call: Call) -> Tensor | None:
         return build.unary(build.reduce(squares, dims, bool(keepdim), "sum"), "1/2", name="sqrt")
     if not isinstance(order, (int, float)) or order == 0:
         return None
-    return build.reduce(build.unary(x, 1, "even", name="abs"), dims, bool(keepdim), "sum")
+    return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, bool(keepdim))
+
+
+def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool) -> Tensor:
+    """(Σ xᵖ)^(1/p) of what is not negative; the largest or the least entry for p = ±∞."""
+    if math.isinf(order):
+        extreme = torch.amax if order > 0 else torch.amin
+        return build.reduce(x, dims, keepdim, "max", compute=lambda t: extreme(t, dims, keepdim))
+    if order == 1:
+        return build.reduce(x, dims, keepdim, "sum")
+    degree = Fraction(order).limit_denominator(1 << 16)
+    powers = build.unary(x, degree, name="pow", compute=lambda t: t**order)
+    total = build.reduce(powers, dims, keepdim, "sum")
+    return build.unary(total, 1 / degree, name="pow", compute=lambda t: t ** (1 / order))
 
 
 @rule("normalize")
@@ -72,12 +94,7 @@ def normalize(build: Builder, call: Call) -> Tensor | None:
     )
     if p not in (2, 2.0):
         return None
-    return build.normalize(x, _dims(x, dim), center=False, epsilon=_floor(epsilon))
-
-
-def _floor(epsilon: float) -> float:
-    """The least norm that is divided by; a tiny one is never met."""
-    return epsilon if epsilon > 1e-6 else 0.0
+    return build.normalize(x, _dims(x, dim), False, 0.0, mean=False, floor=epsilon)
 
 
 @rule("cosine_similarity")
@@ -85,10 +102,12 @@ def cosine_similarity(build: Builder, call: Call) -> Tensor:
     x, y, dim, epsilon = build.arguments(call, "x1", "x2", "dim", "eps", dim=1, eps=1e-8)
     ndim = max(x.ndim, y.ndim)
     x, y = (build.reshape(t, (*(1,) * (ndim - t.ndim), *t.shape)) for t in (x, y))
-    floor = _floor(epsilon)
-    product = build.multiply(
-        build.normalize(x, [dim], False, floor), build.normalize(y, [dim], False, floor)
-    )
+    unit = [build.normalize(t, [dim], False, 0.0, mean=False, floor=epsilon) for t in (x, y)]
+    for k, t in enumerate(unit):  # one number that stands for many is as long as all of them
+        if t.shape[dim] == 1:
+            length = max(x.shape[dim], y.shape[dim])
+            unit[k] = build.unary(t, linear=True, factor=length**-0.5)
+    product = build.multiply(*unit)
     return build.reduce(product, [dim], False, "sum")
 
 
@@ -102,10 +121,19 @@ def variance(build: Builder, call: Call) -> Any:
         keepdim = call.args[3]
     mean = build.reduce(x, dims, True, "mean")
     centred = build.same([x, mean], x.shape, signs=(1, -1))
+    count = math.prod(x.shape[d] for d in dims) - _correction(call)
     squares = build.unary(centred, 2, "even", name="square")
-    out = build.reduce(squares, dims, keepdim, "mean")
+    squares = build.unary(squares, linear=True, factor=1 / count if count > 0 else math.nan)
+    out = build.reduce(squares, dims, keepdim, "sum")
     if call.name.startswith("std"):
         out = build.unary(out, "1/2", name="sqrt")
     if call.name.endswith("_mean"):
         return [out, mean if keepdim else build.reduce(x, dims, False, "mean")]
     return out
+
+
+def _correction(call: Call) -> float:
+    """What a variance subtracts from the number of entries."""
+    unbiased = next((a for a in call.args[1:3] if isinstance(a, bool)), True)
+    given = call.kwargs.get("correction", call.kwargs.get("unbiased", unbiased))
+    return 1 if given is None else given

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from paramsym.recording.graph import Call
 from paramsym.recording.layout import Box, Window, box_of, compact_strides
 from paramsym.tracing import index as ix
@@ -36,13 +38,13 @@ def copy(build: Builder, call: Call) -> Tensor | None:
         if y.value is not None and y.value.dtype.is_complex != kind.is_complex:
             return None
         if y.value is not None and y.value.dtype.is_floating_point and not kind.is_floating_point:
-            y = build.unary(y, None, name="round")
+            y = build.unary(y, None, name="round", compute=lambda t: t.to(kind))
         return build.same([y], call.outputs[0].shape)
     if x.value is not None and x.value.dtype.is_complex != call.outputs[0].dtype.is_complex:
         return None
     if not call.outputs[0].dtype.is_floating_point and x.value is not None:
         if x.value.dtype.is_floating_point:  # rounding
-            return build.unary(x, None, name="round")
+            return build.unary(x, None, name="round", **build.again(call, call.operands[0]))
     return build.alias(x)
 
 
@@ -113,15 +115,17 @@ def pad(build: Builder, call: Call) -> Tensor:
     for item in call.args[2:]:
         mode, value = (item, value) if isinstance(item, str) else (mode, item)
     dims = [x.ndim - 1 - k // 2 for k in range(0, len(widths), 2) if any(widths[k : k + 2])]
-    if mode == "constant" and value not in (None, 0, 0.0):
-        x = build.unary(x, None, name="pad")
     if mode == "constant":
-        return pad_with_zeros(build, x, list(widths))
-    return build.mix(x, dims, call.outputs[0].shape, how="mean")
+        value = float(value or 0)
+        if value:
+            x = build.unary(x, None, name="pad", compute=torch.clone)
+        return pad_with(build, x, list(widths), value)
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, dims, call.outputs[0].shape, how="mean", **facts)
 
 
-def pad_with_zeros(build: Builder, x: Tensor, widths: list[int]) -> Tensor:
-    """Join zeros to both ends of the last axes, innermost first."""
+def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -> Tensor:
+    """Join a constant to both ends of the last axes, innermost first."""
     for k in range(0, len(widths), 2):
         dim = x.ndim - 1 - k // 2
         for width, front in ((widths[k], True), (widths[k + 1], False)):
@@ -130,11 +134,13 @@ def pad_with_zeros(build: Builder, x: Tensor, widths: list[int]) -> Tensor:
                 x = build.narrow(x, dim, start, x.shape[dim] + width)
             elif width:
                 shape = [width if j == dim else n for j, n in enumerate(x.shape)]
-                zeros = build.frozen(shape, "it is padding", moves=False, zero=True)
-                parts = [zeros, x] if front else [x, zeros]
-                for j in range(x.ndim):
-                    if j != dim:
-                        zeros.axes[j] = x.axes[j]
+                nodes = [
+                    ix.leaf(width, frozen="it is padding") if j == dim else node
+                    for j, node in enumerate(x.axes)
+                ]
+                filled = build.constant(torch.full(shape, value, dtype=torch.float64), nodes)
+                filled.zero = not value
+                parts = [filled, x] if front else [x, filled]
                 x = build.concatenate(parts, dim)
     return x
 
@@ -163,7 +169,7 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
         if found is None:
             return None
         dims = list(found) if isinstance(found, (tuple, list)) else [found]
-    return build.mix(x, dims, call.outputs[0].shape)
+    return build.mix(x, dims, call.outputs[0].shape, **build.again(call, call.operands[0]))
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
@@ -189,7 +195,10 @@ def fill(build: Builder, call: Call) -> Tensor:
     shape = call.outputs[0].shape
     if isinstance(item, Tensor):
         return build.same([item], shape)
-    return build.frozen(shape, "it is a constant", moves=False, zero=item == 0)
+    nodes = [ix.leaf(n, frozen="it is a constant") for n in shape]
+    made = build.constant(torch.tensor(item, dtype=torch.float64).expand(shape), nodes)
+    made.zero = item == 0
+    return made
 
 
 @rule("partial_write")
@@ -200,7 +209,7 @@ def partial_write(build: Builder, call: Call) -> Tensor:
     whole, part = build.tensor(owner), build.tensor(written)
     if box is None:
         reason = f"a write at {call.where} goes through a window that cuts across the units"
-        return build.opaque([whole, part], [owner.shape], reason)[0]
+        return build.opaque_call(call, call.outputs, reason)[0]
     if whole.base is not None or whole.strides != owner.strides:  # a copy that is read as a view
         whole = build.alias(whole)
         whole.strides, whole.offset = compact_strides(owner), owner.offset
@@ -241,8 +250,7 @@ def torn(build: Builder, call: Call) -> Tensor:
     """What is known of a tensor is only what it may depend on, and why."""
     operands, why = call.args
     build.unknown.setdefault(why, call.where or "an unknown place")
-    inputs = [build.tensor(value) for value in operands]
-    return build.opaque(inputs, [call.outputs[0].shape], f"{why}, at {call.where}")[0]
+    return build.opaque_call(call, call.outputs, f"{why}, at {call.where}")[0]
 
 
 @rule(
@@ -255,7 +263,9 @@ def constant_like(build: Builder, call: Call) -> Tensor:
     if "rand" in call.name:
         return build.frozen(shape, "its order is drawn at random", moves=False)
     zero = "zeros" in call.name or "empty" in call.name
-    return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero)
+    facts = build.again(call)
+    recipe = (facts["compute"], facts["given"]) if facts else None
+    return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero, recipe=recipe)
 
 
 @rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
@@ -264,5 +274,4 @@ def constant_like(build: Builder, call: Call) -> Tensor:
 def scatter(build: Builder, call: Call) -> list[Tensor]:
     """Entries go to places that data chooses."""
     reason = f"entries are placed by data ({call.name}) at {call.where}"
-    inputs = [build.tensor(v) for v in call.operands]
-    return build.opaque(inputs, [v.shape for v in call.outputs], reason)
+    return build.opaque_call(call, call.outputs, reason)

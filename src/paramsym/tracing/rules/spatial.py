@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
@@ -11,13 +15,46 @@ from paramsym.tracing.primitives import Mix
 
 
 def _tuple(item: Any, n: int) -> tuple:
-    return tuple(item) if isinstance(item, (tuple, list)) else (item,) * n
+    item = tuple(item) if isinstance(item, (tuple, list)) else (item,)
+    return item * n if len(item) == 1 else item
+
+
+@dataclass(frozen=True)
+class _Stride:
+    """How windows lie along the spatial axes: one number for each."""
+
+    step: tuple[int, ...]
+    padding: tuple[int, ...]  # in front
+    spread: tuple[int, ...]  # between the positions of a kernel
+    transposed: bool
+
+    def windows(self, outputs: Sequence[int], kernel: Sequence[int]) -> Callable[..., torch.Tensor]:
+        """From (batch, channel, *inputs) to (batch, channel, *outputs, *kernel): what is seen."""
+
+        def compute(x: torch.Tensor) -> torch.Tensor:
+            for d, (n, k) in enumerate(zip(outputs, kernel, strict=True)):
+                reads = self._reads(d, x.shape[2 + d], n, k)
+                x = torch.tensordot(x.movedim(2 + d, -1), reads.to(x), dims=1)  # (…, n, k)
+                x = x.movedim(-2, 2 + d)
+            return x
+
+        return compute
+
+    def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
+        """1 at (input, output, kernel) where the output reads this input under this weight."""
+        i, o = torch.arange(inputs), torch.arange(outputs)
+        few, many = (i[:, None, None], o[None, :, None])
+        if not self.transposed:
+            few, many = many, few
+        at = torch.arange(kernel) * self.spread[d] - self.padding[d]
+        return few * self.step[d] + at == many
 
 
 def _convolve(
     build: Builder, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int,
-    transposed: bool, padded: bool,
+    stride: _Stride, padded: bool,
 ) -> Tensor:  # fmt: skip
+    transposed = stride.transposed
     shape = call.outputs[0].shape
     spatial = weight.ndim - 2
     batched = x.ndim == spatial + 2
@@ -35,7 +72,8 @@ def _convolve(
     for node in x.axes[2:]:
         ix.freeze(node, f"it is a position under a kernel at {build.where}")
     how = "linear" if padded else "mean"
-    build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how)
+    seen = stride.windows(shape[2:], weight.shape[2:])
+    build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=seen)
     inside, outside = x.shape[1] // groups, shape[1] // groups
     if groups > 1:
         windows = build.reshape(windows, (windows.shape[0], groups, inside, *windows.shape[2:]))
@@ -62,21 +100,33 @@ def _convolve(
 def convolution(build: Builder, call: Call) -> Tensor:
     x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
     transposed = "transpose" in call.name
-    position = 7 if transposed else 6
-    groups = call.kwargs.get(
-        "groups", call.args[position - (1 if transposed else 0)]
-        if len(call.args) > position - (1 if transposed else 0) else 1,
-    )  # fmt: skip
-    padding = call.kwargs.get("padding", call.args[4] if len(call.args) > 4 else 0)
+    names = ("stride", "padding", "output_padding?", "groups", "dilation") if transposed else (
+        "stride", "padding", "dilation", "groups")  # fmt: skip
+    given = dict(zip((n.rstrip("?") for n in names), call.args[3:], strict=False)) | call.kwargs
+    groups, padding = given.get("groups", 1), given.get("padding", 0)
     padded = transposed or (padding not in ("valid",) and any(map(bool, _tuple(padding, 1))))
-    return _convolve(build, call, x, weight, bias, groups, transposed, padded)
+    stride = _stride(weight, given.get("stride", 1), padding, given.get("dilation", 1), transposed)
+    return _convolve(build, call, x, weight, bias, groups, stride, padded)
+
+
+def _stride(weight: Tensor, step: Any, padding: Any, spread: Any, transposed: bool) -> _Stride:
+    """The windows of a convolution by its arguments."""
+    kernel = weight.shape[2:]
+    step, spread = (_tuple(item, len(kernel)) for item in (step, spread))
+    if isinstance(padding, str):
+        total = [
+            d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel, strict=True)
+        ]
+        padding = tuple(n // 2 for n in total)
+    return _Stride(step, _tuple(padding, len(kernel)), spread, transposed)
 
 
 @rule("convolution")
 def aten_convolution(build: Builder, call: Call) -> Tensor:
     x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
-    padding, transposed, groups = call.args[4], call.args[6], call.args[8]
-    return _convolve(build, call, x, weight, bias, groups, transposed, transposed or any(padding))
+    step, padding, spread, transposed, _, groups = call.args[3:9]
+    stride = _stride(weight, step, padding, spread, transposed)
+    return _convolve(build, call, x, weight, bias, groups, stride, transposed or any(padding))
 
 
 _LINEAR = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
@@ -109,14 +159,15 @@ def pool(build: Builder, call: Call) -> Any:
     windows = "avg" in call.name and "adaptive" not in call.name
     divisor = call.kwargs.get("divisor_override", call.args[6] if len(call.args) > 6 else None)
     mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
+    facts = build.again(call, call.operands[0])
     if call.name in _LINEAR:
-        return build.mix(x, spatial, shape, how="mean" if mean else "linear")
-    out = build.mix(x, spatial, shape, how="max")
+        return build.mix(x, spatial, shape, how="mean" if mean else "linear", **facts)
+    out = build.mix(x, spatial, shape, how="max", **facts)
     if len(call.outputs) > 1:
         if call.outputs[1].id not in build.alive:
             return [out, build.frozen(call.outputs[1].shape, "it is a position", moves=False)]
         reason = f"positions of maxima are used at {call.where}"
-        return [out, *build.opaque([x], [call.outputs[1].shape], reason)]
+        return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
     return out
 
 
@@ -134,5 +185,9 @@ def unfold(build: Builder, call: Call) -> Tensor | None:
     )  # fmt: skip
     for node in x.axes[2:]:
         ix.freeze(node, "it is a position")
-    build.emit(Mix, wide, [x], dims=(2, 3))
+    again = build.again(call, call.operands[0])
+    if again:
+        flat = again["compute"]
+        again["compute"] = lambda *tensors: flat(*tensors).reshape(wide.shape)
+    build.emit(Mix, wide, [x], dims=(2, 3), **again)
     return build.reshape(wide, call.outputs[0].shape)

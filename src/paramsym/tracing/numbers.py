@@ -1,0 +1,72 @@
+"""Numbers of typed tensors: their layout in storage, and traced calls run on other numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramsym.recording.graph import Call, Value, values_in
+
+if TYPE_CHECKING:
+    from paramsym.tracing.tensor import Tensor
+
+Layout = tuple[Sequence[int], Sequence[int], int]  # shape, strides, offset
+Recipe = tuple[Callable[..., torch.Tensor], tuple["Tensor", ...]]  # how data is made of others
+
+
+def laid_out(numbers: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A storage that holds numbers in a given layout, which may repeat entries."""
+    shape, strides, offset = layout
+    at = torch.full(tuple(shape), offset, device=numbers.device)
+    for k, (n, stride) in enumerate(zip(shape, strides, strict=True)):
+        steps = torch.arange(n, device=numbers.device) * stride
+        at = at + steps.reshape(-1, *[1] * (len(shape) - k - 1))
+    storage = numbers.new_zeros(int(at.max()) + 1 if at.numel() else 0)
+    storage[at.reshape(-1)] = numbers.reshape(-1)
+    return storage
+
+
+def read_off(numbers: torch.Tensor, layout: Layout, window: Layout) -> torch.Tensor:
+    """The window on a storage in which numbers lie in a given layout."""
+    return torch.as_strided(laid_out(numbers, layout), *window)
+
+
+def run_call(call: Call, known: dict[int, torch.Tensor]) -> None:
+    """Run a traced call on numbers by value, and enter its results beside them.
+
+    Raises `LookupError` where an operand has no number.
+    """
+    args, kwargs = pytree.tree_map(
+        lambda leaf: known[leaf.id] if isinstance(leaf, Value) else leaf,
+        (call.args, call.kwargs),
+        is_leaf=lambda leaf: isinstance(leaf, Value),
+    )
+    with torch.no_grad():
+        result = call.target(*args, **kwargs)
+    results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+    for value, tensor in zip(values_in(call.result), results, strict=True):
+        known[value.id] = tensor
+
+
+def can_run(call: Call) -> bool:
+    """Whether the target of a call makes its outputs: a write to a second argument is none."""
+    return call.target is not None and not call.name.endswith("(what it writes to an argument)")
+
+
+@dataclass(frozen=True, eq=False)
+class Rerun:
+    """Traced calls as one function of some of their operands (by id), in this order."""
+
+    calls: tuple[Call, ...]
+    operands: tuple[int, ...]
+    output: int
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        known = dict(zip(self.operands, tensors, strict=True))
+        for call in self.calls:
+            run_call(call, known)
+        return known[self.output]
