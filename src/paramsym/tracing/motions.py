@@ -130,9 +130,9 @@ class _Writer:
         if any(absence.profile.kernel for absence in absorbing):
             return None
         own = [leading] if leading is not None and not leading.profile.kernel else []
-        first, *rest = [*own, *absorbing] or [None]
-        if first is None:
+        if not (every := [*own, *absorbing]):
             return ()
+        first, *rest = every
         same = all(a.profile == first.profile and same_offset(first, a) for a in rest)
         plain = not any(o.at for a in (first, *rest) for o in a.offset)
         if not same or not plain or (absorbing and first.is_zero):

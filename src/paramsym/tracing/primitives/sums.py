@@ -266,6 +266,8 @@ class Concatenate(Entrywise):
         return at.equal(at.parts[0])
 
     def bases(self, at: BasisSite) -> None:
+        if at.parts[0] is None and not at.joint.inputs[0].tensor.zero:
+            at.hold(f"it is repeated at {self.where}")
         at.join(at.parts[0], at.out)
 
     def unread(

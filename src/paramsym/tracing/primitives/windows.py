@@ -188,6 +188,8 @@ class Rotate(Entrywise):
             at.join(x, at.out)
             if at.leaf is ix.resolve(self.pair) and at.label == self.dim:
                 at.cap(at.out, "complex")
+        else:
+            at.hold(f"it is repeated at {self.where}")
 
     @property
     def is_closed(self) -> bool:
