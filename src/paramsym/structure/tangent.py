@@ -210,18 +210,24 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
     total = sum(real_entries(wide[n]) for n in dead)
     for blocks, names in components(operator):
-        rows = sum(block.size for block in blocks)
-        alive = tuple(n for n in names if n not in dead)
-        if rows > GENERATOR_LIMIT or rows * sum(real_entries(wide[n]) for n in alive) > DENSE_LIMIT:
-            total += rows
-            continue
-        matrix = operator.dense(blocks, alive)
-        matrix[:, _unreached_columns(operator, alive)] = 0.0  # counted once, below
-        total += held_rank(matrix, _buffer_columns(operator, alive))
+        total += _component_rank(operator, blocks, tuple(n for n in names if n not in dead))
     for name, found in symmetry.unreached.items():
         if name in wide and name not in dead:
             total += len(found) * real_entries(wide[name][0])
     return total
+
+
+def _component_rank(
+    operator: TangentOperator, blocks: tuple[Block, ...], alive: tuple[str, ...]
+) -> int:
+    """The directions of one component that hold the buffers, but for entries never reached."""
+    rows = sum(block.size for block in blocks)
+    columns = sum(real_entries(operator.params[n]) for n in alive)
+    if rows > GENERATOR_LIMIT or rows * columns > DENSE_LIMIT:
+        return rows
+    matrix = operator.dense(blocks, alive)
+    matrix[:, _unreached_columns(operator, alive)] = 0.0  # these are counted entry by entry
+    return held_rank(matrix, _buffer_columns(operator, alive))
 
 
 def _unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
