@@ -162,8 +162,8 @@ class ParameterSymmetry:
     def dual(self) -> ParameterSymmetry:
         """The signature of gradients and momenta: every axis type replaced by its dual.
 
-        Gradients have no offsets, and shifts act on them by their transposes, not by sliding; see `act_dual` for the exact
-        action where gains serve as frames.
+        Gradients have no offsets, and shifts act on them by their transposes, not by sliding; see
+        `act_dual` for the exact action where gains serve as frames.
         """
         return replace(
             self,
