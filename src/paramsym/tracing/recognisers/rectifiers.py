@@ -143,21 +143,35 @@ _READINGS = {
 
 
 def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
-    """(h, a) for h where h > 0 and a·h elsewhere, with a learned slope a, one or one per channel."""
+    """(h, a) for h where h > 0 and a·h elsewhere; a is learned, one number or one per channel."""
     branches = _branches(call) if call.name == "where" else None
     sign = branches and _sign(context, branches[0])
     if not branches or not sign:
         return None
     h, scaled = branches[1:] if sign[1] else branches[:0:-1]
-    made = context.writer(scaled) if isinstance(scaled, Value) else None
+    if not isinstance(h, Value) or h.shape != call.outputs[0].shape:
+        return None
+    if context.content(h) != sign[0]:
+        return None
+    slope = _slope(context, scaled, h)
+    return None if slope is None else (h, slope)
+
+
+def _slope(context: Context, scaled: Any, h: Value) -> Value | None:
+    """The learned a of a product a·h."""
+    factors = _two_factors(context, scaled)
+    channels = (h.shape[-1],) if len(h.shape) == 2 else (1,)
+    for x, slope in (factors, factors[::-1]) if factors is not None else ():
+        if not is_real(x, slope, h) or context.content(x) != context.content(h):
+            continue
+        if slope.id in context.moving and slope.shape in ((1,), channels):
+            return slope
+    return None
+
+
+def _two_factors(context: Context, item: Any) -> tuple[Any, ...] | None:
+    """The factors of an entrywise product, as they were given."""
+    made = context.writer(item) if isinstance(item, Value) else None
     if made is None or made.name != "mul" or made.kwargs or len(made.args) != 2:
         return None
-    if not isinstance(h, Value) or context.content(h) != sign[0] or h.shape != call.outputs[0].shape:
-        return None
-    for x, slope in (made.args, made.args[::-1]):
-        if not is_real(x, slope, h) or context.content(x) != sign[0]:
-            continue
-        channels = (h.shape[-1],) if len(h.shape) == 2 else (1,)
-        if slope.id in context.moving and slope.shape in ((1,), channels):
-            return h, slope
-    return None
+    return made.args
