@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.record import split_inputs
 
 _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
-_TABLES = {"embedding", "embedding_bag", "index_select", "getitem", "index", "one_hot"}
+
+Given = dict[Any, Any]  # the arguments of a call by position and by name
+Lookups = list[tuple[Value, int]]
 
 
 def table_lengths(graph: Graph) -> dict[int, int]:
@@ -19,7 +22,7 @@ def table_lengths(graph: Graph) -> dict[int, int]:
     inputs = [value for value in graph.values if value.kind == "input"]
     found: dict[int, int] = {}
     for call in graph.calls:
-        if call.name not in _TABLES:
+        if call.name not in _LOOKUPS:
             continue
         for index, length in _lookups(call):
             root = _root(graph, index)
@@ -29,35 +32,54 @@ def table_lengths(graph: Graph) -> dict[int, int]:
     return found
 
 
-def _lookups(call: Call) -> list[tuple[Value, int]]:
+def _lookups(call: Call) -> Lookups:
     """(index, length of the table) of one call."""
-    given = {**dict(enumerate(call.args)), **call.kwargs}
-    if call.name in ("embedding", "embedding_bag"):
-        pair = [given.get(0, given.get("input")), given.get(1, given.get("weight"))]
-        index = next((v for v in pair if v is not None and not v.dtype.is_floating_point), None)
-        table = next((v for v in pair if v is not None and v.dtype.is_floating_point), None)
-        return [] if index is None or table is None else [(index, table.shape[0])]
-    if call.name == "one_hot":
-        count = given.get(1, given.get("num_classes", -1))
-        index = given.get(0, given.get("tensor"))
-        usable = isinstance(index, Value) and isinstance(count, int) and count > 0
-        return [(index, count)] if usable else []  # type: ignore[list-item]
+    return _LOOKUPS[call.name]({**dict(enumerate(call.args)), **call.kwargs})
+
+
+def _of_embedding(given: Given) -> Lookups:
+    """The table is the floating one of the two, whichever comes first."""
+    pair = [given.get(0, given.get("input")), given.get(1, given.get("weight"))]
+    index = next((v for v in pair if v is not None and not v.dtype.is_floating_point), None)
+    table = next((v for v in pair if v is not None and v.dtype.is_floating_point), None)
+    return [] if index is None or table is None else [(index, table.shape[0])]
+
+
+def _of_one_hot(given: Given) -> Lookups:
+    """The number of classes stands for the length of a table."""
+    count = given.get(1, given.get("num_classes", -1))
+    index = given.get(0, given.get("tensor"))
+    if isinstance(index, Value) and isinstance(count, int) and count > 0:
+        return [(index, count)]
+    return []
+
+
+def _of_index_select(given: Given) -> Lookups:
+    """One axis is indexed, by its number."""
     table = given.get(0, given.get("input"))
-    if not isinstance(table, Value):
-        return []
-    if call.name == "index_select":
-        dim, index = given.get(1, given.get("dim")), given.get(2, given.get("index"))
-        usable = isinstance(index, Value) and isinstance(dim, int)
-        return [(index, table.shape[dim])] if usable else []  # type: ignore[index, list-item]
-    items = given.get(1)
+    dim, index = given.get(1, given.get("dim")), given.get(2, given.get("index"))
+    if isinstance(table, Value) and isinstance(index, Value) and isinstance(dim, int):
+        return [(index, table.shape[dim])]
+    return []
+
+
+def _of_brackets(given: Given) -> Lookups:
+    """Each integer tensor in brackets indexes the axis at its place."""
+    table, items = given.get(0, given.get("input")), given.get(1)
     items = items if isinstance(items, (tuple, list)) else (items,)
-    if any(item is None or item is Ellipsis for item in items):
+    if not isinstance(table, Value) or any(item is None or item is Ellipsis for item in items):
         return []
     return [
         (item, table.shape[dim])
         for dim, item in enumerate(items)
         if isinstance(item, Value) and item.dtype in (torch.int64, torch.int32)
     ]
+
+
+_LOOKUPS: dict[str, Callable[[Given], Lookups]] = {
+    "embedding": _of_embedding, "embedding_bag": _of_embedding, "one_hot": _of_one_hot,
+    "index_select": _of_index_select, "getitem": _of_brackets, "index": _of_brackets,
+}  # fmt: skip
 
 
 def _root(graph: Graph, value: Value) -> Value | None:

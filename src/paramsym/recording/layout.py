@@ -92,12 +92,8 @@ def box_of(window: Layout, owner: Layout) -> Box | None:
     if not entries or not math.prod(window.shape) or not is_dense(owner):
         return None
     runs = _runs(window)
-    marks = {1, entries, *(stride for _, stride, _ in runs)}
-    for n, stride in zip(owner.shape, owner.strides, strict=True):
-        if n > 1:
-            marks |= {stride, stride * n}
-    units = sorted(marks)
-    if units[0] < 1 or any(b % a for a, b in zip(units, units[1:], strict=False)):
+    units = _digits(runs, owner)
+    if units is None:
         return None
     radices = [b // a for a, b in zip(units, units[1:], strict=False)]
     counts, inside = _taken(runs, units, radices)
@@ -108,6 +104,17 @@ def box_of(window: Layout, owner: Layout) -> Box | None:
     if any(s + c > r for s, c, r in zip(starts, counts, radices, strict=True)):
         return None
     return Box(*(tuple(reversed(x)) for x in (radices, units[:-1], starts, counts, inside)))
+
+
+def _digits(runs: Sequence[tuple[int, int, int]], owner: Layout) -> list[int] | None:
+    """Where digits of the storage begin, innermost first; None where that is no mixed radix."""
+    marks = {1, math.prod(owner.shape), *(stride for _, stride, _ in runs)}
+    for n, stride in zip(owner.shape, owner.strides, strict=True):
+        if n > 1:
+            marks |= {stride, stride * n}
+    units = sorted(marks)
+    mixed = units[0] >= 1 and not any(b % a for a, b in zip(units, units[1:], strict=False))
+    return units if mixed else None
 
 
 def _runs(window: Layout) -> list[tuple[int, int, int]]:

@@ -77,6 +77,15 @@ class _Recorder(TorchFunctionMode):
             return self._reshaped(call, moved, result)
         risen = [t for t in given if t._version > before[id(t)][0]]
         written = written_arguments(func, args, kwargs, risen, result)
+        self._enter_effects(call, written, (args, kwargs), result)
+        return result
+
+    def _enter_effects(
+        self, call: Call, written: list[torch.Tensor], given: tuple[tuple, dict[str, Any]],
+        result: Any,
+    ) -> None:  # fmt: skip
+        """Enter a call by what it returned or wrote, and one more for each further write."""
+        func, (args, kwargs) = call.target, given
         main = written[0] if written and is_result(written[0], result, kwargs) else None
         at = [k for k, v in [*enumerate(args), *kwargs.items()] if v is main]
         if main is not None and at:
@@ -86,10 +95,9 @@ class _Recorder(TorchFunctionMode):
             self._enter_results(call, result)
         for tensor in written:
             if tensor is not main or not at:  # nobody says how: an operator without a rule
-                aside = Call(0, f"{name} (what it writes to an argument)", func, call_args,
-                             call_kwargs, [], None, self.ledger.where)  # fmt: skip
+                aside = Call(0, f"{call.name} (what it writes to an argument)", func, call.args,
+                             call.kwargs, [], None, call.where)  # fmt: skip
                 self._enter_write(aside, tensor)
-        return result
 
     def _enter(self, call: Call) -> None:
         call.index = len(self.graph.calls)

@@ -8,6 +8,8 @@ tests.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import torch
 from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
     is_functorch_wrapped_tensor,
@@ -50,22 +52,30 @@ def _plan(symmetry, values, axis: AxisType, dtype):
         value = values.get(name)
         if value is None:
             continue
-        if value.matrix is not None or value.base is not None:
+        if not _is_real_monomial(value):
             return None
         if value.diagonal is not None:
-            if value.diagonal.is_complex():
-                return None
-            diagonal = value.diagonal.reshape(-1)  # one row of scalars where they stand over units
-            if power.denominator != 1:
-                diagonal = diagonal ** float(power)
-            elif power != 1:
-                diagonal = diagonal ** int(power)
+            diagonal = _power(value.diagonal.reshape(-1), power)  # one scalar for each unit
             scale = diagonal if scale is None else scale * diagonal
         if value.order is not None:
             order = value.order  # at most one, before every scale
     if scale is not None and is_functorch_wrapped_tensor(scale):
         return None
     return order, None if scale is None else scale.to(dtype)
+
+
+def _is_real_monomial(value) -> bool:
+    """Whether an element is an order and real scales, and nothing else."""
+    if value.matrix is not None or value.base is not None:
+        return False
+    return value.diagonal is None or not value.diagonal.is_complex()
+
+
+def _power(diagonal: torch.Tensor, power: Fraction) -> torch.Tensor:
+    """Entrywise power; whole ones also of negative scales."""
+    if power == 1:
+        return diagonal
+    return diagonal ** (int(power) if power.denominator == 1 else float(power))
 
 
 def _split(symmetry, axis: AxisType):

@@ -209,6 +209,12 @@ def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str)
 def _check_factors(spaces: Mapping[str, Space], name: str, item: Carried) -> None:
     """A change of basis comes first and without powers; an order has no scales beside it."""
     bases = [s for s, _ in item.factors if not isinstance(spaces[s].group, AbstractMonomial)]
+    _check_bases(spaces, name, item, bases)
+    _check_order(spaces, name, item, [s for s, _ in item.factors if s not in bases])
+
+
+def _check_bases(spaces: Mapping[str, Space], name: str, item: Carried, bases: list[str]) -> None:
+    """At most one change of basis, in front of everything else, itself or its dual."""
     for space, power in item.factors:
         if space in bases and power not in (1, -1):
             raise ValueError(
@@ -222,10 +228,15 @@ def _check_factors(spaces: Mapping[str, Space], name: str, item: Carried) -> Non
             f"{bases[-1]!r} ({spaces[bases[-1]].group}) comes after another factor, but at most "
             "one was expected, and first. Write it first, or give the two spaces one group."
         )
-    rest = [s for s, _ in item.factors if s not in bases]
-    orders = [s for s in rest if getattr(spaces[s].group, "permutes", False)]
-    if orders and len(rest) > 1:
-        other = next((s for s in rest if s != orders[0]), orders[0])
+
+
+def _check_order(
+    spaces: Mapping[str, Space], name: str, item: Carried, monomials: list[str]
+) -> None:
+    """An order of units stands alone: scales beside it are scalars over its units."""
+    orders = [s for s in monomials if getattr(spaces[s].group, "permutes", False)]
+    if orders and len(monomials) > 1:
+        other = next((s for s in monomials if s != orders[0]), orders[0])
         raise ValueError(
             f"ParameterSymmetry(signature={{{name!r}: …}}): in '{item}' the order {orders[0]!r} "
             f"({spaces[orders[0]].group}) stands beside {other!r} ({spaces[other].group}), whose "

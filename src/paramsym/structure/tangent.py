@@ -216,15 +216,21 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
     total = sum(real_entries(wide[n]) for n in dead)
     for blocks, names in components(operator):
-        alive = tuple(n for n in names if n not in dead)
-        _require_dense(operator, blocks, alive)
-        matrix = operator.dense(blocks, alive)
-        matrix[:, unreached_columns(operator, alive)] = 0.0  # counted once, below
-        total += held_rank(matrix, _buffer_columns(operator, alive))
+        total += _component_rank(operator, blocks, tuple(n for n in names if n not in dead))
     for name, found in symmetry.unreached.items():
         if name in wide and name not in dead and found:
             total += len(found) * real_entries(wide[name][0])
     return total
+
+
+def _component_rank(
+    operator: TangentOperator, blocks: tuple[Block, ...], alive: tuple[str, ...]
+) -> int:
+    """The directions of one component that hold the buffers, but for entries never reached."""
+    _require_dense(operator, blocks, alive)
+    matrix = operator.dense(blocks, alive)
+    matrix[:, unreached_columns(operator, alive)] = 0.0  # these are counted entry by entry
+    return held_rank(matrix, _buffer_columns(operator, alive))
 
 
 def _require_dense(

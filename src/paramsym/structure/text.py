@@ -10,7 +10,7 @@ Layers that repeat are one line, with the range of their numbers in braces.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from paramsym.algebra import AbstractMonomial
@@ -29,41 +29,58 @@ _FEW = 6  # lines of what comes after the spaces
 
 def listing(symmetry: ParameterSymmetry) -> str:
     """Spaces with what acts on them; before them the signature, where it is short."""
-    lines = [*_aligned((name, ", ".join(map(str, axes))) for name, axes in
-                       symmetry.signature.items())]  # fmt: skip
+    lines = [*_aligned(_signature_rows(symmetry))]
     if lines and (len(lines) > _SHORT or max(map(len, lines)) > WIDTH):
         lines = []
     rows = [space_row(symmetry, s) for s in symmetry.spaces.values() if is_free(s)]
     blocks = [lines, [*map(_cut, _aligned(rows))]]
-    rest = [
-        (shift.name, f"{shift.family}, {_dimension(shift)}")
-        for shift in symmetry.shifts
-        if not shift.space and shift.dimension
-    ]
-    rest += [(name, "dead") for name in symmetry.dead]
-    rest += [(name, f"{plural(len(rows), 'row')} not reached")
-             for name, rows in symmetry.unreached.items()]  # fmt: skip
-    further = [*map(_cut, _aligned(rest))]
+    further = [_cut(line) for line in _aligned(_further_rows(symmetry))]
     if not lines and len(further) > 2 * _FEW:
         further = [*further[: 2 * _FEW], f"and {len(further) - 2 * _FEW} more lines: see .table()"]
-    blocks.append(further)
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    return "\n\n".join("\n".join(block) for block in (*blocks, further) if block)
+
+
+def _signature_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+    """Each tensor with the types of its axes."""
+    return [(name, ", ".join(map(str, axes))) for name, axes in symmetry.signature.items()]
+
+
+def _further_rows(symmetry: ParameterSymmetry) -> Iterator[tuple[str, ...]]:
+    """What belongs to no space: shifts of the parameters alone, and what no output depends on."""
+    for shift in symmetry.shifts:
+        if not shift.space and shift.dimension:
+            yield shift.name, f"{shift.family}, {_dimension(shift)}"
+    yield from _dead_rows(symmetry)
+    yield from _unreached_rows(symmetry)
+
+
+def _dead_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+    return [(name, "dead") for name in symmetry.dead]
+
+
+def _unreached_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+    return [
+        (name, f"{plural(len(rows), 'row')} not reached")
+        for name, rows in symmetry.unreached.items()
+    ]
+
+
+def _cut(line: str) -> str:
+    """A line that is not longer than the listing is wide."""
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
 def table(symmetry: ParameterSymmetry) -> str:
     """Everything, line by line: types of all tensors, all spaces with reasons, all shifts."""
     blocks = [
-        [(name, ", ".join(map(str, axes))) for name, axes in symmetry.signature.items()],
+        _signature_rows(symmetry),
         [
             (*space_row(symmetry, s)[:3], s.why + ("" if s.exact else " (not exact)"))
             for s in symmetry.spaces.values()
         ],
         [(s.name, _dimension(s), s.family, f"{s.kind} {s.space}".strip()) for s in symmetry.shifts],
-        [(name, "dead") for name in symmetry.dead],
-        [
-            (name, f"{plural(len(rows), 'row')} not reached")
-            for name, rows in symmetry.unreached.items()
-        ],
+        _dead_rows(symmetry),
+        _unreached_rows(symmetry),
     ]
     return "\n\n".join("\n".join(_columns(block)) for block in blocks if block)
 
@@ -179,7 +196,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _aligned(rows: Iterator[tuple[str, ...]] | list[tuple[str, ...]]) -> Iterator[str]:
+def _aligned(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Rows in columns, repeated layers as one line."""
     shown: list[tuple[str, ...]] = []
     for item in fold(list(rows)):

@@ -1,21 +1,21 @@
 """Lowering: a traced graph becomes primitive operations between typed tensors.
 
 Every operator of the network is expressed by its rule in a dozen primitives. A primitive does two
-things: it makes axes count the same units (at once, by unification), and it leaves behind an `Op`
-that the later passes read: scales (`scales.py`), changes of basis (`mixing.py`) and additive
-freedom (`shifts.py`). No later pass knows an operator of torch.
+things: it makes axes count the same units (at once, by unification), and it leaves behind a
+`Primitive` that the later passes ask. No later pass knows an operator of torch.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import torch
 
-from paramsym.recording.graph import Call, Graph, Value, canonical_name, values_in
+from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.structure.origin import Origin
 from paramsym.tracing import index as ix
 from paramsym.tracing.flat import flat_axes
@@ -38,36 +38,14 @@ from paramsym.tracing.primitives import (
     Sum,
     Tie,
 )
+from paramsym.tracing.registry import RULES as RULES
+from paramsym.tracing.registry import rule as rule
 from paramsym.tracing.tensor import Tensor as Tensor
-from paramsym.tracing.tensor import compose
 from paramsym.tracing.tensor import contiguous as contiguous
-
-Rule = Callable[["Builder", Call], Any]
-RULES: dict[str, Rule] = {}
+from paramsym.tracing.views import AbstractViews
 
 
-def rule(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register how an operator is expressed in primitives.
-
-    `targets` are operators (`torch.ops.aten.cumsum.default`, `torch.cumsum`) or their names. The
-    rule receives a `Builder` and the `Call`, and returns the output tensor, or one per output. A
-    later registration replaces an earlier one.
-
-        @rule(torch.ops.aten.cumsum.default)
-        def cumsum(build, call):
-            x, dim = build.arguments(call, "x", "dim")
-            return build.mix(x, [dim], x.shape)
-    """
-
-    def register(function: Rule) -> Rule:
-        for target in targets:
-            RULES[canonical_name(target)] = function
-        return function
-
-    return register
-
-
-class Builder:
+class Builder(AbstractViews):
     """Turns calls into typed tensors and primitive operations."""
 
     def __init__(self, graph: Graph):
@@ -131,30 +109,6 @@ class Builder:
         made.value = value
         self.tensors[value.id] = made
         return made
-
-    def mirror(self, value: Value, source: Tensor) -> None:
-        """Let a copy of a view be read through the view, as long as windows on it allow that.
-
-        A copy of `x.view(…, 3, heads, width)` would otherwise tie what its three parts count.
-        """
-        self.mirrors[value.id] = (value, source)
-        self.tensors[value.id] = source
-
-    def _through_mirror(self, value: Value) -> Tensor | None:
-        """A window on a copy as a window on the original, or None after copying in earnest."""
-        copy, source = self.mirrors[value.storage]
-        composed = compose(value, copy, source)
-        if composed is not None:
-            shape, strides, offset = composed
-            made = self.view(source, shape, strides, offset)
-            made.value = value
-            self.tensors[value.id] = made
-            return made
-        del self.mirrors[value.storage]
-        real = self.alias(source)
-        real.strides, real.offset, real.value = copy.strides, copy.offset, copy
-        self.tensors[copy.id] = real
-        return None
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
         return [ix.leaf(n, frozen="its order is given by data") for n in shape]
@@ -258,33 +212,30 @@ class Builder:
         `signs` are the coefficients of the sum; `linear=False` marks a pointwise choice
         (maximum, where) that is homogeneous but not additive, and that `compute` makes.
         """
-        if shape is None:
-            ndim = max(t.ndim for t in inputs)
-            shape = [
-                max((t.shape[k - ndim + t.ndim] for t in inputs if k >= ndim - t.ndim), default=1)
-                for k in range(ndim)
-            ]
-        nodes: list[Node | None] = [None] * len(shape)
+        shape = _broadcast([t.shape for t in inputs]) if shape is None else shape
         signs = facts.pop("signs", None) or (1,) * len(inputs)
         terms = list(zip(inputs, signs, strict=True))
         if linear:
             terms = [(t, c) for t, c in terms if c != 0 and not t.zero]
-        for tensor, _ in terms:
-            for k, node in enumerate(tensor.axes):
-                at = k + len(shape) - tensor.ndim
-                if tensor.shape[k] == 1 or shape[at] != tensor.shape[k]:
-                    continue
-                if nodes[at] is None:
-                    nodes[at] = node
-                else:
-                    self.unify(nodes[at], node)  # type: ignore[arg-type]
-        made = [ix.leaf(n) if node is None else node for n, node in zip(shape, nodes, strict=True)]
         kept = [t for t, _ in terms]
-        out = self.new(shape, made, zero=all(t.zero for t in kept))
+        out = self.new(shape, self._common_axes(kept, shape), zero=all(t.zero for t in kept))
         if not linear:
             return self.emit(Choice, out, kept, **facts)
         signs = tuple(c for _, c in terms) or tuple(signs)
         return self.emit(Sum, out, kept or inputs, signs=signs, **facts)
+
+    def _common_axes(self, terms: Sequence[Tensor], shape: Sequence[int]) -> list[Node]:
+        """What the axes of a broadcast sum count; new units where every term is repeated."""
+        nodes: dict[int, Node] = {}
+        for tensor in terms:
+            for at, node in enumerate(tensor.axes, start=len(shape) - tensor.ndim):
+                if shape[at] == 1 or shape[at] != tensor.shape[at - len(shape)]:
+                    continue
+                if at in nodes:
+                    self.unify(nodes[at], node)
+                else:
+                    nodes[at] = node
+        return [nodes[k] if k in nodes else ix.leaf(n) for k, n in enumerate(shape)]
 
     def tie(self, after: Tensor, before: Tensor) -> Tensor:
         """A state that a recurrence carries from step to step: both count the same units."""
@@ -491,59 +442,11 @@ class Builder:
         layouts = base.layout, view.layout
         self.emit(Opaque, view, [base], reason=reason, compute=lambda x: read_off(x, *layouts))
 
-    # -- views -------------------------------------------------------------------------------
-    def view(self, x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0):
-        """A window on the storage of x, whose own layout is row-major after a copy if needed."""
-        owner = x.owner
-        if not x.moves:
-            layout, window = x.layout, (tuple(shape), tuple(strides), offset)
-            recipe = (lambda numbers: read_off(numbers, layout, window)), (x,)
-            why = "its order is given by data"
-            return self.frozen(shape, why, moves=False, zero=x.zero, recipe=recipe)
-        return Tensor(
-            tuple(shape), tuple(strides), offset, owner, builder=self, moves=x.moves, zero=x.zero
-        )
 
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """Row-major reshape."""
-        if -1 in shape:
-            known = -math.prod(shape)
-            shape = [math.prod(x.shape) // known if n == -1 else n for n in shape]
-        if tuple(shape) == x.shape:
-            return x
-        if x.base is not None or x.strides != contiguous(x.shape):
-            x = self.alias(x)
-        return self.view(x, shape, contiguous(shape), x.offset)
-
-    def permute(self, x: Tensor, dims: Sequence[int]) -> Tensor:
-        """Reorder axes."""
-        dims = [d % x.ndim for d in dims]
-        out = self.view(x, [x.shape[d] for d in dims], [x.strides[d] for d in dims], x.offset)
-        if out.nodes is None and x.nodes is not None:
-            out.nodes = [x.nodes[d] for d in dims]
-        return out
-
-    def narrow(self, x: Tensor, dim: int, start: int, length: int) -> Tensor:
-        """A contiguous piece of one axis."""
-        dim %= x.ndim
-        shape = [length if k == dim else n for k, n in enumerate(x.shape)]
-        return self.view(x, shape, x.strides, x.offset + start * x.strides[dim])
-
-    def select(self, x: Tensor, dim: int, at: int) -> Tensor:
-        """One entry of an axis, which disappears."""
-        dim %= x.ndim
-        piece = self.narrow(x, dim, at, 1)
-        keep = [k for k in range(x.ndim) if k != dim]
-        return self.view(
-            piece, [x.shape[k] for k in keep], [piece.strides[k] for k in keep], piece.offset
-        )
-
-    def expand(self, x: Tensor, dim: int, size: int) -> Tensor:
-        """A new axis of copies before position `dim`."""
-        shape, strides = list(x.shape), list(x.strides)
-        shape.insert(dim, size)
-        strides.insert(dim, 0)
-        return self.view(x, shape, strides, x.offset)
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> list[int]:
+    """The shape of an entrywise function of tensors whose axes of one entry are repeated."""
+    columns = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=0)
+    return [max(sizes) for sizes in columns][::-1]
 
 
 def _square_of(x: Tensor) -> tuple[Tensor, float] | None:

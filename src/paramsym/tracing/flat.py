@@ -7,7 +7,7 @@ these units, unless the data are the same for all of them: a mask that was broad
 
 from __future__ import annotations
 
-from paramsym.recording.graph import Graph, Value
+from paramsym.recording.graph import Call, Graph, Value
 
 _FILLED = {
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
@@ -47,25 +47,36 @@ def flat_axes(
 
 
 def _longer(value: Value, graph: Graph, known: dict, depth: int) -> frozenset[int]:
-    every = frozenset(range(len(value.shape)))
-    if value.storage != value.id:  # read off the layout
-        owner = graph.values[value.storage]
-        flat = flat_axes(owner, graph, known, depth + 1)
-        if len(flat) == len(owner.shape):
-            return every
-        steps = {(n, s) for k, (n, s) in enumerate(zip(owner.shape, owner.strides, strict=True))
-                 if k in flat}  # fmt: skip
-        return frozenset(
-            k for k, (n, s) in enumerate(zip(value.shape, value.strides, strict=True))
-            if s == 0 or (n, s) in steps
-        )  # fmt: skip
+    """Which axes of more than one entry are flat, by the owner of a view or by what wrote it."""
+    if value.storage != value.id:
+        return _of_view(value, graph, known, depth)
     call = value.call
     if call is None:
         return frozenset()
     if call.name in _FILLED:
-        return every if call.name != "fill" or len(call.operands) == 1 else frozenset()
-    if call.name not in _ENTRYWISE or len(call.outputs) != 1:
-        return frozenset()
+        by_tensor = call.name == "fill" and len(call.operands) != 1
+        return frozenset() if by_tensor else frozenset(range(len(value.shape)))
+    if call.name in _ENTRYWISE and len(call.outputs) == 1:
+        return _of_operands(call, value, graph, known, depth)
+    return frozenset()
+
+
+def _of_view(value: Value, graph: Graph, known: dict, depth: int) -> frozenset[int]:
+    """The axes of a view that step as flat axes of its owner do, or not at all."""
+    owner = graph.values[value.storage]
+    flat = flat_axes(owner, graph, known, depth + 1)
+    if len(flat) == len(owner.shape):
+        return frozenset(range(len(value.shape)))
+    steps = {(owner.shape[k], owner.strides[k]) for k in flat}
+    return frozenset(
+        k for k, (n, s) in enumerate(zip(value.shape, value.strides, strict=True))
+        if s == 0 or (n, s) in steps
+    )  # fmt: skip
+
+
+def _of_operands(call: Call, value: Value, graph: Graph, known: dict, depth: int) -> frozenset[int]:
+    """The axes of an entrywise result along which no operand varies."""
+    every = frozenset(range(len(value.shape)))
     for operand in call.operands:
         skipped = len(value.shape) - len(operand.shape)
         flat = flat_axes(operand, graph, known, depth + 1)

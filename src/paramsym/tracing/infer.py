@@ -38,18 +38,7 @@ class _Writer:
         """The whole object."""
         Namer(self.found).name()
         spaces = {c.name: self._space(c) for c in self.found.in_order()}
-        signature, reasons = {}, {}
-        for name, tensor in self.found.every.items():
-            if name in self.found.dead:
-                signature[name] = tuple(map(Fixed, tensor.shape))
-                reasons[name] = tuple("no output depends on it" for _ in tensor.shape)
-                continue
-            signature[name] = tuple(
-                self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
-            )
-            found = tuple(_reason(node) for node in tensor.axes)
-            if any(found):
-                reasons[name] = found
+        signature, reasons = self._signature()
         for name, base, where in list(misplaced(spaces, signature)):
             why = f"{where} does not tell its copies for each unit of {base} apart"
             size = spaces[name].size
@@ -57,8 +46,7 @@ class _Writer:
         graph = self.found.build.graph
         for value in [*graph.parameters.values(), *graph.buffers.values()]:
             if (why := graph.held.get(value.name)) is not None:
-                signature[value.name] = tuple(map(Fixed, value.shape))
-                reasons[value.name] = tuple(why for _ in value.shape)
+                signature[value.name], reasons[value.name] = _held(value.shape, why)
         buffers = tuple(n for n in signature if n in graph.buffers)
         shifts = find_shifts(self.found.circuit, self.found.parameters)
         sizes = {name: space.size for name, space in spaces.items()}
@@ -70,6 +58,22 @@ class _Writer:
             dict(self.found.build.unknown),
             unreached_rows(self.found.build, self.found.parameters),
         )  # fmt: skip
+
+    def _signature(self) -> tuple[dict[str, tuple[AxisType, ...]], dict[str, tuple[str, ...]]]:
+        """The types of the axes of each tensor, and why some of them are fixed."""
+        signature: dict[str, tuple[AxisType, ...]] = {}
+        reasons: dict[str, tuple[str, ...]] = {}
+        for name, tensor in self.found.every.items():
+            if name in self.found.dead:
+                signature[name], reasons[name] = _held(tensor.shape, "no output depends on it")
+                continue
+            signature[name] = tuple(
+                self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
+            )
+            found = tuple(_reason(node) for node in tensor.axes)
+            if any(found):
+                reasons[name] = found
+        return signature, reasons
 
     def _space(self, c: Carrier) -> Space:
         over = tuple(self.found.units[base.serial].name for base in c.over)
@@ -114,9 +118,7 @@ class _Writer:
             for term in ix.terms(head):
                 terms.append(self._subtree([term, *rest], position, size, unit, readings))
                 position += term.size * inner
-            if all(isinstance(t, Fixed) for t in terms):
-                return Fixed(sum(t.count for t in terms))  # type: ignore[union-attr]
-            return Sum(tuple(x for t in terms for x in (t.terms if isinstance(t, Sum) else (t,))))
+            return _direct_sum(terms)
         made = self._leaf_type(readings[start, inner * unit], head)
         if not rest:
             return made
@@ -141,6 +143,19 @@ class _Writer:
             return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
         item = Carried((*factors, (units.name, Fraction(1))), frame)
         return Product((item, Carried(tuple(scales)))) if scales else item
+
+
+def _held(shape: tuple[int, ...], why: str) -> tuple[tuple[AxisType, ...], tuple[str, ...]]:
+    """The types of a tensor whose entries have to stay, with the same reason for each axis."""
+    return tuple(map(Fixed, shape)), tuple(why for _ in shape)
+
+
+def _direct_sum(terms: list[AxisType]) -> AxisType:
+    """The sum of some types, without brackets; fixed where all of them are."""
+    fixed = [t for t in terms if isinstance(t, Fixed)]
+    if len(fixed) == len(terms):
+        return Fixed(sum(t.count for t in fixed))
+    return Sum(tuple(x for t in terms for x in (t.terms if isinstance(t, Sum) else (t,))))
 
 
 def _factors(axis: AxisType) -> tuple[AxisType, ...]:

@@ -38,22 +38,9 @@ def lower(graph: Graph) -> Builder:
             continue
         build.where = call.where
         if call.index in rotations:
-            try:
-                _rotate(build, rotations[call.index])
-            except Exception as error:
-                _held_rotation(build, rotations[call.index], report(build, "rotate", error))
-            continue
-        if call.name in _RANDOM:
-            build.is_random(call)
-        fresh = [v for v in call.outputs if v.storage == v.id]
-        if not fresh:
-            continue  # a view: its axes are read off the strides when somebody needs them
-        if not any(v.id in moving for v in fresh):
-            zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))
-            for value in fresh:
-                build.tensor(value).zero = zero
-            continue
-        _apply(build, call, fresh)
+            _turn(build, rotations[call.index])
+        else:
+            _lower_call(build, call, moving)
     for value in graph.outputs:
         build.where = "the output of the model"
         tensor = build.tensor(value)
@@ -63,6 +50,19 @@ def lower(graph: Graph) -> Builder:
     settle_origins(build)
     hold(build)
     return build
+
+
+def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
+    """Give the results of one call their tensors: by its rule, or as data."""
+    if call.name in _RANDOM:
+        build.is_random(call)
+    fresh = [v for v in call.outputs if v.storage == v.id]  # the axes of views are read off later
+    if any(v.id in moving for v in fresh):
+        _apply(build, call, fresh)
+        return
+    zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))
+    for value in fresh:
+        build.tensor(value).zero = zero
 
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
@@ -112,6 +112,14 @@ def _by_rule(build: Builder, call: Call, fresh: list[Value]):
 
 def _unruled(build: Builder, call: Call, fresh: list[Value], reason: str) -> list[Tensor]:
     return build.opaque_call(call, fresh, reason)
+
+
+def _turn(build: Builder, rotation: Rotation) -> None:
+    """A rotation as its primitive; what it turns is held where that fails."""
+    try:
+        _rotate(build, rotation)
+    except Exception as error:
+        _held_rotation(build, rotation, report(build, "rotate", error))
 
 
 def _rotate(build: Builder, rotation: Rotation) -> None:

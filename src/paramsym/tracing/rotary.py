@@ -25,7 +25,9 @@ _VIEWS = {
     "mT", "t", "expand_as", "reshape_as", "tensor_split", "dropout", "_assert_tensor_metadata",
 }  # fmt: skip
 _SUMS = {"add", "sub", "cat", "stack", "view_as_real", "addcmul"}
-_LINEAR = _VIEWS | _SUMS | {"neg", "mul", "div"}
+_PRODUCTS = {"mul", "div"}
+_LINEAR = _VIEWS | _SUMS | _PRODUCTS | {"neg"}
+_LONGEST = 40  # calls of one region
 _LIMIT = 1 << 24  # entries of the largest tensor that is evaluated
 
 
@@ -88,26 +90,31 @@ def _region(call: Call, moving: set[int], taken: set[int]) -> tuple[Value, list[
     The frontier is pushed back through its latest member until one value is left.
     """
     calls = {call.index: call}
-    frontier = {v.id: v for v in call.operands if v.id in moving}
+    frontier = {v.id: v for v in _moving_operands(call, moving)}
     multiplied = call.name in ("view_as_real", "addcmul")
     while len(frontier) != 1 or not multiplied:
         latest = max(frontier.values(), key=lambda v: v.id, default=None)
-        if latest is None or latest.call is None or latest.id in taken:
+        previous = None if latest is None or latest.id in taken else latest.call
+        if previous is None or len(calls) > _LONGEST or not _is_linear(previous, moving):
             return None
-        previous = latest.call
-        if previous.name not in _LINEAR or len(calls) > 40:
-            return None
-        if previous.name in ("mul", "div"):
-            factors = [v for v in previous.operands if v.id in moving]
-            if len(factors) != 1:
-                return None
-            multiplied = multiplied or len(previous.operands) == 2
+        multiplied = multiplied or (previous.name in _PRODUCTS and len(previous.operands) == 2)
         calls[previous.index] = previous
         for output in previous.outputs:
             frontier.pop(output.id, None)
-        frontier.update({v.id: v for v in previous.operands if v.id in moving})
+        frontier.update({v.id: v for v in _moving_operands(previous, moving)})
     (source,) = frontier.values()
     return source, [calls[k] for k in sorted(calls)]
+
+
+def _moving_operands(call: Call, moving: set[int]) -> list[Value]:
+    return [v for v in call.operands if v.id in moving]
+
+
+def _is_linear(call: Call, moving: set[int]) -> bool:
+    """Whether a call is linear in what moves among its operands: of a product, one factor."""
+    if call.name in _PRODUCTS:
+        return len(_moving_operands(call, moving)) == 1
+    return call.name in _LINEAR
 
 
 def _fingerprint(source: Value, calls: list[Call], moving: set[int]) -> Any:
@@ -194,25 +201,35 @@ def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]
         return None
     tolerance = 1e-4 if dtype == torch.float32 else 1e-9 if dtype == torch.float64 else 0.05
     for dim in reversed(range(len(source.shape))):
-        size = source.shape[dim]
-        if size % 2:
+        if source.shape[dim] % 2:
             continue
         for layout in ("half", "interleaved"):
             zs = [_pair(x.double(), dim, layout) for x in xs]
             ws = [_pair(y, dim, layout) for y in ys]
-            factor = ws[0] / zs[0]
-            if torch.allclose(factor.imag, torch.zeros(()).double(), atol=tolerance):
-                continue  # an entrywise product: no rotation
-            errors = [(w - factor * z).abs().max() for w, z in zip(ws[1:], zs[1:], strict=True)]
-            if max(errors) < tolerance * 30:
-                varies = [
-                    k
-                    for k in range(factor.ndim)
-                    if factor.shape[k] > 1
-                    and (factor - factor.narrow(k, 0, 1)).abs().max() > tolerance
-                ]
-                return dim, layout, varies
+            factor = _common_factor(zs, ws, tolerance)
+            if factor is not None:
+                return dim, layout, _varying_axes(factor, tolerance)
     return None
+
+
+def _common_factor(
+    zs: list[torch.Tensor], ws: list[torch.Tensor], tolerance: float
+) -> torch.Tensor | None:
+    """The c with w = c·z for every pair (z, w), unless it is real: that is no rotation."""
+    factor = ws[0] / zs[0]
+    if torch.allclose(factor.imag, torch.zeros(()).double(), atol=tolerance):
+        return None
+    errors = [(w - factor * z).abs().max() for w, z in zip(ws[1:], zs[1:], strict=True)]
+    return factor if max(errors) < tolerance * 30 else None
+
+
+def _varying_axes(factor: torch.Tensor, tolerance: float) -> list[int]:
+    """The axes along which a factor is not the same everywhere."""
+    return [
+        k
+        for k in range(factor.ndim)
+        if factor.shape[k] > 1 and (factor - factor.narrow(k, 0, 1)).abs().max() > tolerance
+    ]
 
 
 def _pair(x: torch.Tensor, dim: int, layout: str) -> torch.Tensor:

@@ -128,18 +128,31 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
     for tensor in tensors:
         for block in tensor_blocks(tensor, layout):
             for place in block.places:
-                for count in (2, 3):
-                    for chosen in itertools.combinations(place.leaves if place else (), count):
-                        found = {leaf.serial for leaf, _ in chosen}
-                        if len(found) == count:  # a leaf that meets itself is no second index
-                            pairs.add(tuple(sorted(found)))
+                pairs.update(_on_one_axis([leaf for leaf, _ in place.leaves] if place else []))
             if tensor.ndim == 3 and all(block.places):
-                first, *others = [[n for n, _ in p.leaves] for p in block.places if p]
-                for a, b in itertools.product(first, itertools.chain(*others)):
-                    if not a.frozen.startswith("it is a position") and a is not b:
-                        if not b.frozen.startswith("it is a position"):
-                            pairs.add(tuple(sorted((a.serial, b.serial))))
+                pairs.update(_across_axes(block))
     return pairs
+
+
+def _on_one_axis(leaves: list[Node]) -> Iterator[Component]:
+    """Two or three leaves whose product is (part of) one axis."""
+    for count in (2, 3):
+        for chosen in itertools.combinations(leaves, count):
+            found = {leaf.serial for leaf in chosen}
+            if len(found) == count:  # a leaf that meets itself is no second index
+                yield tuple(sorted(found))
+
+
+def _across_axes(block: Block) -> Iterator[Component]:
+    """The first axis of a stack of matrices with either axis of the matrices, positions aside."""
+    first, *others = [[n for n, _ in p.leaves if not _is_position(n)] for p in block.places if p]
+    for a, b in itertools.product(first, itertools.chain(*others)):
+        if a is not b:
+            yield tuple(sorted((a.serial, b.serial)))
+
+
+def _is_position(leaf: Node) -> bool:
+    return leaf.frozen.startswith("it is a position")
 
 
 class Freedom:

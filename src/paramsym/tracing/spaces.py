@@ -28,7 +28,7 @@ from paramsym.tracing.blocks import Block, Layout, tensor_blocks
 from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
-from paramsym.tracing.gains import combine
+from paramsym.tracing.gains import Frame, combine
 from paramsym.tracing.index import Node
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
@@ -104,47 +104,52 @@ class Spaces:
                     members[self.mixing.find(slot)[0]].append(slot)
         for root, slots in members.items():
             known = self.mixing.classes[root]
-            leaf = ix.resolve(known.leaf)
-            group = known.group
+            leaf, group = ix.resolve(known.leaf), known.group
             turns = isinstance(group, (ComplexScaling, UnitComplex))
             # the order of frequencies is fixed, but pairs may still turn; other frozen axes not
             if not turns and leaf.frozen:
                 known.held = known.held or leaf.frozen
             if group is None or known.held:
                 continue
-            bases = {b.serial for b in (known.over or set())}
-            if turns:
-                over = tuple(
-                    self.leaves[b]
-                    for b in sorted(bases & set(self.rank), key=self.rank.__getitem__)
-                )
-            else:
-                over = self._before(leaf, bases)
+            over = self._copies_of(known, leaf, turns)
             carrier = Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
-            self.carriers.append(carrier)
-            self.mixed[leaf.serial].append(carrier)
-            turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
-            for slot in slots:
-                _, parity, frame = self.mixing.find(slot)
-                relative = combine(frame, known.frame or (), -1)
-                if turn < 0:
-                    relative = combine((), relative, -1)
-                self.class_of[slot] = (carrier, parity * turn, relative)
+            self._enter_mixing(carrier, slots, known.frame or ())
             if not self._says_one_type(carrier):
-                self.carriers.remove(carrier)
-                self.mixed[leaf.serial].remove(carrier)
-                for slot in slots:
-                    self.class_of.pop(slot, None)
+                self._withdraw(carrier)
         self._separate_copies()
+
+    def _copies_of(self, known: BasisClass, leaf: Node, turns: bool) -> tuple[Node, ...]:
+        """The bases that count the copies of a change of basis; of pairs, also later ones."""
+        bases = {b.serial for b in (known.over or set())}
+        if not turns:
+            return self._before(leaf, bases)
+        shown = sorted(bases & set(self.rank), key=self.rank.__getitem__)
+        return tuple(self.leaves[b] for b in shown)
+
+    def _enter_mixing(self, carrier: Carrier, slots: list[tuple], origin: Frame) -> None:
+        """Let the slots of a class carry a change of basis, in frames relative to its origin."""
+        self.carriers.append(carrier)
+        self.mixed[carrier.serial].append(carrier)
+        turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
+        for slot in slots:
+            _, parity, frame = self.mixing.find(slot)
+            relative = combine(frame, origin, -1)
+            if turn < 0:
+                relative = combine((), relative, -1)
+            self.class_of[slot] = (carrier, parity * turn, relative)
+
+    def _withdraw(self, carrier: Carrier) -> None:
+        """Forget a change of basis and what its slots carry."""
+        self.carriers.remove(carrier)
+        self.mixed[carrier.serial].remove(carrier)
+        for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
+            self.class_of.pop(slot)
 
     def _separate_copies(self) -> None:
         """A leaf that indexes the copies of another change of basis keeps its own units."""
         bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
         for carrier in [c for c in self.carriers if c.leaf and c.serial in bases]:
-            self.carriers.remove(carrier)
-            self.mixed[carrier.serial].remove(carrier)
-            for slot in [s for s, found in self.class_of.items() if found[0] is carrier]:
-                self.class_of.pop(slot)
+            self._withdraw(carrier)
 
     def _says_one_type(self, carrier: Carrier) -> bool:
         """Whether blocks that share the reading of an axis agree on a change of basis."""
@@ -267,13 +272,18 @@ class Spaces:
             if not free and key not in bases:
                 continue
             scales = [c for c in self.carriers if c.leaf is leaf and c.mixing is None]
-            over: tuple[Node, ...] = ()
-            if free:  # what copies share cannot follow another order in each of them
-                shared = [*scales, *(c for c in self.carriers if leaf in c.over)]
-                over = self._before(leaf, self.over.get(key, set()))
-                over = tuple(base for base in over if all(base in c.over for c in shared))
+            over = self._copies_of_order(leaf, scales) if free else ()
             bases |= {base.serial for base in over}
             self._stand_over(Carrier(leaf, monomial(leaf.size, free, False, False), over), scales)
+
+    def _copies_of_order(self, leaf: Node, scales: list[Carrier]) -> tuple[Node, ...]:
+        """The bases for each of which units have an order of their own.
+
+        What copies share cannot follow another order in each of them.
+        """
+        shared = [*scales, *(c for c in self.carriers if leaf in c.over)]
+        before = self._before(leaf, self.over.get(leaf.serial, set()))
+        return tuple(base for base in before if all(base in c.over for c in shared))
 
     def _stand_over(self, units: Carrier, scales: list[Carrier]) -> None:
         """Let the scales of a leaf follow its units: as scalars, or as one space with them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +77,7 @@ def compose(window: Value, copy: Value, source: Tensor):
         if size == 1 or stride == 0:
             strides.append(0 if size > 1 else 1)
             continue
-        k = next((k for k in order if copy.strides[k] <= stride < copy.strides[k] * copy.shape[k]),
-                 None)  # fmt: skip
+        k = _crossed(stride, copy, order)
         if k is None or stride % copy.strides[k]:
             return None
         unit = stride // copy.strides[k]
@@ -115,48 +114,69 @@ class _Unreadable(Exception):
 
 
 def _decode(view: Tensor, base: Tensor) -> list[Node]:
-    order = sorted(
-        (k for k in range(base.ndim) if base.shape[k] > 1), key=lambda k: -base.strides[k]
-    )
-    expected = 1
-    for k in reversed(order):  # the base must fill its storage without gaps
-        if base.strides[k] != expected:
-            raise _Unreadable
-        expected *= base.shape[k]
+    """The axes of a view as products of pieces of the axes of its base."""
+    order = _outermost_first(base)
     pieces: dict[int, list[tuple[int, int, int, int]]] = {k: [] for k in order}
     counts = [0] * view.ndim
     copies: dict[int, Node] = {}
     for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if size > 1 and stride == 0:
             copies[j] = ix.leaf(size)
-        while size > 1 and stride > 0:  # from the inside out, through the axes of the base
-            k = next(
-                (k for k in order if base.strides[k] <= stride < base.strides[k] * base.shape[k]),
-                None,
-            )
-            if k is None or stride % base.strides[k]:
-                raise _Unreadable
-            unit = stride // base.strides[k]
-            take = min(size, max(1, base.shape[k] // unit))
-            if take < 2 or size % take:
-                raise _Unreadable
+            continue
+        for k, unit, take in _pieces(size, stride, base, order):
             pieces[k].append((unit, take, j, counts[j]))
             counts[j] += 1
-            size //= take
-            stride *= take
     offset = view.offset - base.offset
     found: dict[tuple[int, int], Node] = {}
     for k in order:
         start, offset = divmod(offset, base.strides[k])
         wanted = sorted(pieces[k], reverse=True)
         _extract(base.axes[k], base.shape[k], wanted, start, found)
-    nodes = []
-    for j in range(view.ndim):
-        if j in copies:
-            nodes.append(copies[j])
-        else:  # pieces were collected from the inside out
-            nodes.append(ix.product([found[j, i] for i in reversed(range(counts[j]))]))
-    return nodes
+    return [  # pieces were collected from the inside out
+        copies[j] if j in copies else ix.product([found[j, i] for i in reversed(range(counts[j]))])
+        for j in range(view.ndim)
+    ]
+
+
+def _outermost_first(base: Tensor) -> list[int]:
+    """The axes of a base by falling stride; together they have to fill its storage without gaps."""
+    order = sorted(
+        (k for k in range(base.ndim) if base.shape[k] > 1), key=lambda k: -base.strides[k]
+    )
+    expected = 1
+    for k in reversed(order):
+        if base.strides[k] != expected:
+            raise _Unreadable
+        expected *= base.shape[k]
+    return order
+
+
+def _pieces(
+    size: int, stride: int, base: Tensor, order: list[int]
+) -> Iterator[tuple[int, int, int]]:
+    """The pieces (axis of the base, step on it, length) that one axis of a view goes through.
+
+    They come from the inside out.
+    """
+    while size > 1 and stride > 0:
+        k = _crossed(stride, base, order)
+        if k is None or stride % base.strides[k]:
+            raise _Unreadable
+        unit = stride // base.strides[k]
+        take = min(size, max(1, base.shape[k] // unit))
+        if take < 2 or size % take:
+            raise _Unreadable
+        yield k, unit, take
+        size //= take
+        stride *= take
+
+
+def _crossed(stride: int, tensor: Tensor | Value, order: list[int]) -> int | None:
+    """The axis inside which a step of this stride stays."""
+    return next(
+        (k for k in order if tensor.strides[k] <= stride < tensor.strides[k] * tensor.shape[k]),
+        None,
+    )
 
 
 def _extract(node: Node, size: int, wanted: list, start: int, found: dict) -> None:

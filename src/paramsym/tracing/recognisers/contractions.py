@@ -18,6 +18,8 @@ from paramsym.tracing.recognisers.context import Context, argument, is_real
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+Step = tuple[Any, tuple[Any, ...], tuple[int, ...]]  # operator, further arguments, result's shape
+
 
 def contraction(context: Context, call: Call) -> list[Call] | None:
     """`(a * b).sum(dims)`, or its mean, as an einsum of a and b.
@@ -37,16 +39,27 @@ def contraction(context: Context, call: Call) -> list[Call] | None:
     summed = {_LETTERS[d] for d in dims if product.shape[d] > 1}
     if not summed or not all(summed <= set(labels) for labels, _ in terms):
         return None
-    factors = [factor for _, factor in terms]
-    kept = [k for k in range(len(product.shape)) if k not in dims]
+    return calls + _in_a_row(context, _steps(call, terms, product.shape, dims), out)
+
+
+def _steps(
+    call: Call, terms: list[tuple[str, Value]], shape: tuple[int, ...], dims: list[int]
+) -> list[Step]:
+    """The einsum of the factors, the factor of a mean, and the axes of one entry that are kept."""
+    kept = [k for k in range(len(shape)) if k not in dims]
     equation = f"{terms[0][0]},{terms[1][0]}->{''.join(_LETTERS[k] for k in kept)}"
-    steps: list[tuple[Any, tuple[Any, ...], tuple[int, ...]]] = [
-        (torch.einsum, (equation, *factors), tuple(product.shape[k] for k in kept))
-    ]
+    summed = tuple(shape[k] for k in kept)
+    steps: list[Step] = [(torch.einsum, (equation, *(factor for _, factor in terms)), summed)]
     if call.name == "mean":
-        steps.append((torch.mul, (1 / math.prod(product.shape[d] for d in dims),), steps[0][2]))
-    if out.shape != steps[0][2]:
-        steps.append((torch.reshape, (out.shape,), out.shape))
+        steps.append((torch.mul, (1 / math.prod(shape[d] for d in dims),), summed))
+    if (final := call.outputs[0].shape) != summed:
+        steps.append((torch.reshape, (final,), final))
+    return steps
+
+
+def _in_a_row(context: Context, steps: Sequence[Step], out: Value) -> list[Call]:
+    """Calls each of which takes the result of the one before; the last one writes `out`."""
+    calls: list[Call] = []
     last: Value | None = None
     for k, (target, args, shape) in enumerate(steps):
         made = out if k == len(steps) - 1 else context.value(shape, out)
@@ -109,12 +122,18 @@ def chain(context: Context, call: Call) -> list[Call] | None:
     if terms is None or not is_real(*operands, call.outputs[0]):
         return None
     labels, wanted = terms
+    return _pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
+
+
+def _pairwise(
+    context: Context, rest: list[tuple[str, Value]], wanted: str, out: Value
+) -> list[Call]:
+    """Contract the first operand with the next that shares a label, until one is left."""
     sizes: dict[str, int] = {}
-    for ls, value in zip(labels, operands, strict=True):
-        for c, n in zip(ls, value.shape, strict=True):
+    for labels, value in rest:
+        for c, n in zip(labels, value.shape, strict=True):
             sizes[c] = max(n, sizes.get(c, 1))
     calls: list[Call] = []
-    rest = list(zip(labels, operands, strict=True))
     ls, value = rest.pop(0)
     while rest:
         later = next((k for k, (other, _) in enumerate(rest) if set(other) & set(ls)), 0)
@@ -122,9 +141,9 @@ def chain(context: Context, call: Call) -> list[Call] | None:
         if rest:
             needed = {c for more, _ in rest for c in more} | set(wanted)
             kept = "".join(c for c in dict.fromkeys(ls + other) if c in needed)
-            made = context.value([sizes[c] for c in kept], call.outputs[0])
+            made = context.value([sizes[c] for c in kept], out)
         else:
-            kept, made = wanted, call.outputs[0]
+            kept, made = wanted, out
         calls.append(context.call(torch.einsum, (f"{ls},{other}->{kept}", value, operand), made))
         ls, value = kept, made
     return calls

@@ -6,6 +6,8 @@ the weight: the group acts on W + I from both sides, and the parameter keeps its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from paramsym.recording.graph import Call, Value
@@ -47,17 +49,22 @@ def linear_skip(context: Context, call: Call) -> list[Call] | None:
             continue
         if not _read_only_by(context, y, call) or made.kwargs.keys() - {"input", "weight", "bias"}:
             continue
-        for at_input, at_weight in _PLACES[made.name]:
-            source = argument(made, at_input, "input")
-            weight = argument(made, at_weight, "weight")
-            if not isinstance(source, Value) or not isinstance(weight, Value):
-                continue
-            if context.content(source) != context.content(x):
-                continue
+        for at_weight, weight in _weights(context, made, x):
             owner = _own_square(context, weight, made)
             if owner is not None:
                 return _with_identity(context, call, made, at_weight, (weight, owner), c / a, a)
     return None
+
+
+def _weights(context: Context, made: Call, x: Value) -> Iterator[tuple[int, Value]]:
+    """The arguments of a linear map that may be its weight where x is its input, by position."""
+    for at_input, at_weight in _PLACES[made.name]:
+        source = argument(made, at_input, "input")
+        weight = argument(made, at_weight, "weight")
+        if not isinstance(source, Value) or not isinstance(weight, Value):
+            continue
+        if context.content(source) == context.content(x):
+            yield at_weight, weight
 
 
 def _terms(context: Context, call: Call) -> tuple[tuple[Value, float], ...] | None:
