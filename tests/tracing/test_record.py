@@ -45,7 +45,7 @@ def test_functions_are_recorded_as_the_user_called_them() -> None:
         (torch.Tensor.relu_, "relu"), (torch.swapaxes, "transpose"), (torch.clip, "clamp"),
         (torch.ops.aten._softmax.default, "softmax"), (torch.Tensor.mT.__get__, "mT"),
     ],
-    ids=str,
+    ids=range(9),
 )  # fmt: skip
 def test_one_operator_has_one_name(target: Any, name: str) -> None:
     assert canonical_name(target) == name

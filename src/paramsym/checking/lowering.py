@@ -151,7 +151,7 @@ def _at_weights(
         )
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            found = state, functional(model, state, *given, outputs, training)
+            found = state, functional(model, state, given[0], given[1], outputs, training)
         if all(bool(y.isfinite().all()) for y in found[1]):
             break
     return found

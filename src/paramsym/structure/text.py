@@ -65,11 +65,6 @@ def _unreached_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
     ]
 
 
-def _cut(line: str) -> str:
-    """A line that is not longer than the listing is wide."""
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
-
-
 def table(symmetry: ParameterSymmetry) -> str:
     """Everything, line by line: types of all tensors, all spaces with reasons, all shifts."""
     blocks = [

@@ -46,7 +46,8 @@ def _steps(
     call: Call, terms: list[tuple[str, Value]], shape: tuple[int, ...], dims: list[int]
 ) -> list[Step]:
     """The einsum of the factors, the factor of a mean, and the axes of one entry that are kept."""
-    kept = [k for k in range(len(shape)) if k not in dims]
+    present = terms[0][0] + terms[1][0]  # an axis of one entry may be on neither
+    kept = [k for k in range(len(shape)) if k not in dims and _LETTERS[k] in present]
     equation = f"{terms[0][0]},{terms[1][0]}->{''.join(_LETTERS[k] for k in kept)}"
     summed = tuple(shape[k] for k in kept)
     steps: list[Step] = [(torch.einsum, (equation, *(factor for _, factor in terms)), summed)]

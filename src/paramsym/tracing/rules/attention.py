@@ -25,7 +25,7 @@ def attend(
     implied (`causal`), its axes count heads and positions: these are exchanged only together with
     the entries of the mask.
     """
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
     if k.ndim > 2 and 1 < k.shape[-3] < q.shape[-3]:  # grouped queries: heads share keys
         repeats = q.shape[-3] // k.shape[-3]
         k, v = repeat_entries(build, k, repeats, -3), repeat_entries(build, v, repeats, -3)
@@ -34,7 +34,7 @@ def attend(
     qb, kb, vb = (batch[ndim - t.ndim :] for t in (q, k, v))
     both = batch[ndim - max(q.ndim, k.ndim) :]
     scores = build.contract(q, k, [*qb, "i", "e"], [*kb, "j", "e"], [*both, "i", "j"])
-    scores = build.unary(scores, linear=True, factor=scale)
+    scores = build.unary(scores, linear=True, factor=factor)
     for mask in masks:
         if mask.integral:  # what it hides has no weight: counted like the scores, but no factor
             scores = _hide(build, scores, mask, keeps)
@@ -52,8 +52,8 @@ def attend(
 
 
 def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:
-    labels = [range(scores.ndim - t.ndim, scores.ndim) for t in (scores, mask)]
-    return build.contract(scores, mask, *map(list, labels), list(range(scores.ndim)),
+    inside, covered = (list(range(scores.ndim - t.ndim, scores.ndim)) for t in (scores, mask))
+    return build.contract(scores, mask, inside, covered, inside,
                           mask=True, hides=True, keeps=keeps, fill=-torch.inf)  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def cosine_similarity(build: Builder, call: Call) -> Tensor:
         if t.shape[dim] == 1:
             length = max(x.shape[dim], y.shape[dim])
             unit[k] = build.unary(t, linear=True, factor=length**-0.5)
-    product = build.multiply(*unit)
+    product = build.multiply(unit[0], unit[1])
     return build.reduce(product, [dim], False, "sum")
 
 
