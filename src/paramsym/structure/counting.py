@@ -77,29 +77,44 @@ def generic_dimension(
         only: names of spaces and shifts that count; by default all, with what is dead.
         hold_buffers: count only what leaves running statistics where they are.
     """
-    numbers = {
-        n: p for n, p in params.items()
-        if (p.is_floating_point() or p.is_complex()) and n not in symmetry.ties
-    }  # fmt: skip
+    numbers = {n: p for n, p in params.items() if _is_number(p) and n not in symmetry.ties}
     dead = {n for n in symmetry.dead if n in numbers and n not in symmetry.buffers}
     live = {n: p for n, p in numbers.items() if n not in dead}
+    buffers = symmetry.buffers if hold_buffers else ()
+    count, overlapping = _moving(symmetry, live, only, buffers)
+    ignored = sum(real_entries(numbers[n]) for n in dead)
+    if only is None:
+        count += ignored + _unreached(symmetry, live)
+    room = sum(real_entries(p) for n, p in live.items() if n not in buffers) + ignored
+    return Count(min(count, room), overlapping)
+
+
+def _moving(
+    symmetry: ParameterSymmetry, live: Mapping[str, torch.Tensor], only: Collection[str] | None,
+    buffers: Collection[str],
+) -> tuple[int, tuple[str, ...]]:  # fmt: skip
+    """Directions that leave the buffers where they are, at most, and the families in doubt."""
     found = families(symmetry, {n: tuple(p.shape) for n, p in live.items()})
     found = [moves for moves in found if only is None or moves.name in only]
     ranks = _Ranks(symmetry, live)
     low, high, unclear = ranks.bounds(found)
-    buffers = symmetry.buffers if hold_buffers else ()
     held = [_within(moves, buffers) for moves in found]
     fixed, most, doubtful = ranks.bounds([moves for moves in held if moves.boxes])
-    count, rest = high - fixed, tuple(dict.fromkeys((*unclear, *doubtful)))
-    free = [p for n, p in live.items() if n not in buffers]
-    extra = 0
-    if only is None:
-        extra = sum(real_entries(numbers[n]) for n in dead)
-        for name, rows in symmetry.unreached.items():
-            if name in live:
-                extra += len(rows) * math.prod(live[name].shape[1:]) * parts(live[name])
-    room = sum(map(real_entries, free)) + sum(real_entries(numbers[n]) for n in dead)
-    return Count(min(count + extra, room), () if low == high and fixed == most else rest)
+    exact = low == high and fixed == most
+    return high - fixed, () if exact else tuple(dict.fromkeys((*unclear, *doubtful)))
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _unreached(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> int:
+    """Real numbers in the rows of tables that no input reaches."""
+    return sum(
+        len(rows) * math.prod(params[name].shape[1:]) * parts(params[name])
+        for name, rows in symmetry.unreached.items()
+        if name in params
+    )
 
 
 def parts(tensor: torch.Tensor) -> int:
@@ -238,17 +253,7 @@ def random_weights(
 
     What is raised to a power is positive, so that the power is defined.
     """
-    offsets = dict.fromkeys(symmetry.frame_parameters, 0.0)
-    names = {*symmetry.signature, *offsets}
-    for axes in symmetry.signature.values():
-        offsets |= {f.parameter: f.offset for axis in axes for f in frames_of(axis)}
-    for shift in symmetry.shifts:
-        parts = [f for term in shift.terms for f in term.factors] + [*(shift.divisor or ())]
-        names |= {term.target.parameter for term in shift.terms}
-        names |= {f.window.parameter for f in parts} | {
-            w.parameter for f in parts for w in f.kernel
-        }
-        offsets |= {f.window.parameter: f.offset for f in parts if f.power != 1}
+    names, offsets = _what_is_read(symmetry)
     generator = torch.Generator().manual_seed(0)
     drawn: dict[str, torch.Tensor] = {}
     for name in [n for n in params if n in names]:
@@ -261,3 +266,18 @@ def random_weights(
         else:
             drawn[name] = torch.randn(shape, generator=generator, dtype=dtype)
     return drawn
+
+
+def _what_is_read(symmetry: ParameterSymmetry) -> tuple[set[str], dict[str, float]]:
+    """All tensors that a symmetry moves or reads, and the offsets of those raised to a power."""
+    offsets = dict.fromkeys(symmetry.frame_parameters, 0.0)
+    names = {*symmetry.signature, *offsets}
+    for axes in symmetry.signature.values():
+        offsets |= {f.parameter: f.offset for axis in axes for f in frames_of(axis)}
+    for shift in symmetry.shifts:
+        read = [f for term in shift.terms for f in term.factors] + [*(shift.divisor or ())]
+        names |= {term.target.parameter for term in shift.terms}
+        names |= {f.window.parameter for f in read}
+        names |= {w.parameter for f in read for w in f.kernel}
+        offsets |= {f.window.parameter: f.offset for f in read if f.power != 1}
+    return names, offsets

@@ -131,19 +131,21 @@ def _typed_boxes(
     """Every space with each box of a tensor that it moves."""
     strides = _strides(shape)
     for ranges, terms in _blocks(axes, symmetry.sizes):
-        leaves: list[tuple[AxisType, int, int]] | None = []  # type, size, stride
-        for term, stride in zip(terms, strides, strict=True):
-            split = _leaves(term, stride, symmetry.sizes)
-            leaves = None if split is None or leaves is None else leaves + split
+        leaves = _all_leaves(terms, strides, symmetry.sizes)
         powers = [(s, p) for term in terms for s, p in powers_of(term)]
-        for space in dict.fromkeys(s for s, _ in powers):
-            group = symmetry.spaces[space].group
-            if not group.dimension or all(p == 0 for s, p in powers if s == space):
-                continue
-            box = Box(name, ranges)
-            if leaves is not None and sum(s == space for s, _ in powers) == 1:
-                box = _certified(symmetry, space, box, leaves)
-            yield space, box
+        for space in dict.fromkeys(s for s, p in powers if p):
+            if symmetry.spaces[space].group.dimension:
+                alone = leaves is not None and sum(s == space for s, _ in powers) == 1
+                box = Box(name, ranges)
+                yield space, _certified(symmetry, space, box, leaves or []) if alone else box
+
+
+def _all_leaves(
+    terms: Sequence[AxisType], strides: Sequence[int], sizes: Mapping[str, int]
+) -> list[tuple[AxisType, int, int]] | None:
+    """The factors of all axes with sizes and strides; None where sums are inside products."""
+    split = [_leaves(term, s, sizes) for term, s in zip(terms, strides, strict=True)]
+    return None if None in split else [leaf for part in split for leaf in part or ()]
 
 
 def _blocks(

@@ -127,17 +127,15 @@ class _Writer:
         """The κ that all directions of a family share, () without any; None if they differ."""
         absorbing = [a.source.absence for a in family.absorbed if a.source.absence is not None]
         leading = family.source.absence
-        if any(absence.profile.kernel for absence in absorbing):
-            return None
         own = [leading] if leading is not None and not leading.profile.kernel else []
-        if not (every := [*own, *absorbing]):
+        every = [*own, *absorbing]
+        if not every:
             return ()
-        first, *rest = every
-        same = all(a.profile == first.profile and same_offset(first, a) for a in rest)
-        plain = not any(o.at for a in (first, *rest) for o in a.offset)
-        if not same or not plain or (absorbing and first.is_zero):
-            return None
-        return self._spelled(first)
+        first = every[0]
+        same = all(a.profile == first.profile and same_offset(first, a) for a in every)
+        plain = not any(a.profile.kernel or any(o.at for o in a.offset) for a in every)
+        fits = same and plain and not (absorbing and first.is_zero)
+        return self._spelled(first) if fits else None
 
     def _spelled(self, absence: Absence) -> tuple[Offset, ...]:
         """κ with w = 1 in its frame written out."""

@@ -149,17 +149,26 @@ def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
     if not branches or not sign:
         return None
     h, scaled = branches[1:] if sign[1] else branches[:0:-1]
-    made = context.writer(scaled) if isinstance(scaled, Value) else None
-    if made is None or made.name != "mul" or made.kwargs or len(made.args) != 2:
+    plain = is_real(h, call.outputs[0]) and h.shape == call.outputs[0].shape
+    if not plain or context.content(h) != sign[0]:
         return None
-    if not is_real(h, call.outputs[0]) or h.shape != call.outputs[0].shape:
-        return None
-    if context.content(h) != sign[0]:
-        return None
-    for x, slope in (made.args, made.args[::-1]):
-        if not is_real(x, slope, h) or context.content(x) != sign[0]:
-            continue
-        channels = (h.shape[-1],) if len(h.shape) == 2 else (1,)
-        if slope.id in context.moving and slope.shape in ((1,), channels):
+    x, y = _product(context, scaled)
+    for one, slope in ((x, y), (y, x)):
+        if _is_slope(context, h, one, slope, sign[0]):
             return h, slope
     return None
+
+
+def _product(context: Context, value: Any) -> tuple[Any, Any]:
+    """The two factors of a tensor, if it is a product."""
+    made = context.writer(value) if isinstance(value, Value) else None
+    plain = made is not None and made.name == "mul" and not made.kwargs and len(made.args) == 2
+    return made.args if made is not None and plain else (None, None)  # type: ignore[return-value]
+
+
+def _is_slope(context: Context, h: Value, x: Any, slope: Any, same: Any) -> bool:
+    """Whether slope · x is h times a learned number, or one per channel."""
+    if not is_real(x, slope, h) or context.content(x) != same:
+        return False
+    channels = (h.shape[-1],) if len(h.shape) == 2 else (1,)
+    return slope.id in context.moving and slope.shape in ((1,), channels)

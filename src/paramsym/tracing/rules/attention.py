@@ -81,6 +81,18 @@ def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
 _STATIC = ("static_k", "static_v")
 
 
+def _masks(build: Builder, keywords: dict[str, Any], batch: int, heads: int) -> list[Tensor]:
+    """The masks of an attention module, shaped like its scores."""
+    masks = []
+    if (mask := keywords.get("attn_mask")) is not None:
+        if mask.ndim == 3:
+            mask = build.reshape(mask, (batch, heads, *mask.shape[1:]))
+        masks.append(mask)
+    if (padding := keywords.get("key_padding_mask")) is not None:
+        masks.append(build.reshape(padding, (batch, 1, 1, padding.shape[-1])))
+    return masks
+
+
 @rule("multi_head_attention_forward")
 def multi_head_attention_forward(build: Builder, call: Call) -> Any:
     """`F.multi_head_attention_forward`: inputs are (time, batch, width)."""
@@ -112,13 +124,7 @@ def multi_head_attention_forward(build: Builder, call: Call) -> Any:
     dropped = bool(dropped and keywords.get("training", True))
     if dropped:
         build.is_random(call)
-    masks = []
-    if (mask := keywords.get("attn_mask")) is not None:
-        if mask.ndim == 3:
-            mask = build.reshape(mask, (q.shape[1], heads, *mask.shape[1:]))
-        masks.append(mask)
-    if (padding := keywords.get("key_padding_mask")) is not None:
-        masks.append(build.reshape(padding, (q.shape[1], 1, 1, padding.shape[-1])))
+    masks = _masks(build, keywords, q.shape[1], heads)
     mixed, weights_out = attend(
         build, *projected, masks=masks, causal=bool(keywords.get("is_causal")) and not masks,
         keeps=False, dropped=dropped,
