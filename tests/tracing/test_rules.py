@@ -206,13 +206,13 @@ FREE: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], tuple[int, in
         lambda: _mlp(lambda y: y.view(-1, 3, 2).max(-1).values, 6, 3), _V, (3, 0, 48)),
     "a table of bags": (
         lambda: Around(lambda s, m, x: m[1](m[0](x)), nn.EmbeddingBag(9, 5, mode="sum"), L(5, 3)),
-        (torch.arange(24).reshape(6, 4) % 9,), (25, 45, 2)),
+        (torch.arange(24).reshape(6, 4) % 9,), (25, 18, 2)),
     "distances to centres": (
         lambda: Around(lambda s, m, x: m[1]((-torch.cdist(m[0](x), s.c).square()).exp()), L(4, 5),
                        L(7, 3), c=(7, 5)), _V, (10, 5, 10080)),
     "einsum with shared letters": (
         lambda: Around(lambda s, m, x: m[0](torch.einsum("bi,io->bo", x, s.w)), L(5, 3), w=(4, 5)),
-        _V, (25, 35, 2)),
+        _V, (25, 11, 2)),
     "addmm": (
         lambda: Around(lambda s, m, x: m[0](torch.addmm(s.b, x, s.w).relu()), L(5, 3), w=(4, 5),
                        b=5), _V, (5, 0, 120)),

@@ -308,7 +308,7 @@ PICO = {
         2.bias    3
 
         mlp        OrthogonalFixingOnes(5)  1 direction unread
-        mlp.scale  Scaling(5)               translates, 1 direction absent
+        mlp.scale  Scaling(5)               translates, 2 directions unread, 1 direction absent
         """,
     ),
     "gated": (
