@@ -155,14 +155,6 @@ def _swap(text: str, old: str, new: str) -> str:
     )
 
 
-def copied(symmetry: ParameterSymmetry) -> Corrupted:
-    """The coordinates of all heads move alike; here each head moves them its own way."""
-    (head,) = [n for n, s in symmetry.spaces.items() if s.size == 2]
-    (name,) = [n for n, s in symmetry.spaces.items() if s.size == 3]
-    spaces = {**symmetry.spaces, name: replace(symmetry.spaces[name], over=(head,))}
-    return replace(symmetry, spaces=spaces), {name}
-
-
 # -- shifts, dead parameters and rows ---------------------------------------------------------
 
 
@@ -283,14 +275,13 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
     "two bases are tied in one tensor": (
         "MultiheadAttention", merged(GeneralLinear, lambda name: name == "out_proj.weight")
     ),
-    "heads that share a reader move apart": ("heads", copied),
     "a gain is scaled against nothing": ("Llama", held(Scaling, at=0)),
     "a shift with a wrong coefficient": ("GPT-2", shifted(doubled)),
     "a shift with a wrong sign": ("MLP, identity", shifted(flipped)),
     "a shift without its partner": ("LSTM", shifted(shortened)),
     "a slide without its partner": ("convolutions", shifted(shortened)),
     "a shift with a wrong factor": ("GPT-2", shifted(unfactored, 2, "slides")),
-    "a direction that readers see": ("MLP, identity", shifted(unkept, 1, "tell apart")),
+    "a direction that readers see": ("MLP, identity", shifted(unkept, 1, "no reader of it")),
     "exact to first order only": ("MLP, identity", first_order),
     "a live bias is dead": ("MLP, ReLU", dead("2.bias")),
     "a read row is unreached": ("GPT-2", unread("transformer.wpe.weight", 0, 8)),

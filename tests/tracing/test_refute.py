@@ -246,7 +246,7 @@ def test_a_wrong_claim_is_seen_from_a_single_sample() -> None:
     steps = [lambda self, x: torch.tanh(x), lambda self, x: torch.tanh(x.view(1, 7))]
     for step in steps:  # the second accepts no other batch
         kept = tried(step)
-        assert kept.checked.refuted == ("one: Monomial(7) became Permutation(7)",)
+        assert kept.checked.refuted == ("mlp: Monomial(7) became Permutation(7)",)
     assert not tried(lambda self, x: x.view(1, 7)).checked.refuted
 
 

@@ -43,10 +43,13 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
         rest = {n: rows for n, rows in symmetry.unreached.items() if n != claim.name}
         return [(replace(symmetry, unreached=rest), f"rows of {claim.name} are reached")]
     space = symmetry.spaces[claim.name]
-    found = [
-        (with_group(symmetry, claim.name, less), f"{claim.name}: {space.group} became {less}")
-        for less in _subgroups(space.group)
-    ]
+    found = []
+    for less in _subgroups(space.group):
+        try:
+            smaller = with_group(symmetry, claim.name, less)
+        except ValueError:  # a group that its neighbours on an axis do not admit
+            continue
+        found.append((smaller, f"{claim.name}: {space.group} became {less}"))
     if space.over:  # copies for units that a tensor does not carry make `act` refuse
         single = replace(space, group=Trivial(space.size), over=())
         text = f"{claim.name}: {space.group} became {single.group}, without copies"
