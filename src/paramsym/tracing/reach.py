@@ -42,6 +42,7 @@ def _positions(evaluator: Evaluator, index: Tensor | None) -> torch.Tensor | Non
     if index is None or index.value is None:
         return None
     try:
-        return evaluator.constant(index.value).reshape(-1)
+        found = evaluator.constant(index.value).reshape(-1)
+        return None if found.is_meta else found  # made under a default device without numbers
     except Exception:  # it depends on the examples, or cannot be run: then every row may be read
         return None
