@@ -7,6 +7,7 @@ happen to have equal lengths are never confused unnoticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -214,7 +215,8 @@ def perceptron(activation: Callable[[Tensor], Tensor] | nn.Module) -> Callable[[
     """Two hidden layers."""
 
     def build() -> Built:
-        made = activation if isinstance(activation, nn.Module) else Apply(activation)
+        # a copy, as tests may convert what they are given
+        made = deepcopy(activation) if isinstance(activation, nn.Module) else Apply(activation)
         layers = [nn.Linear(5, 7), made, nn.Linear(7, 6), made, nn.Linear(6, 3)]
         return nn.Sequential(*layers), (_normal(9, 5),)
 
