@@ -316,8 +316,3 @@ def _reduce_into(pivots: dict, vector: Row, modulo: int = 0) -> bool:
             else:
                 row.pop(k, None)
     return False
-
-
-def leaf_table(blocks: Iterable[Block]) -> dict[int, Node]:
-    """Leaves by identity."""
-    return {leaf.serial: leaf for b in blocks for p in b.places if p for leaf, _ in p.leaves}

@@ -33,6 +33,11 @@ def _new(joint: Joint) -> set[At]:
     return {at for at in joint.slots(-1) if isinstance(at[0], tuple)}
 
 
+def _along(at: ScaleSite, dims: tuple[int, ...]) -> bool:
+    """Whether a scale varies along an axis that the map replaces, or along a new one."""
+    return bool(at.inside & set(dims)) or any(isinstance(k, tuple) for k in at.inside)
+
+
 @dataclass(eq=False, kw_only=True)
 class Mix(Primitive):
     """A fixed map along the axes `dims`, which are frozen; the others pass.
@@ -50,12 +55,9 @@ class Mix(Primitive):
         )
         return [tuple(range(x.ndim))], outs
 
-    def _along(self, at: ScaleSite) -> bool:
-        return bool(at.inside & set(self.dims)) or any(isinstance(k, tuple) for k in at.inside)
-
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         signed = self.how == "max" and at.signs
-        return at.unless(signed or self.how == "other" or self._along(at))
+        return at.unless(signed or self.how == "other" or _along(at, self.dims))
 
     @property
     def is_linear(self) -> bool:
@@ -110,8 +112,7 @@ class Lookup(Primitive):
         return [tuple(range(x.ndim))], (*kept[: self.at], *fresh, *kept[self.at :])
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        outside = bool(at.inside & set(self.dims)) or any(isinstance(k, tuple) for k in at.inside)
-        return at.unless(outside)
+        return at.unless(_along(at, self.dims))
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
