@@ -122,7 +122,7 @@ class Bases:
             if not block.tensor.moves:
                 known.held = "the coordinates of the input are given"
         if block.tensor.moves:
-            present = {n for _, n, _ in block.slots() if n is not leaf}
+            present = {n for _, n, _ in block.slots if n is not leaf}
             known.over = present if known.over is None else known.over & present
         return slot
 
@@ -166,7 +166,7 @@ class Bases:
 
     def hold_block(self, block: Block, reason: str) -> None:
         """No change of basis on any slot of a block."""
-        for _, leaf, stride in block.slots():
+        for _, leaf, stride in block.slots:
             slot = self._slot(block, leaf, stride)
             if slot is not None:
                 self._hold(slot, reason)

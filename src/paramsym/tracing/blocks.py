@@ -49,6 +49,7 @@ class Layout:
         self.coarse = coarse
         self.held: list[tuple[Block, str]] | None = None
         self._cache: dict[int, tuple[Place, ...]] = {}
+        self._blocks: dict[Tensor, tuple[Block, ...]] = {}
 
     def places(self, node: Node) -> tuple[Place, ...]:
         """The places of one axis."""
@@ -99,13 +100,23 @@ class Block:
             start = _coarse_start(owner, start, self.layout)
         return owner.serial, start
 
-    def slots(self) -> Iterator[tuple[int, Node, int]]:
+    @cached_property
+    def slots(self) -> tuple[tuple[int, Node, int], ...]:
         """(axis, leaf, stride in storage) of every leaf that varies in the storage."""
-        for axis, place in enumerate(self.places):
-            if place is None or self.tensor.strides[axis] == 0:
-                continue
-            for leaf, stride in place.leaves:
-                yield axis, leaf, stride * self.tensor.strides[axis]
+        return tuple(
+            (axis, leaf, stride * step)
+            for axis, (place, step) in enumerate(zip(self.places, self.tensor.strides, strict=True))
+            if place is not None and step != 0
+            for leaf, stride in place.leaves
+        )
+
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        """Stride in storage → length, of every slot; the shortest where slots share a stride."""
+        found: dict[int, int] = {}
+        for _, leaf, stride in self.slots:
+            found[stride] = min(leaf.size, found.get(stride, leaf.size))
+        return found
 
     def readings(self) -> Iterator[tuple[int, int, Node, int]]:
         """(axis, origin, leaf, stride in storage): what one type per axis has to tell apart."""
@@ -135,14 +146,17 @@ def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
     return total
 
 
-def tensor_blocks(tensor: Tensor, layout: Layout) -> Iterator[Block]:
+def tensor_blocks(tensor: Tensor, layout: Layout) -> tuple[Block, ...]:
     """Every block of a tensor."""
-    axes = [
-        layout.places(node) if size > 1 else (None,)
-        for node, size in zip(tensor.axes, tensor.shape, strict=True)
-    ]
-    for places in itertools.product(*axes):
-        yield Block(tensor, places, layout)
+    found = layout._blocks.get(tensor)
+    if found is None:
+        axes = [
+            layout.places(node) if size > 1 else (None,)
+            for node, size in zip(tensor.axes, tensor.shape, strict=True)
+        ]
+        found = tuple(Block(tensor, places, layout) for places in itertools.product(*axes))
+        layout._blocks[tensor] = found
+    return found
 
 
 def held_blocks(build: Any, layout: Layout) -> list[tuple[Block, str]]:
@@ -184,10 +198,10 @@ def _looked_at(build: Any) -> dict[int, list[Tensor]]:
 
 def _are_windows(found: list[tuple[bool, Block]]) -> bool:
     """Whether every block that is read lies within one that is written."""
-    written = {b.key: {s: leaf.size for _, leaf, s in b.slots()} for owns, b in found if owns}
+    written = {b.key: b.sizes for owns, b in found if owns}
     return all(
         block.key in written
-        and all(leaf.size <= written[block.key].get(s, 1) for _, leaf, s in block.slots())
+        and all(leaf.size <= written[block.key].get(s, 1) for _, leaf, s in block.slots)
         for owns, block in found
         if not owns
     )

@@ -64,7 +64,7 @@ class Circuit:
                     self._measure(block)
 
     def _measure(self, block: Block) -> None:
-        for _, leaf, stride in block.slots():
+        for _, leaf, stride in block.slots:
             slot = (*block.key, stride)
             self.sizes[slot] = max(leaf.size, self.sizes.get(slot, 0))
 

@@ -38,7 +38,7 @@ def _present_together(
         tensors += [op.out, *op.inputs]
     for tensor in {id(t): t for t in tensors if t.moves}.values():
         for block in tensor_blocks(tensor, layout):
-            present = [leaf.serial for _, leaf, _ in block.slots()]
+            present = [leaf.serial for _, leaf, _ in block.slots]
             for leaf in present:
                 others = {x for x in present if x != leaf}
                 over[leaf] = others if leaf not in over else over[leaf] & others

@@ -155,6 +155,6 @@ def _write(written: dict[int, dict[int, Block]], tensor: Tensor, layout: Layout)
 
 def _agree(read: Block, written: Block | None) -> bool:
     """Whether a reader and the writer count the entries of a block alike."""
-    return written is not None and {s: n for _, n, s in read.slots()} == {
-        s: n for _, n, s in written.slots()
+    return written is not None and {s: leaf for _, leaf, s in read.slots} == {
+        s: leaf for _, leaf, s in written.slots
     }

@@ -50,8 +50,8 @@ class Joint:
     def is_whole(self, k: int, stride: int) -> bool:
         """Whether all of a slot of input k is read here; a window in a coarse place sees less."""
         block = self.inputs[k]
-        found = [leaf.size for _, leaf, s in block.slots() if s == stride]
-        return bool(found) and min(found) == self.sizes.get((*block.key, stride), found[0])
+        size = block.sizes.get(stride)
+        return size is not None and size == self.sizes.get((*block.key, stride), size)
 
     def is_single(self, k: int, axis: int) -> bool:
         """Whether this joint spans an axis of input k."""

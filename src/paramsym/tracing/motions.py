@@ -87,7 +87,7 @@ class _Writer:
         if not all(self._known(profile) for profile in pattern.values()):
             return None
         spell = Speller()
-        letters = {s: fresh() for _, _, s in block.slots() if s not in pattern}
+        letters = {s: fresh() for _, _, s in block.slots if s not in pattern}
         target = dict(letters)
         free = dict(letters)  # the letters of δ
         words: list[Word] = []
@@ -258,7 +258,7 @@ def _term(
     spell: Speller, name: str, block: Block, letters: Mapping[int, Letter], coefficient: float,
     words: tuple[Word, ...],
 ) -> Term:  # fmt: skip
-    slots = tuple((s, leaf.size) for _, leaf, s in block.slots())
+    slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
     used = tuple(letters.get(s) or fresh() for s, _ in slots)
     window = spell.window(name, block.start, slots, used)
     factors: list[Factor] = [spell.factor(w) for w in words]
@@ -269,7 +269,7 @@ def _shift(
     name: str, family: str, kind: str, spell: Speller, block: Block, letters: Mapping[int, Letter],
     terms: tuple[Term, ...], divisor: tuple[Factor, ...] | None = None,
 ) -> Shift:  # fmt: skip
-    sizes = {s: leaf.size for _, leaf, s in block.slots()}
+    sizes = block.sizes
     text = "".join(spell.letter(letters[s]) for s in sizes if s in letters)
     shape = tuple(n for s, n in sizes.items() if s in letters)
     return Shift(name, family, text, shape, terms, divisor, kind=kind)

@@ -34,7 +34,7 @@ Component = tuple[int, ...]  # serial numbers of leaves, sorted
 def block_unknowns(block: Block, joint: set[Component]) -> Iterator[tuple[Component, Unknown]]:
     """Every component of a block's scale, with its unknown."""
     owner, start = block.key
-    slots = [(leaf, stride) for _, leaf, stride in block.slots()]
+    slots = [(leaf, stride) for _, leaf, stride in block.slots]
     yield (), (owner, start, ())
     for leaf, stride in slots:
         yield (leaf.serial,), (owner, start, (stride,))

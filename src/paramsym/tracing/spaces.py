@@ -74,7 +74,7 @@ class Spaces:
             self.names[tensor.owner.serial].append(name)
             for block in tensor_blocks(tensor, self.layout):
                 self.blocks[block.key] = block
-                for axis, leaf, stride in block.slots():
+                for axis, leaf, stride in block.slots:
                     self.rank.setdefault(leaf.serial, len(self.rank))
                     self.leaves[leaf.serial] = leaf
                     self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
@@ -201,7 +201,7 @@ class Spaces:
         """
         order = [generator.component.index(leaf) for leaf in leaves]
         for owner, start, strides in generator.exponents:
-            slots = list(self.blocks[owner, start].slots())
+            slots = list(self.blocks[owner, start].slots)
             at = next(axis for axis, _, stride in slots if stride == strides[order[-1]])
             for leaf, position in zip(leaves[:-1], order[:-1], strict=True):
                 found = [(axis, s) for axis, node, s in slots if node.serial == leaf]
@@ -231,7 +231,7 @@ class Spaces:
             for slot, (owner_carrier, parity, _) in self.class_of.items():
                 if owner_carrier is carrier:
                     block = self.blocks[slot[:2]]
-                    strides = {leaf.serial: s for _, leaf, s in block.slots()}
+                    strides = {leaf.serial: s for _, leaf, s in block.slots}
                     strides[carrier.serial] = slot[2]
                     exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))

@@ -137,12 +137,12 @@ class Translations:
         if power is not None:
             return [parameter_word(block, power.source.name, power.power, power.offset)]
         found = self._summed(self.circuit.writer(block.key))
-        need = {s for _, _, s in block.slots()}
+        need = {s for _, _, s in block.slots}
         if found is not None and all(change.at.keys() <= need for change in found):
             return found
         if free:
             return None
-        at = tuple((s, fresh()) for _, _, s in block.slots())
+        at = tuple((s, fresh()) for _, _, s in block.slots)
         return [Change(1.0, dict(at), (), Atom(block.key, at))]
 
     def _summed(self, joint: Joint | None) -> list[Change] | None:
@@ -207,7 +207,7 @@ class Translations:
                     yield from self._along_absences(name, tensor, block)
 
     def _plain(self, name: str, tensor: Tensor, block: Block) -> Iterator[Source]:
-        slots = [s for _, _, s in block.slots()]
+        slots = [s for _, _, s in block.slots]
         for count in (0, 1):
             for flat in itertools.combinations(slots, count):
                 letters = {s: fresh() for s in slots if s not in flat}
@@ -254,7 +254,7 @@ class Translations:
     def _absent_source(
         self, name: str, tensor: Tensor, block: Block, cut: int, absence: Absence
     ) -> Iterator[Source]:
-        slots = [s for _, _, s in block.slots()]
+        slots = [s for _, _, s in block.slots]
         kernel = bool(absence.profile.kernel)
         if (
             any(o.at for o in absence.offset)
@@ -402,7 +402,7 @@ def _is_buffer(tensor: Tensor) -> bool:
 
 
 def size_of(block: Block, stride: int) -> int:
-    return next(leaf.size for _, leaf, s in block.slots() if s == stride)
+    return block.sizes[stride]
 
 
 def _both(a: list[Absence], b: list[Absence], block: Block, cut: int) -> list[Absence]:
@@ -438,7 +438,7 @@ def projector(
 ) -> tuple[Word, ...]:  # fmt: skip
     """The orthogonal projector onto the kernel of a profile, from letter `into` to `out`."""
     size = size_of(block, stride)
-    sizes = {s: leaf.size for _, leaf, s in block.slots()}
+    sizes = block.sizes
     batch = [s for _, s in profile.kernel[0].batch]
     first = profile.kernel[0]
     return (

@@ -92,7 +92,7 @@ class Change:
 
 def parameter_word(block: Block, name: str, power: float, offset: float) -> Change:
     """A block of a parameter as a word of one factor."""
-    slots = tuple((stride, leaf.size) for _, leaf, stride in block.slots())
+    slots = tuple((stride, leaf.size) for _, leaf, stride in block.slots)
     letters = tuple(fresh() for _ in slots)
     at = {stride: x for (stride, _), x in zip(slots, letters, strict=True)}
     return Change(1.0, at, (Word(name, block.start, slots, letters, power, offset),))

@@ -129,7 +129,7 @@ class Contract(Primitive):
         if power is None or self.power != 1:
             return []
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[1 - k].slots())
+        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[1 - k].slots)
         sizes = dict(slots)
         found = []
         for at, stride in theirs.items():
@@ -172,7 +172,7 @@ class Contract(Primitive):
         if power is None or self.power != 1 or self.is_square:
             return []
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[k].slots())
+        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[k].slots)
         sizes = dict(slots)
         found = []
         for at, stride in mine.items():

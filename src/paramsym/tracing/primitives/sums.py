@@ -72,7 +72,7 @@ class Sum(Entrywise):
         """A parameter along one slot moves the sum by a constant, for whatever w."""
         block = joint.inputs[k]
         power = power_of(block.tensor) if block.tensor.moves else None
-        slots = list(block.slots())
+        slots = list(block.slots)
         if power is None or power.power != 1 or len(slots) != 1:
             return []
         (_, _, stride), = slots  # fmt: skip
@@ -143,7 +143,7 @@ def _scaled(offset: Offset, weight: float) -> Offset:
 
 
 def _size(joint: Joint, stride: int) -> int:
-    return next(leaf.size for _, leaf, s in joint.out.slots() if s == stride)
+    return joint.out.sizes[stride]
 
 
 def _add(a: Absence, b: Absence) -> Absence | None:

@@ -141,7 +141,7 @@ class Lookup(Primitive):
             return []
         if not all(joint.is_single(0, d) for d in self.dims):
             return []
-        slots = tuple((s, leaf.size) for _, leaf, s in block.slots())
+        slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
         forward, sizes = joint.forward(0), dict(slots)
         found = []
         for stride, target in forward.items():
