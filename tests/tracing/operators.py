@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 L = nn.Linear
 S = F.scaled_dot_product_attention
-G = torch.Generator().manual_seed(5)
 NOTHING: Any = None
 Row = tuple[nn.Module, tuple[Tensor, ...]]
 
@@ -360,7 +359,9 @@ ROWS: dict[str, Callable[[], Row]] = {
     "sdpa causal": lambda: attn(lambda s, q,k,v:S(q,k,v,is_causal=True)),
     "sdpa scale": lambda: attn(lambda s, q,k,v:S(q,k,v,scale=.3)),
     "sdpa bias param": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=s.b),b=(2,5,5)),
-    "sdpa bool buffer heads": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=s.b),bufs=dict(b=torch.rand(2,5,5,generator=G)>.4)),
+    "sdpa bool buffer heads": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=s.b),bufs=dict(b=X(2,5,5)>-.4)),
+    "sdpa a query without keys": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.ones(5,5).tril(-1).bool())),
+    "sdpa a query without keys, -inf": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.zeros(5,5).double().masked_fill(torch.ones(5,5).triu().bool(),-torch.inf))),
     "sdpa bool data heads": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.tensor([[[1,1,0,1,1]]*5,[[1,0,1,1,1]]*5]).bool())),
     "sdpa bool data": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.tensor([[1,1,0,1,1]]*5).bool())),
     "latents causal": lambda: (M(lambda s, x:s.m[0](S(s.q,s.k,s.v,is_causal=True).mean(0))*x,[L(6,3)],q=(5,6),k=(5,6),v=(5,6)),(X(2,3),)),
@@ -686,6 +687,8 @@ FREE: dict[str, tuple[tuple[int, int, int], tuple[str, ...]]] = {
     "sdpa scale": ((36, 12, 32), ()),
     "sdpa bias param": ((36, 22, 32), ()),
     "sdpa bool buffer heads": ((36, 12, 32), ()),
+    "sdpa a query without keys": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.ones(5,5).tril(-1).bool())),
+    "sdpa a query without keys, -inf": lambda: attn(lambda s, q,k,v:S(q,k,v,attn_mask=torch.zeros(5,5).double().masked_fill(torch.ones(5,5).triu().bool(),-torch.inf))),
     "sdpa bool data heads": ((36, 12, 16), ()),
     "sdpa bool data": ((36, 12, 32), ()),
     "latents causal": ((72, 40, 4), ()),

@@ -23,9 +23,9 @@ from paramsym.recording.graph import Graph
 from paramsym.recording.layout import same_layout
 from paramsym.recording.record import record
 from paramsym.structure.origin import Diagonal, added
+from paramsym.tracing.data import Evaluator
 from paramsym.tracing.normalise import normalise
 from paramsym.tracing.recognisers.contractions import explicit
-from paramsym.tracing.rotary import Evaluator, moving_values
 from tests.tracing.zoo import errors
 
 L = nn.Linear
@@ -64,7 +64,7 @@ def computed(graph: Graph, model: nn.Module, given: Tensor) -> Tensor:
     """The output of a graph, call by call, on the numbers of a model."""
     known: dict[int, Any] = {v.id: model.get_parameter(n) for n, v in graph.parameters.items()}
     known |= {v.id: given for v in graph.values if v.kind == "input"}
-    run = Evaluator(graph, moving_values(graph))
+    run = Evaluator(graph, invents=True)
     for call in graph.calls:
         run.run(call, known)
     (out,) = graph.outputs

@@ -498,3 +498,52 @@ def test_products_and_inverses_are_what_they_say(name: str) -> None:
     for element in (g @ h, ~g, ~(g @ h), ~~g, scaled, ~scaled):
         assert change(model, inputs, act(symmetry, element, state)) < 1e-9
     assert far(one_by_one, state) > 1e-3
+
+
+# -- 10. a query that sees no key -----------------------------------------------------------------
+
+
+class Masked(nn.Module):
+    """Two heads under a mask that is data, a buffer or an input."""
+
+    def __init__(self, mask: Tensor, home: str):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(4, 6), nn.Linear(4, 6), nn.Linear(4, 6)
+        self.o = nn.Linear(6, 3)
+        self.choose = {"data": lambda given: mask, "input": lambda given: given}.get(home)
+        if self.choose is None:
+            self.register_buffer("mask", mask)
+
+    def forward(self, h: Tensor, given: Tensor | None = None) -> Tensor:
+        mask = self.mask if self.choose is None else self.choose(given)
+        q, k, v = (f(h).view(2, 5, 2, 3).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.o(mixed.transpose(1, 2).reshape(2, 5, 6))
+
+
+_SEEN = torch.ones(5, 5).tril().bool()
+_UNSEEN = torch.ones(5, 5).tril(-1).bool()  # the first query sees nothing
+
+
+def _added(mask: Tensor) -> Tensor:
+    return torch.zeros(5, 5).double().masked_fill(~mask, -torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("kind", "home"),
+    [(bool, "data"), (bool, "buffer"), (bool, "input"), (float, "data"), (float, "input")],
+)
+def test_weights_that_may_sum_to_zero_carry_no_bias(kind: type, home: str) -> None:
+    mask = _UNSEEN if kind is bool else _added(_UNSEEN)
+    given = (mask,) if home == "input" else ()
+    symmetry = derived(Masked(mask, home).double(), x(2, 5, 4), *given)
+    assert "v.bias" not in sliding(symmetry)
+
+
+@pytest.mark.parametrize("kind", [bool, float])
+@pytest.mark.parametrize("home", ["data", "input"])
+def test_weights_that_sum_to_one_carry_a_bias(kind: type, home: str) -> None:
+    mask = _SEEN if kind is bool else _added(_SEEN)
+    given = (mask,) if home == "input" else ()
+    symmetry = derived(Masked(mask, home).double(), x(2, 5, 4), *given)
+    assert {"v.bias", "o.bias"} <= sliding(symmetry)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.structure.origin import Origin
 from paramsym.tracing import index as ix
+from paramsym.tracing.data import Evaluator
 from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.index import Node
 from paramsym.tracing.numbers import Rerun, can_run, read_off
@@ -48,8 +50,9 @@ from paramsym.tracing.views import AbstractViews
 class Builder(AbstractViews):
     """Turns calls into typed tensors and primitive operations."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, moving: AbstractSet[int] = frozenset()):
         self.graph = graph
+        self.data = Evaluator(graph, moving)  # the numbers that no parameter enters
         self.tensors: dict[int, Tensor] = {}
         self.ops: list[Primitive] = []
         self.where = ""
@@ -369,10 +372,10 @@ class Builder(AbstractViews):
         out = self.new(x.shape, x.axes)
         return self.emit(Normalize, out, [x], dims=dims, center=center, epsilon=epsilon, **facts)
 
-    def softmax(self, x: Tensor, dim: int, log: bool = False) -> Tensor:
+    def softmax(self, x: Tensor, dim: int, log: bool = False, **facts: Any) -> Tensor:
         """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
         out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
-        return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log)
+        return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log, **facts)
 
     def lookup(
         self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, *indices: Tensor

@@ -6,12 +6,13 @@ from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
 from paramsym.tracing.builder import RULES, Builder, Tensor
+from paramsym.tracing.data import moving_values
 from paramsym.tracing.defects import report
 from paramsym.tracing.held import hold
 from paramsym.tracing.normalise import normalise
 from paramsym.tracing.origins import settle_origins
 from paramsym.tracing.primitives import Primitive, Rotate
-from paramsym.tracing.rotary import Rotation, find_rotations, moving_values
+from paramsym.tracing.rotary import Rotation, find_rotations
 
 # what is not yet written counts as zero: it says nothing about units or scales
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
@@ -27,8 +28,8 @@ _RANDOM = {
 def lower(graph: Graph) -> Builder:
     """Express a traced network in primitives between typed tensors."""
     graph = normalise(graph)
-    build = Builder(graph)
     moving = moving_values(graph)
+    build = Builder(graph, moving)
     rotations = find_rotations(graph, moving)
     alive, build.alive = _alive(graph, rotations)
     for value in [*graph.parameters.values(), *graph.buffers.values()]:

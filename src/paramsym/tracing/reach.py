@@ -12,37 +12,30 @@ from collections import defaultdict
 import torch
 
 from paramsym.tracing.builder import Builder
+from paramsym.tracing.data import Evaluator, moving_values
 from paramsym.tracing.primitives import Lookup
-from paramsym.tracing.rotary import Evaluator, moving_values
 from paramsym.tracing.tensor import Tensor
 
 
 def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Rows (positions on the first axis) that no lookup reads, by parameter."""
-    evaluator = Evaluator(build.graph, moving_values(build.graph), strict=True)
+    graph = build.graph
+    given = {value.id for value in graph.values if value.kind == "input"}
+    evaluator = Evaluator(graph, moving_values(graph) | given)
     reads: dict[int, list[torch.Tensor | None]] = defaultdict(list)
     for op in build.ops:
         for tensor in op.inputs:
             reads[tensor.owner.serial].append(None)  # read as a whole
         if isinstance(op, Lookup) and op.dims == (0,) and op.inputs[0].base is None:
             owner = reads[op.inputs[0].serial]
-            owner[-1] = _positions(evaluator, op.index)
+            if op.index is not None and op.index.value is not None:
+                owner[-1] = evaluator.number(op.index.value)
     found = {}
     for name, tensor in parameters.items():
         positions = reads.get(tensor.serial, [])
         known = [p for p in positions if p is not None]
         if positions and len(known) == len(positions):
-            rest = set(range(tensor.shape[0])) - set(torch.cat(known).tolist())
-            if rest:
+            reached = torch.cat([p.reshape(-1) for p in known])
+            if rest := set(range(tensor.shape[0])) - set(reached.tolist()):
                 found[name] = tuple(sorted(rest))
     return found
-
-
-def _positions(evaluator: Evaluator, index: Tensor | None) -> torch.Tensor | None:
-    if index is None or index.value is None:
-        return None
-    try:
-        found = evaluator.constant(index.value).reshape(-1)
-        return None if found.is_meta else found  # made under a default device without numbers
-    except Exception:  # it depends on the examples, or cannot be run: then every row may be read
-        return None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.tracing.numbers import run_call
+from paramsym.tracing.data import Evaluator
 
 _VIEWS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",
@@ -42,21 +42,10 @@ class Rotation:
         self.layout, self.varies = layout, varies
 
 
-def moving_values(graph: Graph) -> set[int]:
-    """Ids of the values that depend on a parameter or on a buffer of the state dict."""
-    sources = [*graph.parameters.values(), *graph.buffers.values()]
-    moving = {v.id for v in sources if v.name not in graph.held}
-    for call in graph.calls:  # a window moves with its owner, also if no call made it
-        if any(v.id in moving or v.storage in moving for v in call.operands):
-            moving.update(v.id for v in call.outputs)
-    moving.update(v.id for v in graph.values if v.storage in moving)
-    return moving
-
-
 def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
     """All rotations of a graph, by the index of the call that finishes each."""
     found: dict[int, Rotation] = {}
-    evaluator = Evaluator(graph, moving)
+    evaluator = Evaluator(graph, invents=True)
     cache: dict[Any, tuple[int, str, list[int]] | None] = {}
     taken: set[int] = set()
     for call in graph.calls:
@@ -138,49 +127,6 @@ def _fingerprint(source: Value, calls: list[Call], moving: set[int]) -> Any:
     return (source.shape, source.strides, tuple(
         (c.name, flat(c.args), flat(c.kwargs), tuple(map(name, c.outputs))) for c in calls
     ))  # fmt: skip
-
-
-class Evaluator:
-    """Runs recorded calls on numbers; constants that the trace lacks get random ones.
-
-    A `strict` evaluator raises `LookupError` instead, also where the examples would enter.
-    """
-
-    def __init__(self, graph: Graph, moving: set[int], strict: bool = False):
-        self.graph, self.moving, self.strict = graph, moving, strict
-        self.known: dict[int, Any] = {}
-        self.generator = torch.Generator().manual_seed(0)
-
-    def constant(self, value: Value) -> torch.Tensor:
-        if value.id in self.known:
-            return self.known[value.id]
-        if self.strict and (value.kind == "input" or value.id in self.moving):
-            raise LookupError(value)
-        if value.data is not None:
-            made = value.data
-        elif value.call is not None:
-            self.run(value.call, self.known)
-            return self.known[value.id]
-        elif value.storage != value.id:
-            owner = self.constant(self.graph.values[value.storage])
-            first = value.offset - self.graph.values[value.storage].offset
-            made = torch.as_strided(
-                owner, value.shape, value.strides, first + owner.storage_offset()
-            )
-        elif self.strict:
-            raise LookupError(value)
-        elif value.dtype.is_floating_point or value.dtype.is_complex:
-            made = torch.rand(value.shape, generator=self.generator).to(value.dtype)
-        else:
-            made = torch.zeros(value.shape, dtype=value.dtype)
-        self.known[value.id] = made
-        return made
-
-    def run(self, call: Call, known: dict[int, Any]) -> None:
-        for value in call.operands:
-            if value.id not in known:
-                known[value.id] = self.constant(value)
-        run_call(call, known)
 
 
 def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.tracing.rotary import moving_values
+from paramsym.tracing.data import moving_values
 from paramsym.tracing.tensor import contiguous
 
 COPIES = {"contiguous", "clone", "alias", "detach", "lift_fresh", "lift_fresh_copy", "positive"}

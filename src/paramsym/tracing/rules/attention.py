@@ -44,11 +44,29 @@ def attend(
         for node in scores.axes[-2:]:
             ix.freeze(node, f"it is a position under a causal mask at {build.where}")
         scores = _hide(build, scores, _causal_mask(build, scores), True)
-    weights = build.softmax(scores, -1)
+    weights = build.softmax(scores, -1, compute=_softmax_or_zero)
+    if not _leaves_a_key(build, masks, keeps):
+        weights.stochastic = None
     if dropped:  # a symmetry holds in distribution, as if nothing were dropped
         weights = build.alias(weights, compute=untold)
     out = build.contract(weights, v, [*both, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"])
     return out, weights
+
+
+def _softmax_or_zero(scores: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last axis, and zero for a query that sees nothing."""
+    return torch.softmax(scores, -1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+
+
+def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
+    """Whether each query sees a key, by the masks at hand; without, its weights sum to zero."""
+    hidden = torch.zeros(1, dtype=torch.bool)
+    for mask in masks:
+        if mask.moves and mask.integral:  # whatever it is set to
+            return False
+        if (numbers := None if mask.moves else build.data.of(mask)) is not None:
+            hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
+    return not hidden.all(-1).any()
 
 
 def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:
