@@ -10,6 +10,7 @@ import torch
 from paramsym.checking.generic import table_lengths
 from paramsym.checking.refute import refute
 from paramsym.recording.record import Inputs, record
+from paramsym.recording.running import uncollected
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.infer import infer
 
@@ -45,8 +46,9 @@ def find_symmetry(
             uninitialised, without parameters or entries), the forward pass needs numbers that
             fake tensors do not have, or what it returns holds no floating tensor that is seen.
     """
-    graph = record(model, example_inputs, outputs, training)
-    symmetry = infer(graph)
+    with uncollected():
+        graph = record(model, example_inputs, outputs, training)
+        symmetry = infer(graph)
     if not check:
         return symmetry
     return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))
