@@ -114,15 +114,10 @@ def _varying(
 
 def chain(context: Context, call: Call) -> list[Call] | None:
     """An einsum of three operands or more as einsums of two, one after the other."""
-    equation, operands = call.args[0], call.args[1:]
-    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-        operands = tuple(operands[0])
-    if not isinstance(equation, str) or len(operands) < 3 or call.kwargs:
+    found = spelled(call)
+    if found is None or len(found[0]) < 3 or not is_real(*found[1], call.outputs[0]):
         return None
-    terms = explicit(equation, operands)
-    if terms is None or not is_real(*operands, call.outputs[0]):
-        return None
-    labels, wanted = terms
+    labels, operands, wanted = found
     return _pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
 
 
@@ -150,6 +145,18 @@ def _pairwise(
     return calls
 
 
+def spelled(call: Call) -> tuple[list[str], Sequence[Value], str] | None:
+    """The labels of each operand of an einsum, the operands, and the labels of its result.
+
+    None where labels are no text, or not `explicit`.
+    """
+    equation, operands = call.args[0], call.args[1:]
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = operands[0]
+    found = explicit(equation, operands) if isinstance(equation, str) else None
+    return found and (found[0], operands, found[1])
+
+
 def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] | None:
     """The labels of each operand and of the output, with letters for the ellipsis.
 
@@ -157,8 +164,6 @@ def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] 
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     subscripts = left.split(",")
-    if len(subscripts) != len(operands):
-        return None
     widths = [
         len(v.shape) - len(s.replace("...", "")) for s, v in zip(subscripts, operands, strict=True)
     ]
@@ -167,14 +172,12 @@ def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] 
         return None
     dots = "".join(unused[: max(widths)])
     labels = [
-        s.replace("...", dots[len(dots) - width :] if width else "")
+        s.replace("...", dots[len(dots) - width :])
         for s, width in zip(subscripts, widths, strict=True)
     ]
-    if arrow:
-        wanted = right.replace("...", dots)
-    else:
-        letters = left.replace("...", "").replace(",", "")
-        wanted = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    letters = left.replace("...", "").replace(",", "")
+    once = "".join(c for c in sorted(letters) if letters.count(c) == 1)
+    wanted = right.replace("...", dots) if arrow else dots + once
     if any(len(set(ls)) < len(ls) for ls in labels):
         return None
     return labels, wanted
