@@ -43,14 +43,14 @@ def rms_norm(build: Builder, call: Call) -> Tensor:
 @rule("batch_norm", "instance_norm")
 def batch_norm(build: Builder, call: Call) -> Tensor:
     """With running statistics an affine map per channel; otherwise a normalisation."""
-    x, mean, variance, gain, bias, training = build.arguments(
+    x, mean, variance, gain, bias, training, _, epsilon = build.arguments(
         call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
-        "training|use_input_stats", training=call.name == "instance_norm",
+        "training|use_input_stats", "momentum?", "eps", training=call.name == "instance_norm",
+        eps=1e-5,
     )  # fmt: skip
     if call.target.__class__.__name__ == "OpOverload":
         # aten.batch_norm(input, weight, bias, running_mean, running_var, training, …)
         gain, bias, mean, variance = mean, variance, gain, bias
-    epsilon = call.kwargs.get("eps", call.args[7] if len(call.args) > 7 else 1e-5)
     labels = list(range(x.ndim))
     if training or mean is None:
         dims = [d for d in labels if d != 1 and not (call.name == "instance_norm" and d == 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -52,7 +53,7 @@ def copy(build: Builder, call: Call) -> Tensor | None:
 def permute(build: Builder, call: Call) -> Tensor | None:
     """These are views except under readers that copy; a copy in the same order is an alias."""
     (x,) = build.arguments(call, "input|self")
-    if call.name in ("permute",):
+    if call.name == "permute":
         dims = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
         return build.permute(x, list(dims))
     if call.name == "transpose":
@@ -145,31 +146,33 @@ def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -
     return x
 
 
-@rule("roll", "flip", "cumsum", "fliplr", "flipud", "rot90", "tril", "triu", "diff")
+# where an operator is told its axes, and which they are if it is not
+_ALONG: dict[str, tuple[tuple[str, ...], Any]] = {
+    "roll": (("shifts", "dims?"), None), "flip": (("dims",), None), "cumsum": (("dim",), None),
+    "rot90": (("k?", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
+    "tril": ((), (-1, -2)), "triu": ((), (-1, -2)), "fliplr": ((), 1), "flipud": ((), 0),
+}  # fmt: skip
+
+
+@rule(*_ALONG)
 def rearrange(build: Builder, call: Call) -> Tensor | None:
-    (x,) = build.arguments(call, "input|self")
-    dims: list[int]
-    if call.name in ("tril", "triu"):
-        dims = [-1, -2]
-    elif call.name == "diff":
-        if len(call.operands) > 1:
-            return None  # something is put before or after it
-        dims = [call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else -1)]
-    elif call.name == "rot90":
-        dims = list(call.kwargs.get("dims", call.args[2] if len(call.args) > 2 else (0, 1)))
-    elif call.name in ("fliplr", "flipud"):
-        dims = [1] if call.name == "fliplr" else [0]
-    elif call.name == "flip" and len(call.args) > 2:
-        dims = list(call.args[1:])  # x.flip(0, 1)
-    else:
-        position = 2 if call.name == "roll" else 1
-        found = call.kwargs.get("dims", call.kwargs.get("dim"))
-        if found is None and len(call.args) > position:
-            found = call.args[position]
-        if found is None:
-            return None
-        dims = list(found) if isinstance(found, (tuple, list)) else [found]
-    return build.mix(x, dims, call.outputs[0].shape, **build.again(call, call.operands[0]))
+    """Entries of some axes put elsewhere, added up or left out."""
+    names, otherwise = _ALONG[call.name]
+    x, *told = build.arguments(call, "input|self", *names)
+    dims = told[-1] if told and told[-1] is not None else otherwise
+    if call.name == "flip" and len(call.args) > 2:
+        dims = call.args[1:]  # x.flip(0, 1)
+    if dims is None or len(call.operands) > 1:
+        return None  # all entries in a row; or something is put before or after them
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, axes(x, dims), call.outputs[0].shape, **facts)
+
+
+def axes(x: Tensor, dim: Any) -> list[int]:
+    """The axes that an argument of an operator speaks of: all of them if it names none."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
+        return list(range(x.ndim))
+    return list(dim) if isinstance(dim, (tuple, list)) else [dim]
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
@@ -178,14 +181,12 @@ def pixel_shuffle(build: Builder, call: Call) -> Tensor | None:
     if x.ndim != 4:
         return None
     batch, c, h, w = x.shape
-    if call.name == "channel_shuffle":
-        split = build.reshape(x, (batch, r, c // r, h, w))
-        return build.reshape(build.permute(split, [0, 2, 1, 3, 4]), x.shape)
-    if call.name == "pixel_shuffle":
-        split = build.reshape(x, (batch, c // r**2, r, r, h, w))
-        return build.reshape(build.permute(split, [0, 1, 4, 2, 5, 3]), call.outputs[0].shape)
-    split = build.reshape(x, (batch, c, h // r, r, w // r, r))
-    return build.reshape(build.permute(split, [0, 1, 3, 5, 2, 4]), call.outputs[0].shape)
+    split, order = {
+        "channel_shuffle": ((batch, r, c // r, h, w), [0, 2, 1, 3, 4]),
+        "pixel_shuffle": ((batch, c // r**2, r, r, h, w), [0, 1, 4, 2, 5, 3]),
+        "pixel_unshuffle": ((batch, c, h // r, r, w // r, r), [0, 1, 3, 5, 2, 4]),
+    }[call.name]
+    return build.reshape(build.permute(build.reshape(x, split), order), call.outputs[0].shape)
 
 
 @rule("fill", "zero")

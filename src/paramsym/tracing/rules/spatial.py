@@ -148,16 +148,17 @@ def _spatial_axes(call: Call, ndim: int) -> list[int] | None:
 
 @rule(*_LINEAR, *_MAX)
 def pool(build: Builder, call: Call) -> Any:
-    (x,) = build.arguments(call, "input|self")
+    x, _, _, padding, _, _, divisor = build.arguments(
+        call, "input|self", "kernel_size?", "stride?", "padding", "ceil_mode?",
+        "count_include_pad?", "divisor_override?", padding=0,
+    )  # fmt: skip
     shape = call.outputs[0].shape
     spatial = _spatial_axes(call, x.ndim)
     if spatial is None or call.name == "affine_grid" or any(
         build.tensor(v).moves for v in call.operands[1:]
     ):  # fmt: skip
         return None
-    padding = call.kwargs.get("padding", call.args[3] if len(call.args) > 3 else 0)
     windows = "avg" in call.name and "adaptive" not in call.name
-    divisor = call.kwargs.get("divisor_override", call.args[6] if len(call.args) > 6 else None)
     mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
     facts = build.again(call, call.operands[0])
     if call.name in _LINEAR:
