@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -72,10 +72,14 @@ class Primitive:
     compute: Callable[..., torch.Tensor] | None = field(default=None, repr=False)
     given: tuple[Tensor, ...] = ()
 
+    noun: ClassVar[str] = ""  # what a report calls it, where the name says nothing
+    is_closed: ClassVar[bool] = True  # the output depends on the inputs alone: no index, no mask
+    multiplies: ClassVar[bool] = False  # changes of two inputs make one that is quadratic in them
+
     @property
     def title(self) -> str:
         """What a report calls it: the function that the user wrote, if one is known."""
-        return self.name or f"a {type(self).__name__.lower()}"
+        return self.name or self.noun or f"a {type(self).__name__.lower()}"
 
     # -- which axes count the same units -----------------------------------------------------
     def labels(self) -> tuple[list[Labels], Labels]:
@@ -122,16 +126,6 @@ class Primitive:
 
     def is_mean_of(self, x: Tensor) -> bool:
         """Whether it is the mean of a tensor over one axis."""
-        return False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the output depends on nothing but the inputs: no index, no angle, no mask."""
-        return True
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether changes of two inputs make a change that is quadratic in them."""
         return False
 
     @property

@@ -82,12 +82,6 @@ class Map(Entrywise):
 class Opaque(Primitive):
     """An operator about which nothing is known: everything that it touches is frozen."""
 
+    noun = "opaque"
+    is_closed = False
     reason: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name or "opaque"
-
-    @property
-    def is_closed(self) -> bool:
-        return False

@@ -21,12 +21,10 @@ from paramsym.tracing.words import Change, Letter
 class Contract(Primitive):
     """out = Σ x · y^power over the labels that the output lacks (an einsum of two tensors)."""
 
+    noun = "a product"
+    multiplies = True
     axes: tuple[Labels, Labels, Labels] = ((), (), ())
     power: int = 1
-
-    @property
-    def title(self) -> str:
-        return self.name or "a product"
 
     def labels(self) -> tuple[list[Labels], Labels]:
         return [self.axes[0], self.axes[1]], self.axes[2]
@@ -234,10 +232,6 @@ class Contract(Primitive):
         return joint.is_single(1 - k, other.stochastic)
 
     @property
-    def multiplies(self) -> bool:
-        return True
-
-    @property
     def has_words(self) -> bool:
         return self.power == 1
 
@@ -260,13 +254,10 @@ class Mask(Contract):
     constant along the softmax passes.
     """
 
+    is_closed = False
     hides: bool = False
     keeps: bool = True
     fill: float = 0.0
-
-    @property
-    def is_closed(self) -> bool:
-        return False
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

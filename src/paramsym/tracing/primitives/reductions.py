@@ -128,15 +128,12 @@ class Normalize(Entrywise):
     Without `mean` the sum of squares takes the place of their mean; the root is at least `floor`.
     """
 
+    noun = "a norm"
     dims: tuple[int, ...] = ()
     center: bool = False
     epsilon: float = 0.0
     mean: bool = True
     floor: float = 0.0
-
-    @property
-    def title(self) -> str:
-        return self.name or "a norm"
 
     @property
     def combined(self) -> tuple[Any, ...]:
@@ -193,12 +190,9 @@ class Normalize(Entrywise):
 class Softmax(Entrywise):
     """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
 
+    noun = "softmax"
     dim: int = 0
     log: bool = False
-
-    @property
-    def title(self) -> str:
-        return self.name or "softmax"
 
     @property
     def combined(self) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from paramsym.tracing.words import Change
 class Along(Primitive):
     """A map along the axes `dims`, which are replaced by others and frozen; the others pass."""
 
+    is_closed = False
     dims: tuple[int, ...] = ()
 
     @property
@@ -43,10 +44,6 @@ class Along(Primitive):
     def is_mean(self) -> bool:
         """Whether constants pass."""
         return True
-
-    @property
-    def is_closed(self) -> bool:
-        return False
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         """A scale passes that does not vary along an axis that is replaced, or along a new one."""
@@ -148,13 +145,11 @@ class Rotate(Entrywise):
     `pair` is the leaf that counts the two members of a pair.
     """
 
+    noun = "a rotation of pairs"
+    is_closed = False
     dim: int = 0
     pair: Node
     varies: tuple[int, ...] = ()
-
-    @property
-    def title(self) -> str:
-        return "a rotation of pairs"
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         pair = ix.resolve(self.pair)
@@ -168,10 +163,6 @@ class Rotate(Entrywise):
                 at.cap(at.out, "complex")
         else:
             at.hold(f"it is repeated at {self.where}")
-
-    @property
-    def is_closed(self) -> bool:
-        return False
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

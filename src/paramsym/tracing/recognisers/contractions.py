@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call, Value
-from paramsym.tracing.recognisers.context import Context, argument, is_real
+from paramsym.tracing.recognisers.context import Context, argument, axes, is_real
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -31,8 +31,8 @@ def contraction(context: Context, call: Call) -> list[Call] | None:
     if not isinstance(product, Value) or not is_real(product, out):
         return None
     factors = _factors(context, product)
-    dims = _dims(argument(call, 1, "dim", "axis"), len(product.shape))
-    if factors is None or not dims:
+    dims = axes(argument(call, 1, "dim", "axis"), len(product.shape))
+    if factors is None:
         return None
     calls: list[Call] = []
     terms = [_varying(context, factor, product.shape, calls) for factor in factors]
@@ -80,14 +80,6 @@ def _factors(context: Context, product: Value) -> list[Value] | None:
     if context.content(x) == context.content(y):
         return None  # a square, which norms are made of
     return [x, y]
-
-
-def _dims(dim: Any, ndim: int) -> list[int]:
-    """The axes that are summed."""
-    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        return list(range(ndim))
-    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
-    return [d % ndim for d in dims] if ndim and all(isinstance(d, int) for d in dims) else []
 
 
 def _varying(

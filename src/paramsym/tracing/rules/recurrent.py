@@ -96,12 +96,12 @@ def recurrent(build: Builder, call: Call) -> Any:
     biases, layers, dropped, training, two_way, batch_first = call.args[3:9]
     if dropped and training and layers > 1:
         build.is_random(call)
-    per, ways = 4 if biases else 2, 1 + two_way
+    per, ways = 2 + 2 * biases, 1 + two_way
     if len(weights) != per * layers * ways:
         return None  # projections
     cells = [weights[k : k + per] for k in range(0, len(weights), per)]
     given = given if isinstance(given, (tuple, list)) else [given]
-    time = 1 if x.ndim == 3 and batch_first else 0
+    time = int(x.ndim == 3 and batch_first)
     rows, states = _layers(build, call.name, _any_step(build, x, time), given, cells, ways)
     output, *finals = call.result
     made = [_repeat_time(build, rows, output.shape, time)]

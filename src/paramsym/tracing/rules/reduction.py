@@ -10,13 +10,15 @@ import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
-from paramsym.tracing.rules.shape import axes
+from paramsym.tracing.recognisers.context import axes
 
 
 @rule("sum", "mean", "nansum")
 def total(build: Builder, call: Call) -> Tensor:
     x, dim, keepdim = build.arguments(call, "input|self", "dim|axis?", "keepdim", keepdim=False)
-    return build.reduce(x, axes(x, dim), bool(keepdim), "sum" if "sum" in call.name else "mean")
+    return build.reduce(
+        x, axes(dim, x.ndim), bool(keepdim), "sum" if "sum" in call.name else "mean"
+    )
 
 
 @rule("amax", "amin", "max", "min")
@@ -25,7 +27,7 @@ def extremum(build: Builder, call: Call) -> Any:
     if isinstance(dim, Tensor):
         return build.same([x, dim], linear=False, **build.again(call, *call.operands))
     facts = build.again(call, call.operands[0])
-    out = build.reduce(x, axes(x, dim), bool(keepdim), "max", **facts)
+    out = build.reduce(x, axes(dim, x.ndim), bool(keepdim), "max", **facts)
     if len(call.outputs) < 2:
         return out
     if call.outputs[1].id not in build.alive:
@@ -40,7 +42,7 @@ def symmetric(build: Builder, call: Call) -> Tensor | None:
     if len(call.outputs) > 1:
         return None
     facts = build.again(call, call.operands[0])
-    return build.reduce(x, axes(x, dim), bool(keepdim), "other", **facts)
+    return build.reduce(x, axes(dim, x.ndim), bool(keepdim), "other", **facts)
 
 
 @rule("softmax", "log_softmax", "softmin")
@@ -58,7 +60,7 @@ def norm(build: Builder, call: Call) -> Tensor | None:
     x, order, dim, keepdim = build.arguments(
         call, "input|self", "p|ord", "dim?", "keepdim", p=2, keepdim=False
     )
-    dims, keepdim = axes(x, dim), bool(keepdim)
+    dims, keepdim = axes(dim, x.ndim), bool(keepdim)
     if call.name == "linalg_norm" and len(dims) == 2 and order not in (None, "fro"):
         return None  # a norm of matrices
     if order in (None, 2, 2.0, "fro"):
@@ -90,7 +92,7 @@ def normalize(build: Builder, call: Call) -> Tensor | None:
     )
     if p not in (2, 2.0):
         return None
-    return build.normalize(x, axes(x, dim), False, 0.0, mean=False, floor=epsilon)
+    return build.normalize(x, axes(dim, x.ndim), False, 0.0, mean=False, floor=epsilon)
 
 
 @rule("cosine_similarity")
@@ -111,7 +113,7 @@ def cosine_similarity(build: Builder, call: Call) -> Tensor:
 def variance(build: Builder, call: Call) -> Any:
     x = build.lift(call.args[0])
     dim = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
-    dims = axes(x, None if isinstance(dim, bool) else dim)
+    dims = axes(None if isinstance(dim, bool) else dim, x.ndim)
     keepdim = bool(call.kwargs.get("keepdim", False))
     if len(call.args) > 3 and isinstance(call.args[3], bool):
         keepdim = call.args[3]

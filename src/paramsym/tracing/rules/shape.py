@@ -11,6 +11,7 @@ from paramsym.recording.graph import Call
 from paramsym.recording.layout import Box, Window, box_of, compact_strides
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.recognisers.context import axes
 
 
 @rule(
@@ -30,23 +31,16 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
     "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
-    (x,) = build.arguments(call, "input|self")
-    if call.name == "copy" and len(call.args) > 1:  # x.copy_(y): the numbers of y
-        y = build.lift(call.args[1])
-        if not isinstance(y, Tensor):
-            return None
-        kind = call.outputs[0].dtype
-        if y.value is not None and y.value.dtype.is_complex != kind.is_complex:
-            return None
-        if y.value is not None and y.value.dtype.is_floating_point and not kind.is_floating_point:
-            y = build.unary(y, None, name="round", compute=lambda t: t.to(kind))
-        return build.same([y], call.outputs[0].shape)
-    if x.value is not None and x.value.dtype.is_complex != call.outputs[0].dtype.is_complex:
+    written = call.name == "copy" and len(call.args) > 1  # x.copy_(y): the numbers of y
+    x = build.lift(call.args[1]) if written else build.arguments(call, "input|self")[0]
+    kind = call.outputs[0].dtype
+    if not isinstance(x, Tensor):
         return None
-    if not call.outputs[0].dtype.is_floating_point and x.value is not None:
-        if x.value.dtype.is_floating_point:  # rounding
-            return build.unary(x, None, name="round", **build.again(call, call.operands[0]))
-    return build.alias(x)
+    if x.value is not None and x.value.dtype.is_complex != kind.is_complex:
+        return None
+    if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
+        x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
+    return build.same([x], call.outputs[0].shape) if written else build.alias(x)
 
 
 @rule("permute", "transpose", "t", "T", "mT", "movedim", "numpy_T", "expand", "expand_as")
@@ -165,14 +159,7 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
     if dims is None or len(call.operands) > 1:
         return None  # all entries in a row; or something is put before or after them
     facts = build.again(call, call.operands[0])
-    return build.mix(x, axes(x, dims), call.outputs[0].shape, **facts)
-
-
-def axes(x: Tensor, dim: Any) -> list[int]:
-    """The axes that an argument of an operator speaks of: all of them if it names none."""
-    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        return list(range(x.ndim))
-    return list(dim) if isinstance(dim, (tuple, list)) else [dim]
+    return build.mix(x, axes(dims, x.ndim), call.outputs[0].shape, **facts)
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
