@@ -7,6 +7,7 @@ import itertools
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.recognisers.contractions import spelled
+from paramsym.tracing.rules.reduction import length
 
 
 def matmul_tensors(build: Builder, x: Tensor, y: Tensor) -> Tensor:
@@ -96,8 +97,7 @@ def cdist(build: Builder, call: Call) -> Tensor | None:
         return None
     x = build.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     y = build.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    squares = build.unary(build.same([x, y], signs=(1, -1)), 2, "even", name="square")
-    return build.unary(build.reduce(squares, [-1], False, "sum"), "1/2", name="sqrt")
+    return length(build, build.same([x, y], signs=(1, -1)), [-1], False)
 
 
 @rule("einsum")

@@ -225,9 +225,6 @@ def power(build: Builder, call: Call) -> Tensor:
 @rule("maximum", "minimum", "fmax", "fmin")
 def maximum(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
-    if (x.zero or y.zero) and x.shape == y.shape == call.outputs[0].shape:
-        kept = call.operands[1 if x.zero else 0]
-        return build.unary(y if x.zero else x, 1, name="relu", **build.again(call, kept))
     return build.same([x, y], linear=False, **build.again(call, *call.operands))
 
 

@@ -64,11 +64,16 @@ def norm(build: Builder, call: Call) -> Tensor | None:
     if call.name == "linalg_norm" and len(dims) == 2 and order not in (None, "fro"):
         return None  # a norm of matrices
     if order in (None, 2, 2.0, "fro"):
-        squares = build.unary(x, 2, "even", name="square")
-        return build.unary(build.reduce(squares, dims, keepdim, "sum"), "1/2", name="sqrt")
+        return length(build, x, dims, keepdim)
     if not isinstance(order, (int, float)) or order == 0:
         return None
     return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, keepdim)
+
+
+def length(build: Builder, x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    """(Σ x²)^½ over some axes."""
+    squares = build.unary(x, 2, "even", name="square")
+    return build.unary(build.reduce(squares, dims, keepdim, "sum"), "1/2", name="sqrt")
 
 
 def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool) -> Tensor:

@@ -43,21 +43,6 @@ def copy(build: Builder, call: Call) -> Tensor | None:
     return build.same([x], call.outputs[0].shape) if written else build.alias(x)
 
 
-@rule("permute", "transpose", "t", "T", "mT", "movedim", "numpy_T", "expand", "expand_as")
-def permute(build: Builder, call: Call) -> Tensor | None:
-    """These are views except under readers that copy; a copy in the same order is an alias."""
-    (x,) = build.arguments(call, "input|self")
-    if call.name == "permute":
-        dims = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
-        return build.permute(x, list(dims))
-    if call.name == "transpose":
-        dims = list(range(x.ndim))
-        a, b = call.args[1] % x.ndim, call.args[2] % x.ndim
-        dims[a], dims[b] = dims[b], dims[a]
-        return build.permute(x, dims)
-    return None
-
-
 @rule("cat")
 def concatenate(build: Builder, call: Call) -> Tensor:
     tensors, dim = build.arguments(call, "tensors", "dim|axis", dim=0)
