@@ -79,8 +79,6 @@ def _state(build: Builder, given: Tensor, at: int, batch: int) -> Tensor:
 def _tied(build: Builder, kind: str, x: Tensor, states: list[Tensor], weights: Sequence[Tensor]):
     """The states after one step of a cell, tied to those before it."""
     results = _step(build, kind, x, states, weights)
-    for before, after in zip(states, results, strict=True):
-        build.unify(before.axes[1], after.axes[1])
     tied = [build.tie(after, before) for before, after in zip(states, results, strict=True)]
     build.anchors += tied  # the next step reads every state, whatever the outputs are
     return tied
@@ -179,5 +177,5 @@ def _repeat_time(build: Builder, x: Tensor, shape: Sequence[int], time: int) -> 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def cell(build: Builder, call: Call) -> list[Tensor]:
     x, state, *weights = (build.lift(item) for item in call.args)
-    states = state if isinstance(state, (tuple, list)) else [state]
+    states = list(state) if isinstance(state, (tuple, list)) else [state]
     return _step(build, call.name.removesuffix("_cell"), x, states, weights)

@@ -31,8 +31,8 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
     "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
-    written = call.name == "copy" and len(call.args) > 1  # x.copy_(y): the numbers of y
-    x = build.lift(call.args[1]) if written else build.arguments(call, "input|self")[0]
+    written = call.args[1:] if call.name == "copy" else ()  # x.copy_(y): the numbers of y
+    x = build.lift(written[0]) if written else build.arguments(call, "input|self")[0]
     kind = call.outputs[0].dtype
     if not isinstance(x, Tensor):
         return None
