@@ -218,10 +218,11 @@ def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
 def kernels(
     joint: Joint, k: int, shared: Mapping[int, int], along: Collection[int]
 ) -> Iterator[tuple[int, Profile]]:
-    """Slots with the kernel there of the parameter that input k is, where it has to have one.
+    """Slots along which the parameter that input k is has to have a kernel, with these kernels.
 
-    `shared` leads from slots of the parameter to slots of another block. Along each of `along`,
-    columns that are fewer than its units leave a kernel, one for all units of the other slots.
+    `shared` leads from slots of the parameter to those of another block, where the kernels are:
+    along each of `along` there is one, for every unit of the other shared slots, if the columns,
+    which all further slots index, are fewer than the units.
     """
     block = joint.inputs[k]
     power = power_of(block.tensor) if block.tensor.moves else None
