@@ -56,7 +56,7 @@ def check_claims(primitive: Primitive, *numbers: torch.Tensor) -> str | None:
     inputs = [_like(x, draw) for x in numbers[:count]]
 
     def function(*xs: torch.Tensor) -> torch.Tensor:
-        return primitive.evaluate(*xs, *rest)
+        return primitive.run(*xs, *rest)
 
     try:
         for claim, left, right in _claims(primitive, function, inputs, draw):

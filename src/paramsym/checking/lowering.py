@@ -272,7 +272,7 @@ class _Lowered:
         truth = None if op.out.value is None else self.truth.get(op.out.value.id)
         try:
             numbers = [self.number(t) for t in (*op.inputs, *op.given)]
-            made = op.evaluate(*numbers)
+            made = op.run(*numbers)
         except NotComputed:
             self.missing[id(op)] = f"{op.title} at {op.where or 'an unknown place'}"
             if truth is not None:

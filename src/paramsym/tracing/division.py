@@ -23,40 +23,39 @@ def divide(
     The factors of q are the last ones of p, and both vary alike; what else p has (its δ, which has
     the letters `theirs`, and the prefix) must be carried by δ of q, which has the letters `own`.
     """
-    count = len(p.factors) - len(q.factors)
-    if count < 0 or (q.atom and q.atom.key) != (p.atom and p.atom.key):
+    count = len(q.factors)
+    if _form(q, count) != _form(p, count):
         return None
-    prefix = p.factors[:count]
-    pairs = _matched(q, p, count, own)
-    put = {} if pairs is None else dict(pairs)
-    if pairs is None or any(put[mine] != yours for mine, yours in pairs):
+    mine, yours = _places(q, count), _places(p, count)
+    if not yours.keys() <= mine.keys():
         return None
-    carried = theirs | {x for word in prefix for x in word.letters}
-    loose = {letter for s, letter in q.at.items() if s not in p.at}
-    foreign = {yours for mine, yours in put.items() if mine not in own}
-    if len({*put.values()}) < len(put) or foreign & carried or loose & put.keys():
-        return None  # two letters of δ would be one, or one that δ lacks would have to carry it
+    put = {mine[place]: letter for place, letter in yours.items()}
+    pairs = {(mine[place], letter) for place, letter in yours.items()}
+    if not len(pairs) == len(put) == len({*put.values()}):
+        return None  # two letters of one monomial would be one letter of the other
+    loose = {mine[place] for place in mine.keys() - yours.keys()}
+    if not loose <= own - put.keys():
+        return None  # p is constant where q varies with a letter that is bound
+    prefix = p.factors[: len(p.factors) - count]
+    carried = theirs | Change(1.0, {}, prefix).letters()
+    if carried & {put[letter] for letter in put.keys() - own}:
+        return None  # a letter that δ lacks would have to carry something
     return {x: y for x, y in put.items() if x in own}, prefix
 
 
-def _matched(
-    q: Change, p: Change, count: int, own: frozenset[Letter]
-) -> list[tuple[Letter, Letter]] | None:
-    """Letters of q with those of p at the same places, if both have the same form."""
-    pairs: list[tuple[Letter, Letter]] = []
-    for a, b in zip(q.factors, p.factors[count:], strict=True):
-        if replace(a, letters=()) != replace(b, letters=()):
-            return None
-        pairs += zip(a.letters, b.letters, strict=True)
-    sides = [(q.at, p.at)]
-    if q.atom and p.atom:
-        sides.append((dict(q.atom.at), dict(p.atom.at)))
-    for mine, yours in sides:
-        free = all(mine[s] in own for s in mine.keys() - yours.keys())
-        if not free or not yours.keys() <= mine.keys():
-            return None
-        pairs += [(mine[s], letter) for s, letter in yours.items()]
-    return pairs
+def _form(change: Change, count: int) -> tuple:
+    """What the last factors and the atom of a monomial are, whatever their letters."""
+    factors = change.factors[len(change.factors) - count :]
+    return tuple(replace(f, letters=()) for f in factors), change.atom and change.atom.key
+
+
+def _places(change: Change, count: int) -> dict[tuple, Letter]:
+    """The letter at every place of the last factors, of what is moved, and of the atom."""
+    factors = change.factors[len(change.factors) - count :]
+    inside = {(k, n): x for k, f in enumerate(factors) for n, x in enumerate(f.letters)}
+    atom = change.atom.at if change.atom else ()
+    moved = {("at", s): x for s, x in change.at.items()}
+    return inside | moved | {("atom", s): x for s, x in atom}
 
 
 def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:

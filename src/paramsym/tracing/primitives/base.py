@@ -18,15 +18,16 @@ known, so that a new primitive is sound before it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from paramsym.tracing.blocks import Block
-from paramsym.tracing.directions import ONES, Absence, Unseen
-from paramsym.tracing.joint import At, Joint
+from paramsym.tracing.directions import ONES, Absence, Columns, Profile, Unseen
+from paramsym.tracing.gains import power_of
+from paramsym.tracing.joint import Joint
 from paramsym.tracing.sites import BasisSite, Equation, ScaleSite
 from paramsym.tracing.tensor import Tensor
 from paramsym.tracing.words import Change
@@ -71,10 +72,14 @@ class Primitive:
     compute: Callable[..., torch.Tensor] | None = field(default=None, repr=False)
     given: tuple[Tensor, ...] = ()
 
+    noun: ClassVar[str] = ""  # what a report calls it, where the name says nothing
+    is_closed: ClassVar[bool] = True  # the output depends on the inputs alone: no index, no mask
+    multiplies: ClassVar[bool] = False  # changes of two inputs make one that is quadratic in them
+
     @property
     def title(self) -> str:
         """What a report calls it: the function that the user wrote, if one is known."""
-        return self.name or f"a {type(self).__name__.lower()}"
+        return self.name or self.noun or f"a {type(self).__name__.lower()}"
 
     # -- which axes count the same units -----------------------------------------------------
     def labels(self) -> tuple[list[Labels], Labels]:
@@ -124,16 +129,6 @@ class Primitive:
         return False
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the output depends on nothing but the inputs: no index, no angle, no mask."""
-        return True
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether changes of two inputs make a change that is quadratic in them."""
-        return False
-
-    @property
     def has_words(self) -> bool:
         """Whether the output is a sum of products, so that words describe its value."""
         return False
@@ -152,14 +147,16 @@ class Primitive:
         return None
 
     # -- numbers -----------------------------------------------------------------------------
-    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The output, computed from the numbers of the inputs and of what else is `given`.
+    def run(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The output on numbers, by `compute` where a rule gives it.
 
         Raises `NotComputed` where nothing is known of it.
         """
-        if self.compute is None:
-            raise NotComputed(self.title)
-        return self.compute(*tensors)
+        return (self.compute or self.evaluate)(*tensors)
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The output, computed from the numbers of the inputs and of what else is `given`."""
+        raise NotComputed(self.title)
 
 
 class Entrywise(Primitive):
@@ -174,34 +171,30 @@ class Entrywise(Primitive):
 
 
 def pull(
-    joint: Joint, k: int, below: list[Unseen], flat: Collection[Any] | None = None,
-    spoiled: Collection[At] = (),
+    joint: Joint, k: int, below: list[Unseen], lost: Set[int] = frozenset(),
+    flat: Unseen | None = None,
 ) -> list[Unseen]:  # fmt: skip
     """Unseen changes of the output of a linear map that renames slots, seen from input k.
 
-    A slot of the output that the input lacks sees the input constant. Constancy along a `spoiled`
-    slot, or a new one, asks the input to be constant along the axes `flat`, if that is enough.
+    A slot of the output that the input lacks sees the input constant. What is constant along one
+    of the slots `lost`, where the output shows other entries, is unseen if the input is `flat`.
     """
-    mine, back = joint.slots(k), {s: at for at, s in joint.slots(-1).items()}
-    rename = {s: mine[at] for s, at in back.items() if at in mine and at not in spoiled}
-    lost = {s for s, at in back.items() if at in spoiled or isinstance(at[0], tuple)} - {*rename}
-    along = _flat_along(joint, k, flat)
+    kept = {there: here for here, there in joint.forward(k).items() if there not in lost}
     found = []
     for pattern in below:
-        new = {rename[s]: p.renamed(rename) for s, p in pattern.items() if s in rename}
-        rest = pattern.keys() - rename.keys()
-        if lost & rest:
-            new = None if along is None else new | along
-        if new is not None and all(pattern[s].is_ones for s in rest):
-            found.append(new)
+        new = {kept[s]: p.renamed(kept) for s, p in pattern.items() if s in kept}
+        rest = pattern.keys() - kept.keys()
+        along = flat if rest & lost else {}
+        if along is not None and all(pattern[s].is_ones for s in rest):
+            found.append(new | along)
     return found
 
 
-def _flat_along(joint: Joint, k: int, flat: Collection[Any] | None) -> Unseen | None:
-    """Constancy along whole axes; None where a block is only a part of them."""
-    if flat is None or not all(joint.is_single(k, d) for d in flat):
+def flat_along(joint: Joint, k: int, dims: Collection[Any]) -> Unseen | None:
+    """Constancy along whole axes of input k; None where a block is only a part of one."""
+    if not all(joint.is_single(k, d) for d in dims):
         return None
-    return {s: ONES for at, s in joint.slots(k).items() if at[0] in flat}
+    return {s: ONES for at, s in joint.slots(k).items() if at[0] in dims}
 
 
 def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:
@@ -222,7 +215,23 @@ def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
     ]
 
 
-def is_flat(joint: Joint, k: int, dims: Collection[Any], change: Change) -> bool:
-    """Whether a change is constant along whole axes (of a single block each)."""
-    inside = {s for at, s in joint.slots(k).items() if at[0] in dims}
-    return not inside & change.at.keys() and all(joint.is_single(k, d) for d in dims)
+def kernels(
+    joint: Joint, k: int, shared: Mapping[int, int], along: Collection[int]
+) -> Iterator[tuple[int, Profile]]:
+    """Slots along which the parameter that input k is has to have a kernel, with these kernels.
+
+    `shared` leads from slots of the parameter to those of another block, where the kernels are:
+    along each of `along` there is one, for every unit of the other shared slots, if the columns,
+    which all further slots index, are fewer than the units.
+    """
+    block = joint.inputs[k]
+    power = power_of(block.tensor) if block.tensor.moves else None
+    if power is None or (power.power, power.offset) != (1, 0):
+        return
+    slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
+    for stride, target in shared.items():
+        if stride in along and joint.is_whole(k, stride):
+            batch = tuple(sorted((s, t) for s, t in shared.items() if s != stride))
+            columns = Columns(power.source.name, block.start, slots, stride, batch)
+            if columns.count < dict(slots)[stride]:
+                yield target, Profile(kernel=(columns,))

@@ -71,9 +71,9 @@ class Map(Entrywise):
         return None
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is None and self.shift is not None:
+        if self.shift is not None:
             return tensors[0] + self.shift
-        if self.compute is None and self.name in _PLAIN:
+        if self.name in _PLAIN:
             return getattr(torch, self.name)(tensors[0])
         return super().evaluate(*tensors)
 
@@ -82,12 +82,6 @@ class Map(Entrywise):
 class Opaque(Primitive):
     """An operator about which nothing is known: everything that it touches is frozen."""
 
+    noun = "opaque"
+    is_closed = False
     reason: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name or "opaque"
-
-    @property
-    def is_closed(self) -> bool:
-        return False

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from paramsym.tracing.directions import Absence, Columns, Profile, Unseen, minimal
-from paramsym.tracing.gains import Frame, Power, gain_of, power_of
+from paramsym.tracing.directions import Absence, Unseen, minimal
+from paramsym.tracing.gains import Frame, Power, gain_of
 from paramsym.tracing.index import Node
 from paramsym.tracing.joint import At, Joint, Slot
-from paramsym.tracing.primitives.base import Labels, Primitive, Values, carry, push
+from paramsym.tracing.primitives.base import Labels, Primitive, Values, carry, kernels, pull, push
 from paramsym.tracing.sites import BasisSite, Equation, ScaleSite
-from paramsym.tracing.tensor import Tensor
 from paramsym.tracing.words import Change, Letter
 
 
@@ -22,12 +21,10 @@ from paramsym.tracing.words import Change, Letter
 class Contract(Primitive):
     """out = Σ x · y^power over the labels that the output lacks (an einsum of two tensors)."""
 
+    noun = "a product"
+    multiplies = True
     axes: tuple[Labels, Labels, Labels] = ((), (), ())
     power: int = 1
-
-    @property
-    def title(self) -> str:
-        return self.name or "a product"
 
     def labels(self) -> tuple[list[Labels], Labels]:
         return [self.axes[0], self.axes[1]], self.axes[2]
@@ -94,7 +91,7 @@ class Contract(Primitive):
         """One unseen change of the output, seen from a factor."""
         mine, theirs = joint.slots(k), joint.slots(1 - k)
         back = {s: at for at, s in joint.slots(-1).items()}
-        rename = {s: mine[at] for s, at in back.items() if at in mine}
+        rename = {there: here for here, there in joint.forward(k).items()}
         gain = _gain_along(joint, 1 - k)
         new: Unseen = {}
         for s, profile in pattern.items():
@@ -125,21 +122,12 @@ class Contract(Primitive):
 
     def _kernels(self, joint: Joint, k: int) -> list[Unseen]:
         """A change in the kernel of the parameters that it is contracted with."""
-        power = _parameter(joint, 1 - k)
-        if power is None or self.power != 1:
+        if self.power != 1:
             return []
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[1 - k].slots)
-        sizes = dict(slots)
-        found = []
-        for at, stride in theirs.items():
-            if at in target or at not in mine or not joint.is_whole(1 - k, stride):
-                continue
-            batch = tuple((theirs[a], mine[a]) for a in theirs if a in mine and a != at)
-            columns = _columns(joint.inputs[1 - k].start, power, slots, stride, batch)
-            if columns.count < sizes[stride]:
-                found.append({mine[at]: Profile(kernel=(columns,))})
-        return found
+        shared = {theirs[at]: mine[at] for at in theirs if at in mine}
+        summed = {s for at, s in theirs.items() if at not in target}
+        return [{s: p} for s, p in kernels(joint, 1 - k, shared, summed)]
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         found = []
@@ -168,21 +156,10 @@ class Contract(Primitive):
 
     def _image(self, joint: Joint, k: int) -> list[Absence]:
         """x = W y has no component along the kernel of Wᵀ, which exists if W is tall."""
-        power = _parameter(joint, k)
-        if power is None or self.power != 1 or self.is_square:
+        if self.power != 1 or self.is_square:
             return []
-        mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        slots = tuple((s, leaf.size) for _, leaf, s in joint.inputs[k].slots)
-        sizes = dict(slots)
-        found = []
-        for at, stride in mine.items():
-            if at not in target or at in theirs or not joint.is_whole(k, stride):
-                continue
-            batch = tuple((mine[a], target[a]) for a in mine if a in target and a != at)
-            columns = _columns(joint.inputs[k].start, power, slots, stride, batch)
-            if columns.count < sizes[stride]:
-                found.append(Absence(target[at], Profile(kernel=(columns,)), ()))
-        return found
+        own = {s for at, s in joint.slots(k).items() if at not in joint.slots(1 - k)}
+        return [Absence(s, p, ()) for s, p in kernels(joint, k, joint.forward(k), own)]
 
     # -- known changes -----------------------------------------------------------------------
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
@@ -255,16 +232,10 @@ class Contract(Primitive):
         return joint.is_single(1 - k, other.stochastic)
 
     @property
-    def multiplies(self) -> bool:
-        return True
-
-    @property
     def has_words(self) -> bool:
         return self.power == 1
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None:
-            return self.compute(*tensors)
         x, y = tensors
         y = y if self.power == 1 else y.reciprocal()
         kind = torch.promote_types(x.dtype, y.dtype)
@@ -283,30 +254,19 @@ class Mask(Contract):
     constant along the softmax passes.
     """
 
+    is_closed = False
     hides: bool = False
     keeps: bool = True
     fill: float = 0.0
-
-    @property
-    def is_closed(self) -> bool:
-        return False
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
         if k:
             return []
-        if not self.hides:
-            found = [n for e in below if (n := self._pulled(joint, k, e)) is not None]
-            return minimal(found)
-        mine = joint.slots(0)
-        back = {s: at for at, s in joint.slots(-1).items()}
-        rename = {s: mine[at] for s, at in back.items() if at in mine}
-        return [
-            {rename[s]: p.renamed(rename) for s, p in pattern.items() if s in rename}
-            for pattern in below
-            if all(s in rename or p.is_ones for s, p in pattern.items())
-        ]
+        if self.hides:
+            return pull(joint, 0, below)
+        return minimal([n for e in below if (n := self._pulled(joint, k, e)) is not None])
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return []
@@ -319,8 +279,6 @@ class Mask(Contract):
         return False
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None:
-            return self.compute(*tensors)
         x, mask = tensors
         where = [self.axes[2].index(label) for label in self.axes[1]]
         spread = mask.permute(sorted(range(mask.ndim), key=lambda k: where[k]))
@@ -347,20 +305,6 @@ def _gain_along(joint: Joint, k: int) -> Power | None:
         if n > 1
     ]
     return found if all(len(p) == 1 == len(p[0].leaves) for p in places) else None
-
-
-def _parameter(joint: Joint, k: int) -> Power | None:
-    """The parameter that an input is, entry by entry."""
-    tensor: Tensor = joint.inputs[k].tensor
-    found = power_of(tensor) if tensor.moves else None
-    plain = found is not None and (found.power, found.offset) == (1, 0)
-    return found if plain else None
-
-
-def _columns(start: int, power: Power, slots, stride: int, batch) -> Columns:
-    return Columns(
-        power.source.name, start, slots, stride, tuple(sorted(batch))
-    )  # fmt: skip
 
 
 def _is_monomial(pieces: list[Change]) -> bool:

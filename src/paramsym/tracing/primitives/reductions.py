@@ -16,6 +16,7 @@ from paramsym.tracing.primitives.base import (
     Labels,
     Primitive,
     Values,
+    flat_along,
     pull,
     push,
 )
@@ -111,7 +112,7 @@ class Reduce(Primitive):
         return [change.moved({forward[s]: x for s, x in change.at.items() if s in forward}, weight)]
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None or self.how not in ("sum", "mean", "norm2"):
+        if self.how not in ("sum", "mean", "norm2"):
             return super().evaluate(*tensors)
         x = self.weight * tensors[0].abs().square() if self.how == "norm2" else tensors[0]
         keep = self.out.ndim == tensors[0].ndim
@@ -127,15 +128,12 @@ class Normalize(Entrywise):
     Without `mean` the sum of squares takes the place of their mean; the root is at least `floor`.
     """
 
+    noun = "a norm"
     dims: tuple[int, ...] = ()
     center: bool = False
     epsilon: float = 0.0
     mean: bool = True
     floor: float = 0.0
-
-    @property
-    def title(self) -> str:
-        return self.name or "a norm"
 
     @property
     def combined(self) -> tuple[Any, ...]:
@@ -181,8 +179,6 @@ class Normalize(Entrywise):
         return _along(joint, self.dims, ()) if self.center else []
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None:
-            return self.compute(*tensors)
         (x,) = tensors
         x = x - x.mean(self.dims, True) if self.center else x
         squares = x.abs().square()
@@ -194,12 +190,9 @@ class Normalize(Entrywise):
 class Softmax(Entrywise):
     """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
 
+    noun = "softmax"
     dim: int = 0
     log: bool = False
-
-    @property
-    def title(self) -> str:
-        return self.name or "softmax"
 
     @property
     def combined(self) -> tuple[Any, ...]:
@@ -216,17 +209,14 @@ class Softmax(Entrywise):
         return _along(joint, (self.dim,), (Offset(1.0, (), fresh()),))
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None:
-            return self.compute(*tensors)
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
 
 
 def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:
     """What is constant along the axes that are centred does not show."""
-    if not all(joint.is_single(0, d) for d in dims):
-        return []
-    return [{s: ONES for at, s in joint.slots(0).items() if at[0] in dims}]
+    flat = flat_along(joint, 0, dims)
+    return [] if flat is None else [flat]
 
 
 def _along(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> list[Absence]:

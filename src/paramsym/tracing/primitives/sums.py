@@ -16,15 +16,30 @@ from paramsym.tracing.sites import BasisSite, Equation, ScaleSite
 from paramsym.tracing.words import Change, Letter, Offset, fresh, parameter_word
 
 
+class Additive(Entrywise):
+    """Operations that pass a change of one input on, entry by entry, times its weight."""
+
+    def weight(self, k: int) -> float:
+        """The coefficient of input k."""
+        return 1.0
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return pull(joint, k, below)
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        return carry(joint, k, change, self.weight(k))
+
+
 @dataclass(eq=False, kw_only=True)
-class Sum(Entrywise):
+class Sum(Additive):
     """factor · Σ signsₖ·xₖ with broadcasting; with one input a copy, or a multiple."""
 
     signs: tuple[float, ...] = (1,)
     factor: float = 1.0
 
     def weight(self, k: int) -> float:
-        """The coefficient of input k."""
         return float(self.signs[k] if k < len(self.signs) else 1) * self.factor
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
@@ -38,11 +53,6 @@ class Sum(Entrywise):
                 at.join(part, at.out)
             elif at.out is not None and not tensor.zero:  # a multiple of ones is added
                 at.cap(at.out, "ones")
-
-    def unread(
-        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
-    ) -> list[Unseen]:
-        return pull(joint, k, below)
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         if (centred := self._centred(joint)) is not None:
@@ -95,9 +105,6 @@ class Sum(Entrywise):
             return None
         return Absence(joint.out.stride(axis, 0), ONES, ())
 
-    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
-        return carry(joint, k, change, self.weight(k))
-
     @property
     def has_words(self) -> bool:
         return True
@@ -106,8 +113,6 @@ class Sum(Entrywise):
         return ("copy", 1.0) if len(self.inputs) == 1 and self.weight(0) == 1 else None
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
-        if self.compute is not None:
-            return self.compute(*tensors)
         terms = [x if (w := self.weight(k)) == 1 else w * x for k, x in enumerate(tensors)]
         total = terms[0]  # a copy of integers keeps them
         for term in terms[1:]:
@@ -189,7 +194,7 @@ class Tie(Entrywise):
 
 
 @dataclass(eq=False, kw_only=True)
-class Shifted(Entrywise):
+class Shifted(Additive):
     """A parameter with its origin moved by a constant: the group acts on the sum."""
 
     constant: float = 0.0
@@ -199,14 +204,6 @@ class Shifted(Entrywise):
 
     def bases(self, at: BasisSite) -> None:
         at.hold("a constant is added")
-
-    def unread(
-        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
-    ) -> list[Unseen]:
-        return pull(joint, k, below)
-
-    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
-        return carry(joint, k, change)
 
     @property
     def has_words(self) -> bool:
@@ -257,7 +254,7 @@ class ShiftedDiagonal(Shifted):
 
 
 @dataclass(eq=False, kw_only=True)
-class Concatenate(Entrywise):
+class Concatenate(Additive):
     """The inputs joined along the axis `dim`."""
 
     dim: int = 0
@@ -270,16 +267,8 @@ class Concatenate(Entrywise):
             at.hold(f"it is repeated at {self.where}")
         at.join(at.parts[0], at.out)
 
-    def unread(
-        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
-    ) -> list[Unseen]:
-        return pull(joint, k, below)
-
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return push(joint, 0, known[0])
-
-    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
-        return carry(joint, k, change)
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         return torch.cat(tensors, self.dim)

@@ -184,6 +184,12 @@ def argument(call: Call, position: int, *names: str, default: Any = None) -> Any
     return next((call.kwargs[n] for n in names if n in call.kwargs), default)
 
 
+def axes(dim: Any, ndim: int) -> list[int]:
+    """The axes that an argument of an operator speaks of: all of them if it names none."""
+    dims = dim if isinstance(dim, (tuple, list)) else [] if dim is None else [dim]
+    return [d % ndim for d in dims if ndim] or list(range(ndim))
+
+
 def is_real(*values: Any) -> bool:
     """Whether all are tensors of one floating dtype."""
     if not all(isinstance(v, Value) and v.dtype.is_floating_point for v in values):

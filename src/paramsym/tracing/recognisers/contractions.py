@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call, Value
-from paramsym.tracing.recognisers.context import Context, argument, is_real
+from paramsym.tracing.recognisers.context import Context, argument, axes, is_real
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -31,8 +31,8 @@ def contraction(context: Context, call: Call) -> list[Call] | None:
     if not isinstance(product, Value) or not is_real(product, out):
         return None
     factors = _factors(context, product)
-    dims = _dims(argument(call, 1, "dim", "axis"), len(product.shape))
-    if factors is None or not dims:
+    dims = axes(argument(call, 1, "dim", "axis"), len(product.shape))
+    if factors is None:
         return None
     calls: list[Call] = []
     terms = [_varying(context, factor, product.shape, calls) for factor in factors]
@@ -82,14 +82,6 @@ def _factors(context: Context, product: Value) -> list[Value] | None:
     return [x, y]
 
 
-def _dims(dim: Any, ndim: int) -> list[int]:
-    """The axes that are summed."""
-    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        return list(range(ndim))
-    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
-    return [d % ndim for d in dims] if ndim and all(isinstance(d, int) for d in dims) else []
-
-
 def _varying(
     context: Context, value: Value, shape: tuple[int, ...], calls: list[Call]
 ) -> tuple[str, Value]:
@@ -114,15 +106,10 @@ def _varying(
 
 def chain(context: Context, call: Call) -> list[Call] | None:
     """An einsum of three operands or more as einsums of two, one after the other."""
-    equation, operands = call.args[0], call.args[1:]
-    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-        operands = tuple(operands[0])
-    if not isinstance(equation, str) or len(operands) < 3 or call.kwargs:
+    found = spelled(call)
+    if found is None or len(found[0]) < 3 or not is_real(*found[1], call.outputs[0]):
         return None
-    terms = explicit(equation, operands)
-    if terms is None or not is_real(*operands, call.outputs[0]):
-        return None
-    labels, wanted = terms
+    labels, operands, wanted = found
     return _pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
 
 
@@ -150,6 +137,18 @@ def _pairwise(
     return calls
 
 
+def spelled(call: Call) -> tuple[list[str], Sequence[Value], str] | None:
+    """The labels of each operand of an einsum, the operands, and the labels of its result.
+
+    None where labels are no text, or not `explicit`.
+    """
+    equation, operands = call.args[0], call.args[1:]
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = operands[0]
+    found = explicit(equation, operands) if isinstance(equation, str) else None
+    return found and (found[0], operands, found[1])
+
+
 def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] | None:
     """The labels of each operand and of the output, with letters for the ellipsis.
 
@@ -157,8 +156,6 @@ def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] 
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     subscripts = left.split(",")
-    if len(subscripts) != len(operands):
-        return None
     widths = [
         len(v.shape) - len(s.replace("...", "")) for s, v in zip(subscripts, operands, strict=True)
     ]
@@ -167,14 +164,12 @@ def explicit(equation: str, operands: Sequence[Value]) -> tuple[list[str], str] 
         return None
     dots = "".join(unused[: max(widths)])
     labels = [
-        s.replace("...", dots[len(dots) - width :] if width else "")
+        s.replace("...", dots[len(dots) - width :])
         for s, width in zip(subscripts, widths, strict=True)
     ]
-    if arrow:
-        wanted = right.replace("...", dots)
-    else:
-        letters = left.replace("...", "").replace(",", "")
-        wanted = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    letters = left.replace("...", "").replace(",", "")
+    once = "".join(c for c in sorted(letters) if letters.count(c) == 1)
+    wanted = right.replace("...", dots) if arrow else dots + once
     if any(len(set(ls)) < len(ls) for ls in labels):
         return None
     return labels, wanted

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.primitives import untold
-from paramsym.tracing.rules.linear import with_bias
+from paramsym.tracing.rules.linear import project
 from paramsym.tracing.rules.shape import repeat_entries
 
 
 def attend(
-    build: Builder, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], causal: bool,
-    scale: float | None = None, keeps: bool = True, dropped: bool = False,
-) -> Any:  # fmt: skip
+    build: Builder, call: Call, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor],
+    causal: bool, dropped: bool, scale: float | None = None, keeps: bool = True,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale·q·k + masks)·v over the last two axes; also the attention probabilities.
 
     A mask of booleans hides entries, those where it is not `keeps`. Whether it is data, a buffer or
@@ -48,6 +50,7 @@ def attend(
     if not _leaves_a_key(build, masks, keeps):
         weights.stochastic = None
     if dropped:  # a symmetry holds in distribution, as if nothing were dropped
+        build.is_random(call)
         weights = build.alias(weights, compute=untold)
     out = build.contract(weights, v, [*both, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"])
     return out, weights
@@ -85,77 +88,63 @@ def _causal_mask(build: Builder, scores: Tensor) -> Tensor:
 
 @rule("scaled_dot_product_attention")
 def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
-    q, k, v, mask, dropped, causal = build.arguments(
-        call, "query", "key", "value", "attn_mask?", "dropout_p", "is_causal", dropout_p=0.0,
-        is_causal=False,
+    q, k, v, mask, dropped, causal, scale = build.arguments(
+        call, "query", "key", "value", "attn_mask?", "dropout_p", "is_causal", "scale?",
+        dropout_p=0.0, is_causal=False,
     )  # fmt: skip
-    if dropped:
-        build.is_random(call)
-    scale = call.kwargs.get("scale", call.args[6] if len(call.args) > 6 else None)
     masks = [] if mask is None else [mask]
-    return attend(build, q, k, v, masks, causal, scale, dropped=bool(dropped))[0]
+    return attend(build, call, q, k, v, masks, causal, bool(dropped), scale)[0]
 
 
-_STATIC = ("static_k", "static_v")
-
-
-def _masks(build: Builder, keywords: dict[str, Any], batch: int, heads: int) -> list[Tensor]:
-    """The masks of an attention module, shaped like its scores."""
-    masks = []
-    if (mask := keywords.get("attn_mask")) is not None:
-        if mask.ndim == 3:
-            mask = build.reshape(mask, (batch, heads, *mask.shape[1:]))
-        masks.append(mask)
-    if (padding := keywords.get("key_padding_mask")) is not None:
-        masks.append(build.reshape(padding, (batch, 1, 1, padding.shape[-1])))
-    return masks
+_ADDED = ("bias_k", "bias_v", "static_k", "static_v")  # keys and values beside those of the input
 
 
 @rule("multi_head_attention_forward")
-def multi_head_attention_forward(build: Builder, call: Call) -> Any:
-    """`F.multi_head_attention_forward`: inputs are (time, batch, width)."""
-    names = (
-        "query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight?",
-        "in_proj_bias?", "bias_k?", "bias_v?", "add_zero_attn?", "dropout_p?", "out_proj_weight?",
-        "out_proj_bias?",
-    )  # fmt: skip
-    q, k, v, width, heads, weight, bias, bias_k, bias_v, zero, dropped, w_out, b_out = (
-        build.arguments(call, *names)
-    )
-    keywords = {name: build.lift(item) for name, item in call.kwargs.items()}
-    if any(item is not None for item in (bias_k, bias_v, *map(keywords.get, _STATIC))) or zero:
+def multi_head_attention_forward(build: Builder, call: Call) -> list[Tensor] | None:
+    """`F.multi_head_attention_forward`: inputs are (time, batch, width), or have no batch."""
+    bound = signature(F.multi_head_attention_forward).bind(*call.args, **call.kwargs)
+    bound.apply_defaults()
+    given = {name: build.lift(item) for name, item in bound.arguments.items()}
+    if any(given[name] is not None for name in _ADDED) or given["add_zero_attn"]:
         return None
-    batched = q.ndim == 3
-    if not batched:
-        q, k, v = (build.reshape(t, (t.shape[0], 1, t.shape[1])) for t in (q, k, v))
-    if keywords.get("use_separate_proj_weight"):
-        weights = [keywords[f"{n}_proj_weight"] for n in "qkv"]
-    else:
-        weights = [build.narrow(weight, 0, n * width, width) for n in range(3)]
-    projected = []
-    for n, (x, w) in enumerate(zip((q, k, v), weights, strict=True)):
-        out = build.contract(x, w, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
-        out = with_bias(build, out, None if bias is None else build.narrow(bias, 0, n * width,
-                                                                           width))  # fmt: skip
-        split = build.reshape(out, (out.shape[0], out.shape[1], heads, width // heads))
-        projected.append(build.permute(split, [1, 2, 0, 3]))  # (batch, head, time, coordinate)
-    dropped = bool(dropped and keywords.get("training", True))
-    if dropped:
-        build.is_random(call)
-    masks = _masks(build, keywords, q.shape[1], heads)
-    mixed, weights_out = attend(
-        build, *projected, masks=masks, causal=bool(keywords.get("is_causal")) and not masks,
-        keeps=False, dropped=dropped,
+    q, k, v = _heads(build, given)
+    masks = _masks(build, given, q)
+    mixed, weights = attend(
+        build, call, q, k, v, masks, causal=given["is_causal"] and not masks,
+        dropped=bool(given["dropout_p"] and given["training"]), keeps=False,
     )  # fmt: skip
-    merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (*q.shape[:2], width))
-    out = build.contract(merged, w_out, ["t", "b", "i"], ["o", "i"], ["t", "b", "o"])
-    out = with_bias(build, out, b_out)
-    if not batched:
-        out = build.reshape(out, (out.shape[0], out.shape[2]))
-    if not isinstance(call.result, (tuple, list)) or call.result[1] is None:
-        return [out]
-    if keywords.get("average_attn_weights", True):
-        weights_out = build.reduce(weights_out, [1], False, "mean")
-    if not batched:
-        weights_out = build.reshape(weights_out, weights_out.shape[1:])
-    return [out, weights_out]
+    batch, heads, time, width = mixed.shape
+    merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (time, batch, heads * width))
+    made = [project(build, merged, given["out_proj_weight"], given["out_proj_bias"])]
+    if len(call.outputs) > 1:
+        averaged = given["average_attn_weights"]
+        made.append(build.reduce(weights, [1], False, "mean") if averaged else weights)
+    return [build.reshape(t, v.shape) for t, v in zip(made, call.outputs, strict=True)]
+
+
+def _heads(build: Builder, given: dict[str, Any]) -> list[Tensor]:
+    """Queries, keys and values of an attention module as (batch, head, time, coordinate)."""
+    width, heads = given["embed_dim_to_check"], given["num_heads"]
+    made = []
+    for n, name in enumerate(("query", "key", "value")):
+        weight, bias = given[f"{name[0]}_proj_weight"], given["in_proj_bias"]
+        if not given["use_separate_proj_weight"]:
+            weight = build.narrow(given["in_proj_weight"], 0, n * width, width)
+        bias = bias and build.narrow(bias, 0, n * width, width)
+        x = build.reshape(given[name], (given[name].shape[0], -1, given[name].shape[-1]))
+        out = project(build, x, weight, bias)
+        split = build.reshape(out, (*out.shape[:2], heads, width // heads))
+        made.append(build.permute(split, [1, 2, 0, 3]))
+    return made
+
+
+def _masks(build: Builder, given: dict[str, Any], q: Tensor) -> list[Tensor]:
+    """The masks of an attention module, shaped like its scores."""
+    masks = []
+    if (mask := given["attn_mask"]) is not None:
+        masks.append(
+            build.reshape(mask, (*q.shape[:2], *mask.shape[1:])) if mask.ndim == 3 else mask
+        )
+    if (padding := given["key_padding_mask"]) is not None:
+        masks.append(build.reshape(padding, (q.shape[0], 1, 1, padding.shape[-1])))
+    return masks

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.recognisers.contractions import spelled
+from paramsym.tracing.rules.reduction import length
 
 
 def matmul_tensors(build: Builder, x: Tensor, y: Tensor) -> Tensor:
@@ -25,14 +29,16 @@ def with_bias(build: Builder, out: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else build.same([out, bias], out.shape)
 
 
+def project(build: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b along the last axis; a weight of one axis leaves none."""
+    batch, rows = list(range(x.ndim - 1)), ["o"] * (weight.ndim - 1)
+    out = build.contract(x, weight, [*batch, "i"], [*rows, "i"], [*batch, *rows])
+    return with_bias(build, out, bias)
+
+
 @rule("linear")
 def linear(build: Builder, call: Call) -> Tensor:
-    x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
-    batch = list(range(x.ndim - 1))
-    if weight.ndim == 1:
-        return with_bias(build, build.contract(x, weight, [*batch, "i"], ["i"], batch), bias)
-    out = build.contract(x, weight, [*batch, "i"], ["o", "i"], [*batch, "o"])
-    return with_bias(build, out, bias)
+    return project(build, *build.arguments(call, "input|self", "weight", "bias?"))
 
 
 @rule("bilinear")
@@ -91,50 +97,24 @@ def cdist(build: Builder, call: Call) -> Tensor | None:
         return None
     x = build.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     y = build.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    squares = build.unary(build.same([x, y], signs=(1, -1)), 2, "even", name="square")
-    return build.unary(build.reduce(squares, [-1], False, "sum"), "1/2", name="sqrt")
+    return length(build, build.same([x, y], signs=(1, -1)), [-1], False)
 
 
 @rule("einsum")
 def einsum(build: Builder, call: Call) -> Tensor | None:
-    equation = call.args[0].replace(" ", "") if isinstance(call.args[0], str) else None
-    operands = call.args[1:]
-    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-        operands = operands[0]
-    if equation is None or len(operands) > 2:
+    found = spelled(call)
+    if found is None or len(found[0]) > 2:
         return None
-    tensors = [build.lift(v) for v in operands]
-    left, _, right = equation.partition("->")
-    subscripts = left.split(",")
-    if "->" not in equation:
-        letters = "".join(subscripts).replace(".", "")
-        right = "..." * ("..." in left) + "".join(
-            sorted(c for c in set(letters) if letters.count(c) == 1)
-        )
-    labels = []
-    for subscript, tensor in zip(subscripts, tensors, strict=True):
-        extra = tensor.ndim - len(subscript.replace("...", ""))
-        labels.append(_expand(subscript, extra))
-    widths = [
-        tensor.ndim - len(subscript.replace("...", ""))
-        for subscript, tensor in zip(subscripts, tensors, strict=True)
-    ]
-    width = max(widths, default=0)
-    wanted = _expand(right, width if "..." in right else 0)
-    if any(len(set(ls)) < len(ls) for ls in labels):
-        return None  # a diagonal
-    for k, tensor in enumerate(tensors):  # letters that only one operand has are summed first
-        others = {c for j, ls in enumerate(labels) if j != k for c in ls} | set(wanted)
-        dims = [d for d, c in enumerate(labels[k]) if c not in others]
-        if dims:
-            tensors[k] = build.reduce(tensor, dims, False, "sum")
-            labels[k] = [c for c in labels[k] if c in others]
-    if len(tensors) == 1:
-        return build.permute(tensors[0], [labels[0].index(c) for c in wanted])
-    return build.contract(tensors[0], tensors[1], labels[0], labels[1], wanted)
-
-
-def _expand(subscript: str, extra: int) -> list:
-    """Letters of a subscript; the ellipsis becomes right-aligned numbers."""
-    head, dots, tail = subscript.partition("...")
-    return [*head, *(range(-extra, 0) if dots else ()), *tail]
+    labels, operands, wanted = found
+    every = [*wanted, *itertools.chain(*labels)]
+    terms: list[tuple[Tensor, list[str]]] = []
+    for ls, value in zip(labels, operands, strict=True):
+        tensor, alone = build.tensor(value), [d for d, c in enumerate(ls) if every.count(c) == 1]
+        if alone:  # what no other operand has is summed first
+            tensor = build.reduce(tensor, alone, False, "sum")
+        terms.append((tensor, [c for c in ls if every.count(c) > 1]))
+    if len(terms) == 1:
+        ((x, xs),) = terms
+        return build.permute(x, [xs.index(c) for c in wanted])
+    (x, xs), (y, ys) = terms
+    return build.contract(x, y, xs, ys, wanted)

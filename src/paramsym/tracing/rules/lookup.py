@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,57 +23,74 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     return build.lookup(table, [0], call.outputs[0].shape, 0, index)
 
 
-@rule("getitem", "index")
+_WHOLE = slice(None)
+
+
+@rule("getitem")
 def getitem(build: Builder, call: Call) -> Tensor | None:
+    items = call.args[1]
+    return _read(build, call, items if isinstance(items, (tuple, list)) else (items,))
+
+
+@rule("index")
+def index(build: Builder, call: Call) -> Tensor | None:
+    return _read(build, call, [_WHOLE if item is None else item for item in call.args[1]])
+
+
+def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
+    """x[items], where it is no view."""
     x = build.lift(call.args[0])
-    items = call.args[1] if isinstance(call.args[1], (tuple, list)) else (call.args[1],)
-    items = [build.lift(item) for item in items]
     if not x.moves:
         reason = f"data is chosen by what the network computes at {call.where}"
         return build.opaque_call(call, call.outputs, reason)[0]
-    items = [_constant_positions(item) for item in items]
-    if call.name == "index":
-        items = [slice(None) if item is None else item for item in items]
-    if any(isinstance(item, list) for item in items):
-        return _by_list(build, x, items, call)
-    used = sum(item is not None and item is not Ellipsis for item in items)
-    if call.name == "index":
-        used = len(items)
-    dims, place, dim = [], None, 0
-    simple = True
-    for item in items:
-        if item is Ellipsis:
-            dim += x.ndim - used
-        elif item is None and call.name != "index":
-            simple = False
-        elif item is None or (isinstance(item, slice) and item == slice(None)):
-            dim += 1
-        elif isinstance(item, Tensor):
-            if item.value is not None and not item.value.dtype.is_floating_point and (
-                str(item.value.dtype) in ("torch.bool", "torch.uint8")  # a mask
-            ):  # fmt: skip
-                return None
-            place = dim if place is None else place
-            dims.append(dim)
-            dim += 1
-        else:
-            simple = False
-            dim += 1
-    if not simple or not dims or dims != list(range(dims[0], dims[0] + len(dims))):
+    picks = _picks([build.lift(item) for item in items], x.ndim)
+    if picks is None:
         return None
-    indices = [item for item in items if isinstance(item, Tensor)]
+    dims, indices = [dim for dim, _ in picks], [item for _, item in picks]
+    if len(picks) == 1 and (run := _run(indices[0], x.shape[dims[0]])) is not None:
+        return build.alias(build.narrow(x, dims[0], run.start, len(run)))
+    indices = [build.constant(torch.tensor(i)) if isinstance(i, list) else i for i in indices]
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
+
+
+def _picks(items: Sequence[Any], ndim: int) -> list[tuple[int, Any]] | None:
+    """The axes that are read at given positions, with these.
+
+    None unless they are next to each other and all others stay as they are.
+    """
+    rest = [_WHOLE] * (ndim - len(items) + (Ellipsis in items))
+    at = items.index(Ellipsis) if Ellipsis in items else len(items)
+    each = [*items[:at], *rest, *items[at + 1 :]]
+    picks = [(dim, item) for dim, item in enumerate(each) if item != _WHOLE]
+    if not picks or not all(_is_index(item) for _, item in picks):
+        return None
+    return picks if picks[-1][0] - picks[0][0] == len(picks) - 1 else None
+
+
+def _is_index(item: Any) -> bool:
+    """Whether an item is positions along one axis: a mask covers several."""
+    if isinstance(item, Tensor):
+        return item.value is None or item.value.dtype not in (torch.bool, torch.uint8)
+    return isinstance(item, list)
+
+
+def _run(item: Tensor | list[int], size: int) -> range | None:
+    """Positions next to each other on an axis, where the trace captured their numbers."""
+    if isinstance(item, Tensor):
+        data = item.value.data if item.value and item.value.kind == "constant" else None
+        item = data.tolist() if data is not None and data.ndim == 1 else []
+    found = [i % size for i in item]
+    run = range(found[0], found[0] + len(found)) if found else None
+    return run if run and found == [*run] else None
 
 
 @rule("embedding_bag")
 def embedding_bag(build: Builder, call: Call) -> Tensor | None:
     """Sums, means or maxima of rows of a table."""
-    index, table, offsets, longest, _, _, mode = build.arguments(
+    index, table, _, longest, _, _, mode, _, weights = build.arguments(
         call, "input", "weight", "offsets?", "max_norm?", "norm_type?", "scale_grad_by_freq?",
-        "mode", mode="mean",
+        "mode", "sparse?", "per_sample_weights?", mode="mean",
     )  # fmt: skip
-    weights = call.kwargs.get("per_sample_weights", call.args[8] if len(call.args) > 8 else None)
-    weights = build.lift(weights)
     if longest is not None or index.moves or not isinstance(mode, str):
         return None
     if weights is not None and weights.moves:
@@ -96,36 +114,6 @@ def gather(build: Builder, call: Call) -> Tensor | None:
         return build.opaque_call(call, call.outputs, f"it is chosen at {call.where}")[0]
     facts = build.again(call, call.operands[0])
     return build.mix(x, list(range(x.ndim)), call.outputs[0].shape, **facts)
-
-
-def _constant_positions(item: Any) -> Any:
-    """A constant vector of positions, where the trace captured its numbers, as a list."""
-    value = item.value if isinstance(item, Tensor) else None
-    if value is None or value.kind != "constant" or value.data is None:
-        return item
-    data = value.data
-    if data.ndim != 1 or data.is_floating_point():
-        return item
-    found = [] if str(data.dtype) == "torch.bool" else data.tolist()
-    consecutive = bool(found) and found == list(range(found[0], found[0] + len(found)))
-    return found if consecutive else item
-
-
-def _by_list(build: Builder, x: Tensor, items: list, call: Call) -> Tensor | None:
-    """One list of consecutive positions is a slice."""
-    lists = [(k, item) for k, item in enumerate(items) if isinstance(item, list)]
-    if len(lists) != 1 or any(isinstance(i, Tensor) or i is None for i in items):
-        return None
-    (k, picked), = lists  # fmt: skip
-    dim = k if Ellipsis not in items[:k] else x.ndim - (len(items) - k)
-    plain = all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, list))
-    picked = [i % x.shape[dim] for i in picked]
-    if not plain:
-        return None
-    if picked != list(range(picked[0], picked[0] + len(picked))):
-        index = build.constant(torch.tensor(picked))
-        return build.lookup(x, [dim], call.outputs[0].shape, dim, index)
-    return build.alias(build.narrow(x, dim, picked[0], len(picked)))
 
 
 @rule("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "kthvalue")

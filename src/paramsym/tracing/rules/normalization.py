@@ -8,7 +8,8 @@ from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
 
 
-def _affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):
+def affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):
+    """Gain and bias along some axes, where they are given."""
     labels = list(range(x.ndim))
     if gain is not None:
         x = build.contract(x, gain, labels, dims, labels, power=1)
@@ -24,7 +25,7 @@ def layer_norm(build: Builder, call: Call) -> Tensor:
         call, "input|self", "normalized_shape", "weight?", "bias?", "eps", eps=1e-5
     )
     dims = list(range(x.ndim - len(shape), x.ndim))
-    return _affine(build, build.normalize(x, dims, True, epsilon), gain, bias, dims)
+    return affine(build, build.normalize(x, dims, True, epsilon), gain, bias, dims)
 
 
 @rule("rms_norm")
@@ -37,32 +38,32 @@ def rms_norm(build: Builder, call: Call) -> Tensor:
         core = build.normalize(x, dims, False, 1e-7, compute=lambda t: torch.rms_norm(t, shape))
     else:
         core = build.normalize(x, dims, False, epsilon)
-    return _affine(build, core, gain, None, dims)
+    return affine(build, core, gain, None, dims)
 
 
 @rule("batch_norm", "instance_norm")
 def batch_norm(build: Builder, call: Call) -> Tensor:
     """With running statistics an affine map per channel; otherwise a normalisation."""
-    x, mean, variance, gain, bias, training = build.arguments(
+    x, mean, variance, gain, bias, training, _, epsilon = build.arguments(
         call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
-        "training|use_input_stats", training=call.name == "instance_norm",
+        "training|use_input_stats", "momentum?", "eps", training=call.name == "instance_norm",
+        eps=1e-5,
     )  # fmt: skip
     if call.target.__class__.__name__ == "OpOverload":
         # aten.batch_norm(input, weight, bias, running_mean, running_var, training, …)
         gain, bias, mean, variance = mean, variance, gain, bias
-    epsilon = call.kwargs.get("eps", call.args[7] if len(call.args) > 7 else 1e-5)
     labels = list(range(x.ndim))
     if training or mean is None:
         dims = [d for d in labels if d != 1 and not (call.name == "instance_norm" and d == 0)]
         core = build.normalize(x, dims, True, epsilon)
-        return _affine(build, core, gain, bias, [1])
+        return affine(build, core, gain, bias, [1])
     shape = [1, x.shape[1], *[1] * (x.ndim - 2)]
     centred = build.same([x, build.reshape(mean, shape)], x.shape, signs=(1, -1))
     # the shift by epsilon pins the scale of the running variance: the gain carries it instead
     spread = build.unary(build.unary(variance, None, name="shift", shift=epsilon), "-1/2",
                          name="rsqrt")  # fmt: skip
     core = build.contract(centred, spread, labels, [1], labels, power=1)
-    return _affine(build, core, gain, bias, [1])
+    return affine(build, core, gain, bias, [1])
 
 
 @rule("group_norm")
@@ -74,7 +75,7 @@ def group_norm(build: Builder, call: Call) -> Tensor:
     shape = (x.shape[0], groups, channels, *x.shape[2:])
     split = build.reshape(build.alias(x), shape)
     core = build.normalize(split, range(2, len(shape)), True, epsilon)
-    return _affine(build, build.reshape(core, x.shape), gain, bias, [1])
+    return affine(build, build.reshape(core, x.shape), gain, bias, [1])
 
 
 @rule("_weight_norm", "_weight_norm_interface")

@@ -8,6 +8,7 @@ none) and whether f is odd, even or neither. A function whose behaviour depends 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from paramsym.recording.graph import Call, Graph, Value
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.gains import gain_of
+from paramsym.tracing.recognisers.context import Context
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
     "relu": (1, "pin"), "leaky_relu": (1, "pin"),
@@ -59,18 +61,16 @@ def threshold(build: Builder, call: Call) -> Tensor:
     return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold", **facts)
 
 
-@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+_BOUNDS = {
+    "clamp": ("min?", "max?"), "clamp_min": ("min",), "clamp_max": ("max",),
+    "hardtanh": ("min_val", "max_val"),
+}  # fmt: skip
+
+
+@rule(*_BOUNDS)
 def clamp(build: Builder, call: Call) -> Tensor | None:
-    names = {
-        "hardtanh": ("input|self", "min_val", "max_val"),
-        "clamp_min": ("input|self", "min", "-?"),
-        "clamp_max": ("input|self", "-?", "max"),
-    }.get(call.name, ("input|self", "min?", "max?"))
-    if call.name == "clamp_max":
-        x, high = build.arguments(call, "input|self", "max")
-        low = None
-    else:
-        x, low, high = build.arguments(call, *names, min_val=-1.0, max_val=1.0)
+    x, *bounds = build.arguments(call, "input|self", *_BOUNDS[call.name], min_val=-1.0, max_val=1.0)
+    low, high = (None, *bounds) if call.name == "clamp_max" else (*bounds, None)[:2]
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         return None
     one_sided = (low == 0 and high is None) or (high == 0 and low is None)
@@ -147,8 +147,7 @@ def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
 
 @rule("add", "sub", "rsub")
 def add(build: Builder, call: Call) -> Tensor:
-    x, y = build.arguments(call, "input|self", "other")
-    alpha = call.kwargs.get("alpha", call.args[2] if len(call.args) > 2 else 1)
+    x, y, alpha = build.arguments(call, "input|self", "other", "alpha", alpha=1)
     signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[call.name]
     if not _is_tensor(x):
         x, y, signs = y, x, signs[::-1]
@@ -226,40 +225,32 @@ def power(build: Builder, call: Call) -> Tensor:
 @rule("maximum", "minimum", "fmax", "fmin")
 def maximum(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
-    if (x.zero or y.zero) and x.shape == y.shape == call.outputs[0].shape:
-        kept = call.operands[1 if x.zero else 0]
-        return build.unary(y if x.zero else x, 1, name="relu", **build.again(call, kept))
     return build.same([x, y], linear=False, **build.again(call, *call.operands))
 
 
 @rule("where", "masked_fill")
 def where(build: Builder, call: Call) -> Tensor | None:
     if call.name == "masked_fill":
-        x, mask, value = build.arguments(call, "input|self", "mask", "value")
-        x, y = value, x
+        y, mask, x = build.arguments(call, "input|self", "mask", "value")
     else:
         mask, x, y = build.arguments(call, "condition", "input|self", "other")
     shape = call.outputs[0].shape
     choices: list[tuple[Tensor, bool]] = []  # with the value of the mask where each is taken
     fills: list[float] = []
-    hides = False
-    pinned = False  # a fill that is neither zero nor hidden by a softmax has no scale
     for item, taken in ((x, True), (y, False)):
-        fill = _number(item)
-        if fill is None:
+        number = _number(build, item)
+        if number is None:
             choices.append((item, taken))
-            continue
-        fills.append(fill)
-        if fill < -1e3 and _hidden_by_softmax(build, call):
-            hides = True
         else:
-            pinned = pinned or fill != 0
+            fills.append(number)
     if mask.moves:
         mask = build.unary(mask, None, name="compare", compute=torch.clone)
     if not choices:
         made = build.unary(mask, None, name=call.name, compute=lambda m: torch.where(m, *fills))
         return made if made.shape == shape else build.same([made], shape)
-    if pinned:
+    fill = fills[0] if fills else 0.0
+    hides = fill < -1e3 and _hidden_by_softmax(build, call)
+    if fill and not hides:  # a number that is seen has no scale
         choices = [
             (build.unary(t, None, name=call.name, compute=torch.clone), taken)
             for t, taken in choices
@@ -268,7 +259,7 @@ def where(build: Builder, call: Call) -> Tensor | None:
     first, keeps = choices[0]
     kept = build.contract(
         first, mask, *_broadcast(first, mask), mask=True, hides=hides, keeps=keeps,
-        fill=fills[0] if fills else 0.0,
+        fill=fill,
     )  # fmt: skip
     for item, taken in choices[1:]:
         kept = build.same([kept, item], shape, linear=False, given=(mask,), compute=_pick(taken))
@@ -280,64 +271,59 @@ def _pick(value: bool) -> Callable[..., torch.Tensor]:
     return lambda x, y, mask: torch.where(mask.bool() == value, y, x)
 
 
-def _number(item: Any) -> float | None:
+def _number(build: Builder, item: Any) -> float | None:
     """The value of a constant scalar, also of one that was made by a factory."""
     if not isinstance(item, Tensor):
         return float(item)
     if item.zero:
         return 0.0
-    value = item.value
-    if item.moves or item.ndim or value is None:
+    if item.moves or item.ndim or item.value is None:
         return None
-    if value.data is not None and value.kind == "constant":
-        return float(value.data)
-    if value.call is not None:
-        position = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}
-        at = position.get(value.call.name)
-        if at is not None:
-            found = value.call.kwargs.get("fill_value", (*value.call.args, None, None, None)[at])
-            return float(found) if isinstance(found, (int, float)) else None
-        if value.call.name in ("to", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy",
-                               "double", "float", "half", "bfloat16"):  # fmt: skip
-            return _number(item.builder.tensor(value.call.operands[0]))
-    return None
+    return Context(build.graph).number(item.value)
 
 
-_READERS: WeakKeyDictionary[Graph, dict[int, list[Call]]] = WeakKeyDictionary()
 _STEPS = {"add", "sub", "mul", "div", "to", "float", "double", "half", "bfloat16", "clone", "alias",
           "contiguous", "dropout", "where", "masked_fill", "type_as", "detach", "copy", "view",
           "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "transpose", "permute",
           "flatten", "unflatten", "native_dropout", "partial_write"}  # fmt: skip
 
 
+_READERS: WeakKeyDictionary[Graph, dict[int, list[Call]]] = WeakKeyDictionary()
+
+
+def _readers(graph: Graph) -> dict[int, list[Call]]:
+    """The calls that read each value of a graph, by its id."""
+    if graph not in _READERS:
+        found = _READERS[graph] = defaultdict(list)
+        for call in graph.calls:
+            for value in call.operands:
+                found[value.id].append(call)
+    return _READERS[graph]
+
+
 def _hidden_by_softmax(build: Builder, call: Call) -> bool:
     """Whether every reader of a filled tensor is a softmax, up to copies, masks and biases."""
-    readers = _READERS.get(build.graph)
-    if readers is None:
-        readers = _READERS[build.graph] = {}
-        for other in build.graph.calls:
-            for value in other.operands:
-                readers.setdefault(value.id, []).append(other)
-    outputs = {value.id for value in build.graph.outputs}
     stack, seen = list(call.outputs), set()
     while stack:
         value = stack.pop()
         if value.id in seen or value.id not in build.alive:
             continue
         seen.add(value.id)
-        if value.id in outputs:
+        if value in build.graph.outputs:
             return False
-        for other in readers.get(value.id, []):
-            view = all(v.storage == value.storage for v in other.outputs)
-            if other.name in _STEPS or view:
-                stack.extend(other.outputs)
-            elif other.name == "scaled_dot_product_attention" and not any(
-                v is value for v in other.args[:3]
-            ):
-                continue  # a mask
-            elif other.name != "softmax" and any(v.id in build.alive for v in other.outputs):
-                return False
+        for reader in _readers(build.graph)[value.id]:
+            if reader.name in _STEPS or all(v.storage == value.storage for v in reader.outputs):
+                stack.extend(reader.outputs)
+            elif not _is_hidden_in(reader, value):
+                if any(v.id in build.alive for v in reader.outputs):
+                    return False
     return True
+
+
+def _is_hidden_in(reader: Call, value: Value) -> bool:
+    """Whether a call takes a value through a softmax: of scores, or as a mask of them."""
+    masked = reader.name == "scaled_dot_product_attention" and value not in reader.args[:3]
+    return masked or reader.name == "softmax"
 
 
 def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:

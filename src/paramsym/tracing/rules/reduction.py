@@ -10,18 +10,15 @@ import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing.builder import Builder, Tensor, rule
-
-
-def _dims(x: Tensor, dim: Any) -> list[int]:
-    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
-        return list(range(x.ndim))
-    return list(dim) if isinstance(dim, (tuple, list)) else [dim]
+from paramsym.tracing.recognisers.context import axes
 
 
 @rule("sum", "mean", "nansum")
 def total(build: Builder, call: Call) -> Tensor:
     x, dim, keepdim = build.arguments(call, "input|self", "dim|axis?", "keepdim", keepdim=False)
-    return build.reduce(x, _dims(x, dim), bool(keepdim), "sum" if "sum" in call.name else "mean")
+    return build.reduce(
+        x, axes(dim, x.ndim), bool(keepdim), "sum" if "sum" in call.name else "mean"
+    )
 
 
 @rule("amax", "amin", "max", "min")
@@ -30,7 +27,7 @@ def extremum(build: Builder, call: Call) -> Any:
     if isinstance(dim, Tensor):
         return build.same([x, dim], linear=False, **build.again(call, *call.operands))
     facts = build.again(call, call.operands[0])
-    out = build.reduce(x, _dims(x, dim), bool(keepdim), "max", **facts)
+    out = build.reduce(x, axes(dim, x.ndim), bool(keepdim), "max", **facts)
     if len(call.outputs) < 2:
         return out
     if call.outputs[1].id not in build.alive:
@@ -45,7 +42,7 @@ def symmetric(build: Builder, call: Call) -> Tensor | None:
     if len(call.outputs) > 1:
         return None
     facts = build.again(call, call.operands[0])
-    return build.reduce(x, _dims(x, dim), bool(keepdim), "other", **facts)
+    return build.reduce(x, axes(dim, x.ndim), bool(keepdim), "other", **facts)
 
 
 @rule("softmax", "log_softmax", "softmin")
@@ -60,17 +57,23 @@ def softmax(build: Builder, call: Call) -> Tensor:
 
 @rule("norm", "vector_norm", "linalg_vector_norm", "linalg_norm")
 def norm(build: Builder, call: Call) -> Tensor | None:
-    x, order, dim = build.arguments(call, "input|self", "p|ord", "dim?", p=2)
-    keepdim = call.kwargs.get("keepdim", call.args[3] if len(call.args) > 3 else False)
-    dims = _dims(x, dim)
+    x, order, dim, keepdim = build.arguments(
+        call, "input|self", "p|ord", "dim?", "keepdim", p=2, keepdim=False
+    )
+    dims, keepdim = axes(dim, x.ndim), bool(keepdim)
     if call.name == "linalg_norm" and len(dims) == 2 and order not in (None, "fro"):
         return None  # a norm of matrices
     if order in (None, 2, 2.0, "fro"):
-        squares = build.unary(x, 2, "even", name="square")
-        return build.unary(build.reduce(squares, dims, bool(keepdim), "sum"), "1/2", name="sqrt")
+        return length(build, x, dims, keepdim)
     if not isinstance(order, (int, float)) or order == 0:
         return None
-    return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, bool(keepdim))
+    return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, keepdim)
+
+
+def length(build: Builder, x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    """(Σ x²)^½ over some axes."""
+    squares = build.unary(x, 2, "even", name="square")
+    return build.unary(build.reduce(squares, dims, keepdim, "sum"), "1/2", name="sqrt")
 
 
 def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool) -> Tensor:
@@ -94,7 +97,7 @@ def normalize(build: Builder, call: Call) -> Tensor | None:
     )
     if p not in (2, 2.0):
         return None
-    return build.normalize(x, _dims(x, dim), False, 0.0, mean=False, floor=epsilon)
+    return build.normalize(x, axes(dim, x.ndim), False, 0.0, mean=False, floor=epsilon)
 
 
 @rule("cosine_similarity")
@@ -115,7 +118,7 @@ def cosine_similarity(build: Builder, call: Call) -> Tensor:
 def variance(build: Builder, call: Call) -> Any:
     x = build.lift(call.args[0])
     dim = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
-    dims = _dims(x, None if isinstance(dim, bool) else dim)
+    dims = axes(None if isinstance(dim, bool) else dim, x.ndim)
     keepdim = bool(call.kwargs.get("keepdim", False))
     if len(call.args) > 3 and isinstance(call.args[3], bool):
         keepdim = call.args[3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ from paramsym.recording.graph import Call
 from paramsym.recording.layout import Box, Window, box_of, compact_strides
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.recognisers.context import axes
 
 
 @rule(
@@ -29,38 +31,16 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
     "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
-    (x,) = build.arguments(call, "input|self")
-    if call.name == "copy" and len(call.args) > 1:  # x.copy_(y): the numbers of y
-        y = build.lift(call.args[1])
-        if not isinstance(y, Tensor):
-            return None
-        kind = call.outputs[0].dtype
-        if y.value is not None and y.value.dtype.is_complex != kind.is_complex:
-            return None
-        if y.value is not None and y.value.dtype.is_floating_point and not kind.is_floating_point:
-            y = build.unary(y, None, name="round", compute=lambda t: t.to(kind))
-        return build.same([y], call.outputs[0].shape)
-    if x.value is not None and x.value.dtype.is_complex != call.outputs[0].dtype.is_complex:
+    written = call.args[1:] if call.name == "copy" else ()  # x.copy_(y): the numbers of y
+    x = build.lift(written[0]) if written else build.arguments(call, "input|self")[0]
+    kind = call.outputs[0].dtype
+    if not isinstance(x, Tensor):
         return None
-    if not call.outputs[0].dtype.is_floating_point and x.value is not None:
-        if x.value.dtype.is_floating_point:  # rounding
-            return build.unary(x, None, name="round", **build.again(call, call.operands[0]))
-    return build.alias(x)
-
-
-@rule("permute", "transpose", "t", "T", "mT", "movedim", "numpy_T", "expand", "expand_as")
-def permute(build: Builder, call: Call) -> Tensor | None:
-    """These are views except under readers that copy; a copy in the same order is an alias."""
-    (x,) = build.arguments(call, "input|self")
-    if call.name in ("permute",):
-        dims = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
-        return build.permute(x, list(dims))
-    if call.name == "transpose":
-        dims = list(range(x.ndim))
-        a, b = call.args[1] % x.ndim, call.args[2] % x.ndim
-        dims[a], dims[b] = dims[b], dims[a]
-        return build.permute(x, dims)
-    return None
+    if x.value is not None and x.value.dtype.is_complex != kind.is_complex:
+        return None
+    if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
+        x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
+    return build.same([x], call.outputs[0].shape) if written else build.alias(x)
 
 
 @rule("cat")
@@ -145,31 +125,26 @@ def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -
     return x
 
 
-@rule("roll", "flip", "cumsum", "fliplr", "flipud", "rot90", "tril", "triu", "diff")
+# where an operator is told its axes, and which they are if it is not
+_ALONG: dict[str, tuple[tuple[str, ...], Any]] = {
+    "roll": (("shifts", "dims?"), None), "flip": (("dims",), None), "cumsum": (("dim",), None),
+    "rot90": (("k?", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
+    "tril": ((), (-1, -2)), "triu": ((), (-1, -2)), "fliplr": ((), 1), "flipud": ((), 0),
+}  # fmt: skip
+
+
+@rule(*_ALONG)
 def rearrange(build: Builder, call: Call) -> Tensor | None:
-    (x,) = build.arguments(call, "input|self")
-    dims: list[int]
-    if call.name in ("tril", "triu"):
-        dims = [-1, -2]
-    elif call.name == "diff":
-        if len(call.operands) > 1:
-            return None  # something is put before or after it
-        dims = [call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else -1)]
-    elif call.name == "rot90":
-        dims = list(call.kwargs.get("dims", call.args[2] if len(call.args) > 2 else (0, 1)))
-    elif call.name in ("fliplr", "flipud"):
-        dims = [1] if call.name == "fliplr" else [0]
-    elif call.name == "flip" and len(call.args) > 2:
-        dims = list(call.args[1:])  # x.flip(0, 1)
-    else:
-        position = 2 if call.name == "roll" else 1
-        found = call.kwargs.get("dims", call.kwargs.get("dim"))
-        if found is None and len(call.args) > position:
-            found = call.args[position]
-        if found is None:
-            return None
-        dims = list(found) if isinstance(found, (tuple, list)) else [found]
-    return build.mix(x, dims, call.outputs[0].shape, **build.again(call, call.operands[0]))
+    """Entries of some axes put elsewhere, added up or left out."""
+    names, otherwise = _ALONG[call.name]
+    x, *told = build.arguments(call, "input|self", *names)
+    dims = told[-1] if told and told[-1] is not None else otherwise
+    if call.name == "flip" and len(call.args) > 2:
+        dims = call.args[1:]  # x.flip(0, 1)
+    if dims is None or len(call.operands) > 1:
+        return None  # all entries in a row; or something is put before or after them
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, axes(dims, x.ndim), call.outputs[0].shape, **facts)
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
@@ -178,14 +153,12 @@ def pixel_shuffle(build: Builder, call: Call) -> Tensor | None:
     if x.ndim != 4:
         return None
     batch, c, h, w = x.shape
-    if call.name == "channel_shuffle":
-        split = build.reshape(x, (batch, r, c // r, h, w))
-        return build.reshape(build.permute(split, [0, 2, 1, 3, 4]), x.shape)
-    if call.name == "pixel_shuffle":
-        split = build.reshape(x, (batch, c // r**2, r, r, h, w))
-        return build.reshape(build.permute(split, [0, 1, 4, 2, 5, 3]), call.outputs[0].shape)
-    split = build.reshape(x, (batch, c, h // r, r, w // r, r))
-    return build.reshape(build.permute(split, [0, 1, 3, 5, 2, 4]), call.outputs[0].shape)
+    split, order = {
+        "channel_shuffle": ((batch, r, c // r, h, w), [0, 2, 1, 3, 4]),
+        "pixel_shuffle": ((batch, c // r**2, r, r, h, w), [0, 1, 4, 2, 5, 3]),
+        "pixel_unshuffle": ((batch, c, h // r, r, w // r, r), [0, 1, 3, 5, 2, 4]),
+    }[call.name]
+    return build.reshape(build.permute(build.reshape(x, split), order), call.outputs[0].shape)
 
 
 @rule("fill", "zero")

@@ -12,6 +12,7 @@ from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
 from paramsym.tracing.builder import Builder, Tensor, rule
 from paramsym.tracing.primitives import Mix
+from paramsym.tracing.rules.normalization import affine
 
 
 def _tuple(item: Any, n: int) -> tuple:
@@ -55,12 +56,9 @@ def _convolve(
     stride: _Stride, padded: bool,
 ) -> Tensor:  # fmt: skip
     transposed = stride.transposed
-    shape = call.outputs[0].shape
     spatial = weight.ndim - 2
-    batched = x.ndim == spatial + 2
-    if not batched:
-        x = build.reshape(x, (1, *x.shape))
-        shape = (1, *shape)
+    alone = (1,) * (weight.ndim - x.ndim)  # an input without a batch is a batch of one
+    x, shape = build.reshape(x, (*alone, *x.shape)), (*alone, *call.outputs[0].shape)
     for node in weight.axes[2:]:
         ix.freeze(node, f"it is a position in a kernel at {build.where}")
     # a virtual tensor of windows: (batch, channel, output position, kernel position)
@@ -74,13 +72,11 @@ def _convolve(
     how = "linear" if padded else "mean"
     seen = stride.windows(shape[2:], weight.shape[2:])
     build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=seen)
-    inside, outside = x.shape[1] // groups, shape[1] // groups
     if groups > 1:
-        windows = build.reshape(windows, (windows.shape[0], groups, inside, *windows.shape[2:]))
-        if transposed:
-            weight = build.reshape(weight, (groups, inside, *weight.shape[1:]))
-        else:
-            weight = build.reshape(weight, (groups, outside, *weight.shape[1:]))
+        n, c, *rest = windows.shape
+        windows = build.reshape(windows, (n, groups, c // groups, *rest))
+        c, *rest = weight.shape
+        weight = build.reshape(weight, (groups, c // groups, *rest))
     positions = [f"p{k}" for k in range(spatial)]
     kernel = [f"k{k}" for k in range(spatial)]
     group = ["g"] if groups > 1 else []
@@ -89,23 +85,22 @@ def _convolve(
         windows, weight, ["b", *group, "i", *positions, *kernel], [*channels, *kernel],
         ["b", *group, "o", *positions],
     )  # fmt: skip
-    out = build.reshape(out, shape)
-    if bias is not None:
-        out = build.same([out, build.reshape(bias, (1, shape[1], *[1] * spatial))], shape)
-    return out if batched else build.reshape(out, shape[1:])
+    out = affine(build, build.reshape(out, shape), None, bias, [1])
+    return build.reshape(out, call.outputs[0].shape)
 
 
 @rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
       "conv_transpose2d_input")  # fmt: skip
 def convolution(build: Builder, call: Call) -> Tensor:
-    x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
     transposed = "transpose" in call.name
-    names = ("stride", "padding", "output_padding?", "groups", "dilation") if transposed else (
-        "stride", "padding", "dilation", "groups")  # fmt: skip
-    given = dict(zip((n.rstrip("?") for n in names), call.args[3:], strict=False)) | call.kwargs
-    groups, padding = given.get("groups", 1), given.get("padding", 0)
+    order = ("output_padding?", "groups", "dilation") if transposed else ("dilation", "groups")
+    x, weight, bias, step, padding, *rest = build.arguments(
+        call, "input|self", "weight", "bias?", "stride", "padding", *order,
+        stride=1, padding=0, groups=1, dilation=1,
+    )  # fmt: skip
+    groups, spread = rest[1:] if transposed else rest[::-1]
     padded = transposed or (padding not in ("valid",) and any(map(bool, _tuple(padding, 1))))
-    stride = _stride(weight, given.get("stride", 1), padding, given.get("dilation", 1), transposed)
+    stride = _stride(weight, step, padding, spread, transposed)
     return _convolve(build, call, x, weight, bias, groups, stride, padded)
 
 
@@ -148,16 +143,17 @@ def _spatial_axes(call: Call, ndim: int) -> list[int] | None:
 
 @rule(*_LINEAR, *_MAX)
 def pool(build: Builder, call: Call) -> Any:
-    (x,) = build.arguments(call, "input|self")
+    x, _, _, padding, _, _, divisor = build.arguments(
+        call, "input|self", "kernel_size?", "stride?", "padding", "ceil_mode?",
+        "count_include_pad?", "divisor_override?", padding=0,
+    )  # fmt: skip
     shape = call.outputs[0].shape
     spatial = _spatial_axes(call, x.ndim)
     if spatial is None or call.name == "affine_grid" or any(
         build.tensor(v).moves for v in call.operands[1:]
     ):  # fmt: skip
         return None
-    padding = call.kwargs.get("padding", call.args[3] if len(call.args) > 3 else 0)
     windows = "avg" in call.name and "adaptive" not in call.name
-    divisor = call.kwargs.get("divisor_override", call.args[6] if len(call.args) > 6 else None)
     mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
     facts = build.again(call, call.operands[0])
     if call.name in _LINEAR:
