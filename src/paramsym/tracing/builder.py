@@ -38,8 +38,6 @@ from paramsym.tracing.primitives import (
     Sum,
     Tie,
 )
-from paramsym.tracing.registry import RULES as RULES
-from paramsym.tracing.registry import rule as rule
 from paramsym.tracing.tensor import Tensor as Tensor
 from paramsym.tracing.tensor import contiguous as contiguous
 from paramsym.tracing.views import AbstractViews

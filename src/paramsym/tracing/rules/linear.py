@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paramsym.recording.graph import Call
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.registry import rule
 
 
 def matmul_tensors(build: Builder, x: Tensor, y: Tensor) -> Tensor:
