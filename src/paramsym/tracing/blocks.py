@@ -107,6 +107,11 @@ class Block:
             for leaf, stride in place.leaves:
                 yield axis, leaf, stride * self.tensor.strides[axis]
 
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        """The length of every slot, by its stride."""
+        return {stride: leaf.size for _, leaf, stride in self.slots()}
+
     def readings(self) -> Iterator[tuple[int, int, Node, int]]:
         """(axis, origin, leaf, stride in storage): what one type per axis has to tell apart."""
         for axis, place in enumerate(self.places):
@@ -184,10 +189,10 @@ def _looked_at(build: Any) -> dict[int, list[Tensor]]:
 
 def _are_windows(found: list[tuple[bool, Block]]) -> bool:
     """Whether every block that is read lies within one that is written."""
-    written = {b.key: {s: leaf.size for _, leaf, s in b.slots()} for owns, b in found if owns}
+    written = {b.key: b.sizes for owns, b in found if owns}
     return all(
         block.key in written
-        and all(leaf.size <= written[block.key].get(s, 1) for _, leaf, s in block.slots())
+        and all(size <= written[block.key].get(s, 1) for s, size in block.sizes.items())
         for owns, block in found
         if not owns
     )

@@ -56,7 +56,7 @@ class Unread:
         for joint, k in self.circuit.readers[key]:
             new = self.through(joint, k)
             if found is not None:
-                new = meet(found, new, {s: leaf.size for _, leaf, s in joint.inputs[k].slots()})
+                new = meet(found, new, joint.inputs[k].sizes)
             found = new[:_LIMIT]
             if not found:
                 break
