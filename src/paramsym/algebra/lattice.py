@@ -43,7 +43,7 @@ def monomial(size: int, permutes: bool, signs: bool, scales: bool) -> AbstractMo
 
 
 @lists_meets
-def _listed(g: Group, h: Group) -> Group | None:
+def _meet(g: Group, h: Group) -> Group | None:
     """The meet where this order of the two is one of the cases; None otherwise."""
     n = g.size
     match g, h:
