@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import paramsym
-from paramsym.tracing import builder
+from paramsym.tracing import registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -61,14 +61,14 @@ def _agree(expected: str, printed: str) -> bool:
 def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Pages may register rules and write files; both are gone afterwards."""
     monkeypatch.chdir(tmp_path)
-    rules = dict(builder.RULES)
+    rules = dict(registry.RULES)
     state = torch.get_rng_state()
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
     torch.set_rng_state(state)
-    builder.RULES.clear()
-    builder.RULES.update(rules)
+    registry.RULES.clear()
+    registry.RULES.update(rules)
 
 
 @pytest.mark.filterwarnings("ignore::Warning")

@@ -12,7 +12,7 @@ from paramsym import ParameterSymmetry, act, act_dual, find_symmetry, infinitesi
 from paramsym.algebra import GeneralLinear, Monomial
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import AlgebraElement
-from paramsym.structure.symmetry import Space
+from paramsym.structure.space import Space
 
 
 def networks() -> dict[str, tuple[nn.Module, tuple]]:

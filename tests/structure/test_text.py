@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 from paramsym import ParameterSymmetry, Shift, Space, find_symmetry
 from paramsym.algebra import GeneralLinear, Permutation, PositiveScaling, Scaling, Signs
 from paramsym.structure.axes import parse_axis
+from paramsym.structure.data import SymmetryData
 from paramsym.structure.shift import Factor, Term, Window
 from paramsym.structure.text import WIDTH, directions, notes_of
 from tests.tracing.random_networks import RandomNetwork
@@ -44,6 +47,15 @@ def test_gpt2_is_a_small_file_and_comes_back(gpt2: ParameterSymmetry) -> None:
     assert ParameterSymmetry.from_json(text) == gpt2
     assert list(ParameterSymmetry.from_json(text).signature) == list(gpt2.signature)
     assert ParameterSymmetry.from_json(text.replace("GeneralLinear", "Orthogonal")) != gpt2
+
+
+def test_what_is_copied_or_changed_is_a_symmetry_again(gpt2: ParameterSymmetry) -> None:
+    copied = pickle.loads(pickle.dumps(gpt2))
+    assert type(copied) is ParameterSymmetry and copied == gpt2
+    changed = replace(gpt2, dead=("made up",))
+    assert type(changed) is ParameterSymmetry and changed != gpt2
+    said = SymmetryData(**{f.name: getattr(gpt2, f.name) for f in fields(gpt2)})
+    assert said != gpt2  # what it says is no symmetry that can be moved along
 
 
 def test_the_table_has_every_tensor_and_every_reason(gpt2: ParameterSymmetry) -> None:

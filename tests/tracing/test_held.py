@@ -15,10 +15,11 @@ from paramsym.recording.record import record
 from paramsym.tracing import defects
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Layout, held_blocks, tensor_blocks
-from paramsym.tracing.builder import RULES, Builder
+from paramsym.tracing.builder import Builder
 from paramsym.tracing.builder import Tensor as Typed
 from paramsym.tracing.lower import lower
 from paramsym.tracing.primitives.sums import Concatenate
+from paramsym.tracing.registry import RULES
 from tests.tracing.shared_views import SharedViews
 from tests.tracing.test_claims import change
 from tests.tracing.test_index import entries
@@ -108,7 +109,7 @@ def _units(tensor: Typed, layout: Layout) -> Iterator[tuple[int, frozenset]]:
     """For every entry in storage, the units that it belongs to: one after the other."""
     for block in tensor_blocks(tensor, layout):
         found: list[tuple[int, frozenset]] = [(block.key[1], frozenset())]
-        for _, leaf, stride in block.slots():
+        for _, leaf, stride in block.slots:
             found = [
                 (at + k * stride, units | {(leaf.serial, k)})
                 for at, units in found

@@ -15,8 +15,8 @@ from torch import nn
 from paramsym import Primitive, assert_lowering, rule
 from paramsym.checking.claims import check_claims
 from paramsym.recording.graph import Graph
-from paramsym.tracing import builder
 from paramsym.tracing import index as ix
+from paramsym.tracing import registry
 from paramsym.tracing.builder import Builder
 from paramsym.tracing.primitives import Choice, Map, Mask, Mix, Normalize, Reduce, Softmax
 from tests.tracing import zoo
@@ -114,10 +114,10 @@ def test_what_a_rule_has_to_keep(name: str) -> None:
 
 @pytest.fixture
 def rules():
-    before = dict(builder.RULES)
-    yield builder.RULES
-    builder.RULES.clear()
-    builder.RULES.update(before)
+    before = dict(registry.RULES)
+    yield registry.RULES
+    registry.RULES.clear()
+    registry.RULES.update(before)
 
 
 def test_a_wrong_function_is_named_with_its_place(rules) -> None:

@@ -8,7 +8,7 @@ from .element import dense as dense
 from .group import Group as Group
 from .group import Power as Power
 from .group import default_tolerance as default_tolerance
-from .lattice import meet as meet
+from .group import meet as meet
 from .lattice import monomial as monomial
 from .linear import GeneralLinear as GeneralLinear
 from .linear import Orthogonal as Orthogonal

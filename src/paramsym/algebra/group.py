@@ -8,6 +8,7 @@ the same group. `@` is not defined here, because an element does not know its gr
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -169,8 +170,6 @@ class Group(abc.ABC):
     # The lattice.
 
     def __and__(self, other: Group) -> Group:
-        from .lattice import meet  # the lattice knows every group, so it comes after them
-
         return meet(self, other)
 
     def __le__(self, other: Group) -> bool:
@@ -178,6 +177,39 @@ class Group(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.size})"
+
+
+Meets: TypeAlias = Callable[[Group, Group], Group | None]
+_LISTS: list[Meets] = []  # entered from above: the lattice knows every group
+
+
+def lists_meets(meets: Meets) -> Meets:
+    """Register what is known of meets; None for a pair, or an order of it, that is not listed."""
+    _LISTS.append(meets)
+    return meets
+
+
+def meet(g: Group, h: Group) -> Group:
+    """The largest listed group inside both g and h; written g & h.
+
+    Raises:
+        ValueError: the groups act on spaces of different dimensions.
+        TypeError: a group that the lattice does not know.
+    """
+    if g.size != h.size:
+        raise ValueError(
+            f"{g} & {h}: expected groups on one space, but they act on {g.size} and {h.size} "
+            "coordinates. Two axes of different lengths cannot carry the same space."
+        )
+    if g == h:
+        return g
+    for listed in _LISTS:
+        if (found := listed(g, h) or listed(h, g)) is not None:
+            return found
+    raise TypeError(
+        f"{g} & {h}: expected two groups of the lattice, but no meet is known for "
+        f"{type(g).__name__} and {type(h).__name__}. Add the pair to algebra/lattice.py."
+    )
 
 
 def normal(generator: torch.Generator, shape: Shape, dtype: torch.dtype | None) -> Tensor:

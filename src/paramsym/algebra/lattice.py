@@ -16,7 +16,7 @@ except where that is not on the list; then it is the largest listed group inside
 import math
 
 from .complex_scaling import ComplexScaling, UnitComplex
-from .group import Group
+from .group import Group, lists_meets, meet
 from .linear import GeneralLinear, Orthogonal, OrthogonalFixingOnes
 from .monomial import (
     AbstractMonomial,
@@ -42,29 +42,7 @@ def monomial(size: int, permutes: bool, signs: bool, scales: bool) -> AbstractMo
     return Signs(size) if signs else Trivial(size)
 
 
-def meet(g: Group, h: Group) -> Group:
-    """The largest listed group inside both g and h; written g & h.
-
-    Raises:
-        ValueError: the groups act on spaces of different dimensions.
-        TypeError: a group that the lattice does not know.
-    """
-    if g.size != h.size:
-        raise ValueError(
-            f"{g} & {h}: expected groups on one space, but they act on {g.size} and {h.size} "
-            "coordinates. Two axes of different lengths cannot carry the same space."
-        )
-    if g == h:
-        return g
-    result = _meet(g, h) or _meet(h, g)
-    if result is None:
-        raise TypeError(
-            f"{g} & {h}: expected two groups of the lattice, but no meet is known for "
-            f"{type(g).__name__} and {type(h).__name__}. Add the pair to algebra/lattice.py."
-        )
-    return result
-
-
+@lists_meets
 def _meet(g: Group, h: Group) -> Group | None:
     """The meet where this order of the two is one of the cases; None otherwise."""
     n = g.size

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
+from paramsym.structure.origin import Origin
 
 _INVISIBLE = 1e-6  # a control this small: the moved entries do not matter to the function
 
@@ -30,8 +32,9 @@ class Bench:
     generator: torch.Generator
 
     def __post_init__(self) -> None:
-        dtype = next((t.dtype for t in self.state.values() if t.is_floating_point()), torch.float64)
-        self.arguments = converted_inputs(self.inputs, dtype)
+        floating = (t.dtype for t in self.state.values() if t.is_floating_point())
+        self.dtype = next(floating, torch.float64)
+        self.arguments = converted_inputs(self.inputs, self.dtype)
         self.trained = {name for name, _ in self.model.named_parameters()}
         self.values = self.function(self.state)
         if not self.values:
@@ -40,18 +43,15 @@ class Bench:
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
 
-    def generic(self) -> Bench:
-        """The same model at generic weights: matrices of unit gain, vectors moved by 0.3."""
-        state = dict(self.state)
-        for name in self.trained & state.keys():
-            tensor = state[name]
-            noise = torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64)
-            if tensor.ndim > 1:
-                inside = max(1, tensor[0].numel())
-                state[name] = (noise * inside**-0.5).to(tensor)
-            else:
-                state[name] = tensor + (0.3 * noise).to(tensor)
-        return replace(self, state=state)
+    def generic(self, offsets: Mapping[str, Origin]) -> Bench:
+        """The same model at generic parameters, vectors positive: some models take roots of them.
+
+        `offsets` are constants that the model adds to a parameter; see `generic_state`.
+        """
+        source = Source(self.generator, self.dtype, pooled=False)
+        drawn = generic_state(self.model, offsets, source, positive=True)
+        trained = {name: drawn[name] for name in self.trained & self.state.keys()}
+        return replace(self, state={**self.state, **trained})
 
     @torch.no_grad()
     def function(self, state: State) -> list[torch.Tensor]:

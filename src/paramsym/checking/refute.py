@@ -13,7 +13,6 @@ shapes that the user gave, beyond what rounding does to the outputs.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,8 +33,6 @@ SMALL = 1_000_000  # parameters up to which everything is done in float64 and at
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
 APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
-
-_ALONE = threading.RLock()  # running in float64 sets a default of the process
 
 
 def refute(
@@ -67,7 +64,7 @@ def refute(
     """
     if reason := _unsuitable(model, inputs):
         return replace(symmetry, checked=Checked(note=reason))
-    with _ALONE, preserved(model, training):
+    with preserved(model, training):
         trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
         try:
             return _outcome(trials, symmetry)

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from paramsym.checking.generic import generic_inputs
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.precision import converted_inputs, lifted
-from paramsym.recording.record import (
-    Inputs,
-    floating_outputs,
-    split_inputs,
-)
+from paramsym.recording.record import Inputs, floating_outputs, split_inputs
+from paramsym.recording.running import Attributes, call_at, places_of
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -72,7 +67,7 @@ class Trial:
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
-        self.places, self.attributes = _places(model, state), Attributes(model)
+        self.places, self.attributes = places_of(model, state.keys()), Attributes(model)
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
@@ -111,10 +106,9 @@ class Trial:
         state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
-        filled = {place: state[name] for place, name in self.places.items()}
         try:
             with without, wide:
-                returned = functional_call(model, filled, args, kwargs, tie_weights=False)
+                returned = call_at(model, state, args, kwargs, self.places)
                 chosen = returned if self.outputs is None else self.outputs(returned)
                 found = [y.clone() for y in floating_outputs(chosen)]
         finally:
@@ -162,23 +156,6 @@ class Trial:
         )
 
 
-def _places(model: torch.nn.Module, state: State) -> dict[str, str]:
-    """Every place of the model that holds a tensor, and the name of that tensor in the state.
-
-    Walked once for many calls; a tied tensor has several places, each filled once (see `call_at`).
-    """
-    names: dict[int, str] = {}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if name in state:
-            names.setdefault(id(tensor), name)
-    return {
-        f"{prefix}.{name}" if prefix else name: names[id(tensor)]
-        for prefix, module in model.named_modules()
-        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
-        if tensor is not None and id(tensor) in names
-    }
-
-
 def first_axis(inputs: Inputs) -> int:
     """The length of the first axis of the inputs, their batch in most models; 1 without one."""
     leaves = pytree.tree_leaves(split_inputs(inputs))
@@ -213,34 +190,7 @@ def _change(before: torch.Tensor, after: torch.Tensor, finite: torch.Tensor, siz
     return found if found == found else math.inf
 
 
-# -- the model is only read ---------------------------------------------------------------------
-
-# What `torch.nn.Module` and `functional_call` look after; the mode is a forward pass's to change.
-_MODULE = frozenset(torch.nn.Module().__dict__) - {"training"}
-_CONTAINERS = (list, dict, set, deque)
-
-
-class Attributes:
-    """The Python attributes of every submodule, with what is in its lists, dicts and sets."""
-
-    def __init__(self, model: torch.nn.Module):
-        self.kept = []
-        for module in model.modules():
-            if not isinstance(module, torch.jit.ScriptModule):
-                own = {k: v for k, v in module.__dict__.items() if k not in _MODULE}
-                inside = {k: v.copy() for k, v in own.items() if type(v) in _CONTAINERS}
-                self.kept.append((module.__dict__, own, inside))
-
-    def restore(self) -> None:
-        """Give every submodule back what it had."""
-        for attributes, own, inside in self.kept:
-            for name in attributes.keys() - own.keys() - _MODULE:
-                del attributes[name]
-            attributes.update(own)
-            for name, items in inside.items():
-                own[name].clear()
-                (own[name].extend if isinstance(items, (list, deque)) else own[name].update)(items)
-
+# -- without dropout ---------------------------------------------------------------------------
 
 _DROPOUTS = ("dropout", "feature_alpha_dropout")
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")

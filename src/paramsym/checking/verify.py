@@ -143,7 +143,7 @@ def verify(
             row = _measure(bench, symmetry, only, size, samples)
             if row.moved and row.control < _SEEN:  # weights at which next to nothing matters
                 if generic is None:
-                    generic = bench.generic()
+                    generic = bench.generic(symmetry.offsets)
                 row = _worse(row, _measure(generic, symmetry, only, size, samples))
             if row.moved:
                 rows.append(row)

@@ -9,10 +9,11 @@ modules, count its calls or change a global setting: all of that is put back, al
 from __future__ import annotations
 
 import gc
+import operator
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,7 +57,7 @@ def preserved(model: torch.nn.Module, training: bool) -> Iterator[None]:
     threads of this library wait meanwhile.
     """
     with exclusive:
-        attributes = _Attributes(model)
+        attributes = Attributes(model)
         restore_settings = _settings()
         try:
             try:
@@ -94,7 +95,7 @@ _CONTAINERS = (dict, list, set, deque)
 _CLONED = 1 << 20  # tensors that are plain attributes are kept up to this many entries
 
 
-class _Attributes:
+class Attributes:
     """The attributes of all modules, and the contents of containers in them.
 
     The tables of parameters, buffers, children and hooks are such containers. Tensors that are
@@ -136,43 +137,58 @@ class _Attributes:
 
 
 def _entries(item: Any) -> list[Any]:
-    return list(item.items()) if isinstance(item, dict) else list(item)
+    """What a container holds; of a dict, the keys and then the values."""
+    return [*item.keys(), *item.values()] if isinstance(item, dict) else [*item]
 
 
 def _refill(item: Any, before: list[Any]) -> None:
     """Put the entries of a container back if they are others than before."""
     now = _entries(item)
-    flat = [leaf for pair in now for leaf in pair] if isinstance(item, dict) else now
-    then = [leaf for pair in before for leaf in pair] if isinstance(item, dict) else before
-    if len(flat) == len(then) and all(a is b for a, b in zip(flat, then, strict=True)):
+    if len(now) == len(before) and all(map(operator.is_, now, before)):
         return
     item.clear()
-    if isinstance(item, (dict, set)):
-        item.update(before)
+    if isinstance(item, dict):
+        count = len(before) // 2
+        item.update(zip(before[:count], before[count:], strict=True))
     else:
-        item.extend(before)
+        (item.update if isinstance(item, set) else item.extend)(before)
 
 
-def call_at(
-    model: torch.nn.Module, state: Mapping[str, torch.Tensor], args: tuple, kwargs: dict[str, Any]
-) -> Any:
-    """Run a model at other parameters and buffers; the model is only read.
+def places_of(model: torch.nn.Module, names: Collection[str]) -> dict[str, str]:
+    """Every place of a model that holds a named tensor, with its first name among these.
 
-    `torch.func.functional_call` leaves the substitutes inside a module that is registered under
-    two names. Here every module is filled once, and all names of a tied tensor get one value.
+    A tied tensor has several names and several places, and a module may be registered twice.
     """
-    given: dict[int, torch.Tensor] = {}
+    given: dict[int, str] = {}
     with exclusive:
         for name, tensor in [
             *model.named_parameters(remove_duplicate=False),
             *model.named_buffers(remove_duplicate=False),
         ]:
-            if name in state:
-                given.setdefault(id(tensor), state[name])
-        filled = {
+            if name in names:
+                given.setdefault(id(tensor), name)
+        return {
             f"{prefix}.{name}" if prefix else name: given[id(tensor)]
             for prefix, module in model.named_modules()
             for name, tensor in [*module._parameters.items(), *module._buffers.items()]
             if tensor is not None and id(tensor) in given
         }
+
+
+def call_at(
+    model: torch.nn.Module,
+    state: Mapping[str, torch.Tensor],
+    args: tuple,
+    kwargs: dict[str, Any],
+    places: Mapping[str, str] | None = None,
+) -> Any:
+    """Run a model at other parameters and buffers; the model is only read.
+
+    `torch.func.functional_call` leaves the substitutes inside a module that is registered under
+    two names. Here every module is filled once, and all names of a tied tensor get one value.
+    `places` are those of the state, for a caller that has walked the model before (`places_of`).
+    """
+    with exclusive:
+        places = places_of(model, state.keys()) if places is None else places
+        filled = {place: state[name] for place, name in places.items()}
         return torch.func.functional_call(model, filled, args, kwargs, tie_weights=False)

@@ -14,7 +14,7 @@ from paramsym.relu.errors import ReLUError as ReLUError
 from paramsym.relu.files import read_network as read_network
 from paramsym.relu.layer_fiber import LayerFiber as LayerFiber
 from paramsym.relu.network import Network as Network
-from paramsym.relu.network import as_network as as_network
+from paramsym.relu.reading import as_network as as_network
 from paramsym.relu.shallow import CanonicalForm as CanonicalForm
 from paramsym.relu.shallow import shallow_canonical_form as shallow_canonical_form
 from paramsym.relu.shallow_fiber import Readouts as Readouts

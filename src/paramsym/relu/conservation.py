@@ -28,7 +28,8 @@ import numpy as np
 
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.moves.hidden import live_readers, translation_bound
-from paramsym.relu.network import FloatLayer, Network, as_network
+from paramsym.relu.network import FloatLayer, Network
+from paramsym.relu.reading import as_network
 
 Tables = list[tuple[np.ndarray, np.ndarray]]
 

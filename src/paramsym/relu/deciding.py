@@ -29,8 +29,9 @@ from paramsym.relu.domains import Ball, Box, Domain, Everywhere, as_domain
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.float_atoms import Reach
 from paramsym.relu.milp import maximise_on_box
-from paramsym.relu.network import Network, as_network
+from paramsym.relu.network import Network
 from paramsym.relu.rationals import fractions, nearest_float, small_rational
+from paramsym.relu.reading import as_network
 from paramsym.relu.shallow import canonical_form, shallow_witness
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 from paramsym.relu.verification import bound_holds_at_random, check

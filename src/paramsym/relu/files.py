@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import Network, as_network
+from paramsym.relu.network import Network
+from paramsym.relu.reading import as_network
 
 
 def read_network(path: str | Path) -> Network:

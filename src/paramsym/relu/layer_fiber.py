@@ -27,9 +27,10 @@ from flint import fmpq, fmpq_mat
 
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import Layer, Network, as_network
+from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import factor, generic, randomness
 from paramsym.relu.rationals import ZERO, column, fractions
+from paramsym.relu.reading import as_network
 from paramsym.relu.seminonnegative import best_rank, factorise, semirank
 from paramsym.relu.shallow import Key, block_form
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import FloatLayer, Layer, Network, as_network, check_chain
+from paramsym.relu.network import FloatLayer, Layer, Network, check_chain, network_of_pairs
 from paramsym.relu.rationals import ONE, ZERO, column, rows
 
 RELU = "relu"
@@ -183,7 +183,8 @@ def network_of_steps(steps: list[Step], name: str) -> Network:
         size = groups[-2][-1][0].shape[0]
         groups[-1].append((torch.eye(size, dtype=torch.float64), None))
     layers = [
-        [as_network([pair], f"{name}, layer {i + 1}") for pair in g] for i, g in enumerate(groups)
+        [network_of_pairs([pair], f"{name}, layer {i + 1}") for pair in g]
+        for i, g in enumerate(groups)
     ]
     for index, chain in enumerate(layers):
         for before, after in zip(chain, chain[1:], strict=False):

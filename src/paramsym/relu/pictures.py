@@ -11,7 +11,8 @@ import numpy as np
 
 from paramsym.relu import moves
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import FloatLayer, Network, as_network
+from paramsym.relu.network import FloatLayer, Network
+from paramsym.relu.reading import as_network
 from paramsym.relu.three_layer import ThreeLayerFiber
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from flint import fmpq, fmpq_mat
 
 from paramsym.relu.domains import Domain, as_domain
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import Layer, Network, as_network
+from paramsym.relu.network import Layer, Network
 from paramsym.relu.rationals import HALF, ONE, ZERO, column, dot, fraction, fractions, rational
+from paramsym.relu.reading import as_network
 
 Key = tuple[fmpq, ...]  # (normal, offset), first non-zero entry of the normal scaled to 1
 

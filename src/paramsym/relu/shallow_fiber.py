@@ -15,9 +15,10 @@ from typing import Any
 from flint import fmpq, fmpq_mat
 
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import Layer, Network, as_network
+from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import generic, randomness
 from paramsym.relu.rationals import HALF, ONE, ZERO
+from paramsym.relu.reading import as_network
 from paramsym.relu.shallow import shallow_canonical_form
 
 

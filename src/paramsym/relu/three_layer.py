@@ -29,9 +29,10 @@ from paramsym.relu.deciding import Budget, decide
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.layer_fiber import LayerFiber
-from paramsym.relu.network import Layer, Network, as_network
+from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import factor, randomness
 from paramsym.relu.rationals import ONE, ZERO, fraction
+from paramsym.relu.reading import as_network
 from paramsym.relu.seminonnegative import columns
 from paramsym.relu.verdict import Kind, Verdict
 from paramsym.relu.visibility import live_units, truly_visible, visible

@@ -11,8 +11,9 @@ from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.cell_check import check_cells, checked_cells
 from paramsym.relu.domains import Domain
 from paramsym.relu.exact_check import agree_at_random, check_absolute, check_canonical
-from paramsym.relu.network import Network, as_network
+from paramsym.relu.network import Network
 from paramsym.relu.rationals import fractions, rational
+from paramsym.relu.reading import as_network
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 
 

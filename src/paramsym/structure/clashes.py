@@ -11,29 +11,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.axes import AxisType, Carried, Product, Sum, powers_of
-
-if TYPE_CHECKING:
-    from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.placing import Signature
+from paramsym.structure.space import Space
 
 Clashes = Mapping[str, frozenset[str]]
 
 
-def clashes(symmetry: ParameterSymmetry) -> Clashes:
+def clashes(spaces: Mapping[str, Space], signature: Signature) -> Clashes:
     """Each change of basis with the spaces that do not commute with it."""
     found: dict[str, set[str]] = defaultdict(set)
-    for axes in symmetry.signature.values():
+    for axes in signature.values():
         for axis in axes:
-            for item, beside in _bases(symmetry, axis, ()):
+            for item, beside in _bases(spaces, axis, ()):
                 basis = item.factors[0][0]
-                charges = _charges(symmetry, item)
+                charges = _charges(signature, item)
                 found[basis].update(
                     other
                     for other, charge in charges.items()
-                    if charge or getattr(symmetry.spaces[other].group, "permutes", False)
+                    if charge or getattr(spaces[other].group, "permutes", False)
                 )
                 if len(item.factors) > 1:
                     found[basis].update(beside)
@@ -41,29 +39,29 @@ def clashes(symmetry: ParameterSymmetry) -> Clashes:
 
 
 def _bases(
-    symmetry: ParameterSymmetry, axis: AxisType, beside: tuple[str, ...]
+    spaces: Mapping[str, Space], axis: AxisType, beside: tuple[str, ...]
 ) -> Iterator[tuple[Carried, tuple[str, ...]]]:
     """The changes of basis of an axis, and the spaces of one coordinate that stand beside them."""
     if isinstance(axis, Carried):
-        if not isinstance(symmetry.spaces[axis.factors[0][0]].group, AbstractMonomial):
+        if not isinstance(spaces[axis.factors[0][0]].group, AbstractMonomial):
             yield axis, beside
     elif isinstance(axis, Sum):
         for term in axis.terms:
-            yield from _bases(symmetry, term, beside)
+            yield from _bases(spaces, term, beside)
     elif isinstance(axis, Product):
-        single = [s for s, _ in powers_of(axis) if symmetry.spaces[s].size == 1]
+        single = [s for s, _ in powers_of(axis) if spaces[s].size == 1]
         for factor in axis.factors:
-            yield from _bases(symmetry, factor, (*beside, *single))
+            yield from _bases(spaces, factor, (*beside, *single))
 
 
-def _charges(symmetry: ParameterSymmetry, item: Carried) -> dict[str, Fraction]:
+def _charges(signature: Signature, item: Carried) -> dict[str, Fraction]:
     """By how much the diagonal of an axis differs from the move of its frame, space by space."""
     charges: dict[str, Fraction] = defaultdict(Fraction)
     for space, power in item.factors[1:]:
         charges[space] += power
     parity = item.factors[0][1]
     for frame in item.frame:
-        for axis in symmetry.signature.get(frame.parameter, ()):
+        for axis in signature.get(frame.parameter, ()):
             for space, power in powers_of(axis):
                 charges[space] -= parity * Fraction(frame.exponent) * power
     return charges

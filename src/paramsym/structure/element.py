@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from paramsym.algebra import Element, Tangent
-
-if TYPE_CHECKING:
-    from paramsym.structure.space import Space
-    from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.data import SymmetryData
+from paramsym.structure.space import Space
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
 SHIFT = 0.02
@@ -42,7 +39,7 @@ Part = Values | Slide
 class GroupElement:
     """One element of the group of a `ParameterSymmetry`; `g @ h` applies h first, `~g` inverts."""
 
-    symmetry: ParameterSymmetry
+    symmetry: SymmetryData
     parts: tuple[Part, ...] = ()
 
     def __getitem__(self, name: str) -> Element | torch.Tensor:
@@ -97,7 +94,7 @@ class GroupElement:
 class AlgebraElement:
     """A velocity at the identity: one Lie algebra value per space, one offset per shift."""
 
-    symmetry: ParameterSymmetry
+    symmetry: SymmetryData
     values: Mapping[str, Tangent]
     offsets: Mapping[str, torch.Tensor]
 
@@ -114,13 +111,13 @@ class AlgebraElement:
         return GroupElement(self.symmetry, tuple(parts))
 
 
-def batch_of(symmetry: ParameterSymmetry, space: Space) -> tuple[int, ...]:
+def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:
     """One copy of the group per unit of the spaces below."""
     return tuple(symmetry.spaces[base].size for base in space.over)
 
 
 def sample(
-    symmetry: ParameterSymmetry,
+    symmetry: SymmetryData,
     generator: torch.Generator,
     strength: float,
     only: list[str] | tuple[str, ...] | None,
@@ -150,7 +147,7 @@ def sample(
 
 
 def reindex(
-    symmetry: ParameterSymmetry, space: Space, value: Element, values: Values, inverse: bool = False
+    symmetry: SymmetryData, space: Space, value: Element, values: Values, inverse: bool = False
 ) -> Element:
     """Copies of a fibered value read through the permutations of the spaces below it."""
     for axis, base in enumerate(space.over):
@@ -177,7 +174,7 @@ def reindex(
     return value
 
 
-def _clash(symmetry: ParameterSymmetry, g: Values, h: Values) -> bool:
+def _clash(symmetry: SymmetryData, g: Values, h: Values) -> bool:
     """Whether some space of one part does not commute with one of the other."""
     return any(
         (basis in g and not others.isdisjoint(h)) or (basis in h and not others.isdisjoint(g))
@@ -185,7 +182,7 @@ def _clash(symmetry: ParameterSymmetry, g: Values, h: Values) -> bool:
     )
 
 
-def _letters(symmetry: ParameterSymmetry, part: Values) -> list[Values]:
+def _letters(symmetry: SymmetryData, part: Values) -> list[Values]:
     """A part as a product of parts without clashes: changes of basis that clash, then the rest."""
     first = {
         basis for basis, others in symmetry.clashes.items()
@@ -202,7 +199,7 @@ def _letters(symmetry: ParameterSymmetry, part: Values) -> list[Values]:
     return [before, rest]
 
 
-def _compose(symmetry: ParameterSymmetry, g: Values, h: Values) -> Values:
+def _compose(symmetry: SymmetryData, g: Values, h: Values) -> Values:
     """Values of the product: h first, then g."""
     result: dict[str, Element] = {}
     for name, space in symmetry.spaces.items():
@@ -219,7 +216,7 @@ def _compose(symmetry: ParameterSymmetry, g: Values, h: Values) -> Values:
     return result
 
 
-def _inverse(symmetry: ParameterSymmetry, g: Values) -> Values:
+def _inverse(symmetry: SymmetryData, g: Values) -> Values:
     inverted = {name: symmetry.spaces[name].group.inverse(value) for name, value in g.items()}
     return {
         name: reindex(symmetry, symmetry.spaces[name], value, g, inverse=True)

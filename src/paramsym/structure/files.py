@@ -11,23 +11,21 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paramsym.algebra import parse_group
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.checked import Checked
+from paramsym.structure.data import SymmetryData
 from paramsym.structure.folding import Repeat, fold, unfold
 from paramsym.structure.origin import Diagonal, Origin
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
 
-if TYPE_CHECKING:
-    from paramsym.structure.symmetry import ParameterSymmetry
-
 FORMAT = "paramsym/2"
 
 
-def to_json(symmetry: ParameterSymmetry) -> str:
+def to_json(symmetry: SymmetryData) -> str:
     """See `ParameterSymmetry.to_json`."""
     sections: dict[str, list[Any]] = {
         "spaces": [

@@ -1,38 +1,22 @@
-"""The parameter symmetry of a network: spaces, signature, shifts, dead parameters.
+"""The parameter symmetry of a network: what it says, and what can be done with it.
 
-A `ParameterSymmetry` holds no weights. It says which groups act on which feature spaces, how every
-axis of every parameter carries them, along which additive directions parameters may slide, and
-which parameters the function ignores. `act` turns it into motion; everything else is derived.
+`act` turns it into motion; everything else is derived.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import torch
 
-from paramsym.algebra import AbstractMonomial, Group, Wreath
-from paramsym.algebra.lattice import monomial
-from paramsym.structure.axes import AxisType, Carried, frames_of, parts_of, spaces_of
-from paramsym.structure.checked import Checked
-from paramsym.structure.clashes import Clashes, clashes
+from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import GroupElement, sample
 from paramsym.structure.files import from_json, to_json
-from paramsym.structure.origin import Origin
-from paramsym.structure.placing import misplaced
-from paramsym.structure.shift import Factor as Factor
-from paramsym.structure.shift import Shift as Shift
-from paramsym.structure.shift import Term as Term
-from paramsym.structure.shift import Window as Window
-from paramsym.structure.space import Space as Space
 from paramsym.structure.text import listing, table
 
 
 @dataclass(frozen=True)
-class ParameterSymmetry:
+class ParameterSymmetry(SymmetryData):
     """Everything by which the parameters of a network can move without changing its function.
 
     `signature` maps a parameter or buffer to one axis type per axis; `ties` maps further names of
@@ -44,100 +28,6 @@ class ParameterSymmetry:
     `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so
     that it takes no part in equality.
     """
-
-    spaces: Mapping[str, Space]
-    signature: Mapping[str, tuple[AxisType, ...]]
-    shifts: tuple[Shift, ...] = ()
-    dead: tuple[str, ...] = ()
-    ties: Mapping[str, str] = field(default_factory=dict)
-    offsets: Mapping[str, Origin] = field(default_factory=dict)
-    buffers: tuple[str, ...] = ()
-    reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    checked: Checked = field(default=Checked(), compare=False)
-
-    def __post_init__(self) -> None:
-        for space in self.spaces.values():
-            for base in space.over:
-                _require_space(self.spaces, base, f"spaces={{{space.name!r}: …}}", "it stands over")
-                if not set(self.spaces[base].over) <= {*space.over}:
-                    raise ValueError(
-                        f"ParameterSymmetry(spaces={{{space.name!r}: …}}): it stands over "
-                        f"{space.over}, but {base!r} has copies itself, over "
-                        f"{self.spaces[base].over}; what stands over a space must stand over all "
-                        f"that is below. Add them to Space({space.name!r}, over=…)."
-                    )
-        for name, axes in self.signature.items():
-            for axis in axes:
-                for space in spaces_of(axis):
-                    _require_space(
-                        self.spaces, space, f"signature={{{name!r}: …}}", f"'{axis}' carries"
-                    )
-                for item in parts_of(axis):
-                    _check_factors(self.spaces, name, item)
-        for space, base, name in misplaced(self.spaces, self.signature):
-            axes = ", ".join(map(str, self.signature[name]))
-            raise ValueError(
-                f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "
-                f"{space!r}, which has a copy for each unit of {base!r}, but no axis carries "
-                f"{base!r}, so that it does not say which copy is meant. Add it to the type, or "
-                f"leave it out of Space({space!r}, over=…)."
-            )
-
-    # -- what it is --------------------------------------------------------------------------
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape that a parameter must have."""
-        return tuple(axis.size(self.sizes) for axis in self.signature[name])
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """The size of each space."""
-        return {s.name: s.size for s in self.spaces.values()}
-
-    def parameters_of(self, space: str) -> list[str]:
-        """Parameters and buffers that move with a space."""
-        return [
-            name
-            for name, axes in self.signature.items()
-            if any(found == space for axis in axes for found in spaces_of(axis))
-        ]
-
-    def group(self, space: str) -> Group:
-        """The group of a space with all its copies.
-
-        Gⁿ for scalars over the n units of an order, and G ≀ Sₙ over any other permuted index.
-        """
-        own = self.spaces[space]
-        group, over = own.group, own.over
-        if own.size == 1 and over and isinstance(group, AbstractMonomial):
-            size = self.spaces[over[-1]].size
-            group, over = monomial(size, False, group.signs, group.scales), over[:-1]
-        for base in reversed(over):
-            group = Wreath(group, self.spaces[base].size)
-        return group
-
-    def copies(self, space: str) -> int:
-        """How many copies of its group a space has."""
-        return math.prod(self.spaces[base].size for base in self.spaces[space].over)
-
-    def dimension(self, space: str) -> int:
-        """Continuous dimension of a space, all copies together."""
-        return self.spaces[space].group.dimension * self.copies(space)
-
-    def log_order(self) -> float:
-        """log₁₀ of the number of equivalent copies by discrete moves (permutations, signs)."""
-        total = sum(s.group.log_order * self.copies(s.name) for s in self.spaces.values())
-        return total / math.log(10)
-
-    def translations(self, space: str) -> tuple[Shift, ...]:
-        """The shifts that describe a space: its origin, what is unread and what is absent."""
-        return tuple(shift for shift in self.shifts if shift.space == space)
-
-    @cached_property
-    def clashes(self) -> Clashes:
-        """Each change of basis with the spaces that do not commute with it."""
-        return clashes(self)
 
     # -- motion ------------------------------------------------------------------------------
     def sample(
@@ -191,55 +81,3 @@ class ParameterSymmetry:
         Raises `ValueError` if the text is not of that form.
         """
         return ParameterSymmetry(**from_json(text))
-
-    @property
-    def frame_parameters(self) -> set[str]:
-        """Gains in whose frame some axis is moved."""
-        return {f.parameter for axes in self.signature.values() for a in axes for f in frames_of(a)}
-
-
-def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str) -> None:
-    if name not in spaces:
-        raise ValueError(
-            f"ParameterSymmetry({where}): {how} the space {name!r}, which is not among the spaces "
-            f"{sorted(spaces)[:8]}. Add the space or correct the name."
-        )
-
-
-def _check_factors(spaces: Mapping[str, Space], name: str, item: Carried) -> None:
-    """A change of basis comes first and without powers; an order has no scales beside it."""
-    bases = [s for s, _ in item.factors if not isinstance(spaces[s].group, AbstractMonomial)]
-    _check_bases(spaces, name, item, bases)
-    _check_order(spaces, name, item, [s for s, _ in item.factors if s not in bases])
-
-
-def _check_bases(spaces: Mapping[str, Space], name: str, item: Carried, bases: list[str]) -> None:
-    """At most one change of basis, in front of everything else, itself or its dual."""
-    for space, power in item.factors:
-        if space in bases and power not in (1, -1):
-            raise ValueError(
-                f"{space!r} carries {spaces[space].group}; an entrywise power is a representation "
-                f"only of a monomial group. {name!r} therefore needs that axis to be "
-                "monomial or fixed."
-            )
-    if any(space != item.factors[0][0] for space in bases):
-        raise ValueError(
-            f"ParameterSymmetry(signature={{{name!r}: …}}): in '{item}' the change of basis "
-            f"{bases[-1]!r} ({spaces[bases[-1]].group}) comes after another factor, but at most "
-            "one was expected, and first. Write it first, or give the two spaces one group."
-        )
-
-
-def _check_order(
-    spaces: Mapping[str, Space], name: str, item: Carried, monomials: list[str]
-) -> None:
-    """An order of units stands alone: scales beside it are scalars over its units."""
-    orders = [s for s in monomials if getattr(spaces[s].group, "permutes", False)]
-    if orders and len(monomials) > 1:
-        other = next((s for s in monomials if s != orders[0]), orders[0])
-        raise ValueError(
-            f"ParameterSymmetry(signature={{{name!r}: …}}): in '{item}' the order {orders[0]!r} "
-            f"({spaces[orders[0]].group}) stands beside {other!r} ({spaces[other].group}), whose "
-            "entries it would have to carry along. One scalar per unit was expected: give "
-            f"{other!r} a group of size 1 over {orders[0]!r} and write '({orders[0]} {other})'."
-        )

@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.lattice import monomial
+from paramsym.structure.data import SymmetryData
 from paramsym.structure.folding import Repeat, filled, fold
 from paramsym.structure.shift import Shift, columns_of
 from paramsym.structure.space import Space
-
-if TYPE_CHECKING:
-    from paramsym.structure.symmetry import ParameterSymmetry
 
 WIDTH = 120
 _SHORT = 24  # lines of a signature that are shown with the spaces
 _FEW = 6  # lines of what comes after the spaces
 
 
-def listing(symmetry: ParameterSymmetry) -> str:
+def listing(symmetry: SymmetryData) -> str:
     """Spaces with what acts on them; before them the signature, where it is short."""
     lines = [*_aligned(_signature_rows(symmetry))]
     if lines and (len(lines) > _SHORT or max(map(len, lines)) > WIDTH):
@@ -40,12 +37,12 @@ def listing(symmetry: ParameterSymmetry) -> str:
     return "\n\n".join("\n".join(block) for block in (*blocks, further) if block)
 
 
-def _signature_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+def _signature_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
     """Each tensor with the types of its axes."""
     return [(name, ", ".join(map(str, axes))) for name, axes in symmetry.signature.items()]
 
 
-def _further_rows(symmetry: ParameterSymmetry) -> Iterator[tuple[str, ...]]:
+def _further_rows(symmetry: SymmetryData) -> Iterator[tuple[str, ...]]:
     """What belongs to no space: shifts of the parameters alone, and what no output depends on."""
     for shift in symmetry.shifts:
         if not shift.space and shift.dimension:
@@ -54,18 +51,18 @@ def _further_rows(symmetry: ParameterSymmetry) -> Iterator[tuple[str, ...]]:
     yield from _unreached_rows(symmetry)
 
 
-def _dead_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+def _dead_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
     return [(name, "dead") for name in symmetry.dead]
 
 
-def _unreached_rows(symmetry: ParameterSymmetry) -> list[tuple[str, ...]]:
+def _unreached_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
     return [
         (name, f"{plural(len(rows), 'row')} not reached")
         for name, rows in symmetry.unreached.items()
     ]
 
 
-def table(symmetry: ParameterSymmetry) -> str:
+def table(symmetry: SymmetryData) -> str:
     """Everything, line by line: types of all tensors, all spaces with reasons, all shifts."""
     blocks = [
         _signature_rows(symmetry),
@@ -94,7 +91,7 @@ def is_free(space: Space) -> bool:
     return bool(space.group.dimension or space.group.log_order)
 
 
-def space_row(symmetry: ParameterSymmetry, space: Space) -> tuple[str, str, str, str]:
+def space_row(symmetry: SymmetryData, space: Space) -> tuple[str, str, str, str]:
     """Name, group, what it stands over, and what else can be said of a space."""
     notes = notes_of(symmetry.translations(space.name))
     if not space.exact:
@@ -102,7 +99,7 @@ def space_row(symmetry: ParameterSymmetry, space: Space) -> tuple[str, str, str,
     return space.name, group_text(symmetry, space), over_text(symmetry, space), ", ".join(notes)
 
 
-def group_text(symmetry: ParameterSymmetry, space: Space) -> str:
+def group_text(symmetry: SymmetryData, space: Space) -> str:
     """The group of a space; for one scalar per unit, the group that acts on all units."""
     group = space.group
     if _is_scalar(symmetry, space) and isinstance(group, AbstractMonomial):
@@ -110,7 +107,7 @@ def group_text(symmetry: ParameterSymmetry, space: Space) -> str:
     return str(group)
 
 
-def over_text(symmetry: ParameterSymmetry, space: Space) -> str:
+def over_text(symmetry: SymmetryData, space: Space) -> str:
     """`over residual` for scalars over units, `per head` for copies of a group."""
     below, parts = space.over, []
     if _is_scalar(symmetry, space):
@@ -121,7 +118,7 @@ def over_text(symmetry: ParameterSymmetry, space: Space) -> str:
     return " ".join(parts)
 
 
-def _is_scalar(symmetry: ParameterSymmetry, space: Space) -> bool:
+def _is_scalar(symmetry: SymmetryData, space: Space) -> bool:
     return space.size == 1 and bool(space.over)
 
 

@@ -23,8 +23,8 @@ from paramsym.algebra import (
     Group,
     Orthogonal,
     OrthogonalFixingOnes,
+    meet,
 )
-from paramsym.algebra.lattice import meet
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import Block, tensor_blocks
 from paramsym.tracing.circuit import Circuit

@@ -201,7 +201,7 @@ def _are_windows(found: list[tuple[bool, Block]]) -> bool:
     written = {b.key: b.sizes for owns, b in found if owns}
     return all(
         block.key in written
-        and all(leaf.size <= written[block.key].get(s, 1) for _, leaf, s in block.slots)
+        and all(size <= written[block.key].get(s, 1) for s, size in block.sizes.items())
         for owns, block in found
         if not owns
     )

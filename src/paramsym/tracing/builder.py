@@ -14,14 +14,12 @@ from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import Any
 
-import torch
-
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.structure.origin import Origin
 from paramsym.tracing import index as ix
 from paramsym.tracing.data import Evaluator
-from paramsym.tracing.flat import flat_axes
 from paramsym.tracing.index import Node
+from paramsym.tracing.memory import AbstractMemory
 from paramsym.tracing.numbers import Rerun, can_run, read_off
 from paramsym.tracing.primitives import (
     Choice,
@@ -40,14 +38,10 @@ from paramsym.tracing.primitives import (
     Sum,
     Tie,
 )
-from paramsym.tracing.registry import RULES as RULES
-from paramsym.tracing.registry import rule as rule
 from paramsym.tracing.tensor import Tensor as Tensor
-from paramsym.tracing.tensor import contiguous as contiguous
-from paramsym.tracing.views import AbstractViews
 
 
-class Builder(AbstractViews):
+class Builder(AbstractMemory):
     """Turns calls into typed tensors and primitive operations."""
 
     def __init__(self, graph: Graph, moving: AbstractSet[int] = frozenset()):
@@ -65,70 +59,13 @@ class Builder(AbstractViews):
         self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
         self.random: dict[str, str] = {}  # random operator -> first place
 
-    # -- tensors -----------------------------------------------------------------------------
-    def new(self, shape: Sequence[int], nodes: Sequence[Node] | None, **extra: Any) -> Tensor:
-        shape = tuple(int(n) for n in shape)
-        if nodes is not None:
-            nodes = [ix.UNIT if n == 1 else node for n, node in zip(shape, nodes, strict=True)]
-        return Tensor(
-            shape, contiguous(shape), nodes=None if nodes is None else list(nodes), builder=self,
-            **extra,
-        )  # fmt: skip
-
-    def frozen(self, shape: Sequence[int], reason: str, **extra: Any) -> Tensor:
-        """A tensor none of whose units may be exchanged."""
-        return self.new(shape, [ix.leaf(int(n), frozen=reason) for n in shape], **extra)
-
-    def tensor(self, value: Value) -> Tensor:
-        """The typed tensor of a traced value."""
-        found = self.tensors.get(value.id)
-        if found is not None:
-            return found
-        if value.storage in self.mirrors:
-            found = self._through_mirror(value)
-            if found is not None:
-                return found
-        if value.storage != value.id and value.storage in self.tensors:
-            base = self.tensors[value.storage]
-            made = Tensor(
-                value.shape, value.strides, value.offset, base.owner, builder=self,
-                moves=base.moves, zero=base.zero,
-            )  # fmt: skip
-            if base.stochastic is not None:  # the same axis of a view still sums to one
-                step, length = base.strides[base.stochastic], base.shape[base.stochastic]
-                made.stochastic = next(
-                    (k for k, n in enumerate(value.shape)
-                     if n == length and value.strides[k] == step), None,
-                )  # fmt: skip
-            if not base.moves:
-                made.base, made.nodes = None, self._axes_of_data(value)
-        elif (why := self.graph.held.get(value.name)) and value.storage == value.id:
-            made = self.frozen(value.shape, why, moves=False)
-        elif value.kind in ("parameter", "buffer"):
-            made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
-            made.kind = value.kind
-        else:
-            made = self.new(value.shape, self._axes_of_data(value), moves=False)
-        made.value = value
-        self.tensors[value.id] = made
-        return made
-
-    def _data_axes(self, shape: Sequence[int]) -> list[Node]:
-        return [ix.leaf(n, frozen="its order is given by data") for n in shape]
-
-    def _axes_of_data(self, value: Value) -> list[Node]:
-        """Axes in a given order, but for those along which the data are all the same."""
-        nodes = self._data_axes(value.shape)
-        for k in flat_axes(value, self.graph, self.flat):
-            nodes[k] = ix.leaf(value.shape[k])
-        return nodes
-
+    # -- calls -------------------------------------------------------------------------------
     def lift(self, item: Any) -> Any:
         """Arguments with every `Value` replaced by its tensor."""
         if isinstance(item, Value):
             return self.tensor(item)
-        if isinstance(item, (tuple, list)):
-            return type(item)(self.lift(x) for x in item) if type(item) in (tuple, list) else item
+        if type(item) in (tuple, list):
+            return type(item)(self.lift(x) for x in item)
         return item
 
     def arguments(self, call: Call, *names: str, **defaults: Any) -> list[Any]:
@@ -138,28 +75,14 @@ class Builder(AbstractViews):
         """
         result = []
         for position, name in enumerate(names):
-            optional = name.endswith("?")
             options = name.rstrip("?").split("|")
-            found = [call.kwargs[o] for o in options if o in call.kwargs]
-            if position < len(call.args):
-                item = call.args[position]
-            elif found:
-                item = found[0]
-            elif options[0] in defaults or optional:
-                item = defaults.get(options[0])
-            else:
-                item = next(
-                    (v for k, v in call.kwargs.items() if k in ("input", "self") and not position),
-                    None,
-                )
+            if not position and name[-1] != "?" and options[0] not in defaults:
+                options += ["input", "self"]  # as torch calls what an operator acts on
+            given = [*call.args[position : position + 1]]
+            given += [call.kwargs[o] for o in options if o in call.kwargs]
+            item = given[0] if given else defaults.get(options[0])
             result.append(self.lift(item))
         return result
-
-    def constant(self, numbers: torch.Tensor, nodes: Sequence[Node] | None = None) -> Tensor:
-        """Data that the rule itself knows; in the order that they have if no axes are given."""
-        shape = tuple(numbers.shape)
-        nodes = self._data_axes(shape) if nodes is None else nodes
-        return self.new(shape, nodes, moves=False, recipe=(lambda: numbers, ()))
 
     def again(
         self, calls: Call | Sequence[Call], *operands: Value, output: Value | None = None

@@ -10,7 +10,8 @@ from paramsym.algebra import Trivial
 from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.placing import misplaced
-from paramsym.structure.symmetry import ParameterSymmetry, Space
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing import index as ix
 from paramsym.tracing.blocks import tensor_blocks
 from paramsym.tracing.describe import described

@@ -5,13 +5,14 @@ from __future__ import annotations
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.tracing import index as ix
 from paramsym.tracing import rules as rules
-from paramsym.tracing.builder import RULES, Builder, Tensor
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.data import moving_values
 from paramsym.tracing.defects import report
 from paramsym.tracing.held import hold
 from paramsym.tracing.normalise import normalise
 from paramsym.tracing.origins import settle_origins
 from paramsym.tracing.primitives import Primitive, Rotate
+from paramsym.tracing.registry import RULES
 from paramsym.tracing.rotary import Rotation, find_rotations
 
 # what is not yet written counts as zero: it says nothing about units or scales

@@ -24,10 +24,18 @@ from paramsym.tracing.translations import (
     Family,
     Source,
     Translations,
-    projector,
     same_offset,
 )
-from paramsym.tracing.words import Letter, Offset, OutOfLetters, Speller, Word, frame_words, fresh
+from paramsym.tracing.words import (
+    Letter,
+    Offset,
+    OutOfLetters,
+    Speller,
+    Word,
+    frame_words,
+    fresh,
+    projector,
+)
 
 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
@@ -76,9 +84,6 @@ class _Writer:
     def __init__(self, parameters: Mapping[str, Tensor]):
         self.parameters = parameters
 
-    def _length(self, gain: str) -> int:
-        return max(self.parameters[gain].shape, default=1)
-
     # -- what nobody reads -------------------------------------------------------------------
     def unread(self, name: str, block: Block, pattern: Unseen) -> Shift | None:
         """A change that fits a pattern along its slots and is arbitrary otherwise."""
@@ -93,10 +98,10 @@ class _Writer:
         words: list[Word] = []
         for s, profile in pattern.items():
             target[s] = fresh()
-            words += frame_words(profile, self._length, target[s], -1)
+            words += frame_words(profile, self.parameters, target[s], -1)
             if profile.kernel:
                 free[s] = fresh()
-                words += projector(profile, block, s, free[s], target[s], letters)
+                words.append(projector(profile, block, s, free[s], target[s], letters))
         term = _term(spell, name, block, target, 1.0, tuple(words))
         family = "what no reader of it sees" if pattern else "dead"
         if pattern and all(p.is_ones for p in pattern.values()):
@@ -139,10 +144,9 @@ class _Writer:
 
     def _spelled(self, absence: Absence) -> tuple[Offset, ...]:
         """κ with w = 1 in its frame written out."""
+        profile, known = absence.profile, self.parameters
         return tuple(
-            replace(
-                o, factors=(*o.factors, *frame_words(absence.profile, self._length, o.letter, 1))
-            )
+            replace(o, factors=(*o.factors, *frame_words(profile, known, o.letter, 1)))
             for o in absence.offset
         )
 
@@ -236,9 +240,9 @@ class _Writer:
         assert source.absence is not None and source.cut is not None
         profile, cut, block = source.absence.profile, source.cut, source.block
         out = fresh()
-        more = list(frame_words(profile, self._length, out, 1))
+        more = list(frame_words(profile, self.parameters, out, 1))
         if profile.kernel:
-            more += projector(profile, block, cut, letters[cut], out, letters)
+            more.append(projector(profile, block, cut, letters[cut], out, letters))
         at = {**letters, cut: out}
         return _term(spell, source.name, block, at, coefficient, (*words, *more))
 

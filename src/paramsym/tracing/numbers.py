@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch.utils import _pytree as pytree
 
 from paramsym.recording.graph import Call, Value, values_in
 
-if TYPE_CHECKING:
-    from paramsym.tracing.tensor import Tensor
-
 Layout = tuple[Sequence[int], Sequence[int], int]  # shape, strides, offset
-Recipe = tuple[Callable[..., torch.Tensor], tuple["Tensor", ...]]  # how data is made of others
 
 
 def laid_out(numbers: torch.Tensor, layout: Layout) -> torch.Tensor:

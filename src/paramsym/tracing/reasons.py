@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from paramsym.tracing import index as ix
+from paramsym.tracing.bases import Bases
 from paramsym.tracing.index import Node
-from paramsym.tracing.primitives import POWERS, Map
-from paramsym.tracing.scales import Generator
-
-if TYPE_CHECKING:
-    from paramsym.tracing.spaces import Spaces
+from paramsym.tracing.primitives import POWERS, Map, Primitive
+from paramsym.tracing.scales import Freedom, Generator
 
 
+@dataclass(eq=False)
 class Reasons:
     """Looks for the operation that binds the units of a leaf most."""
 
-    def __init__(self, found: Spaces):
-        self.found = found
+    ops: Sequence[Primitive]
+    mixing: Bases
+    freedom: Freedom
+    slots: Mapping[int, list[tuple[str, int, tuple]]]  # (parameter, axis, slot) by leaf
 
     def of_scale(self, generator: Generator) -> str:
         """Why a scale is no change of basis."""
@@ -32,18 +34,17 @@ class Reasons:
 
     def _of_basis(self, leaf: int) -> str:
         """Why a leaf has no change of basis."""
-        mixing = self.found.mixing
-        for _, _, slot in self.found.slots[leaf]:
-            if slot in mixing:
-                known = mixing.class_of(slot)
+        for _, _, slot in self.slots[leaf]:
+            if slot in self.mixing:
+                known = self.mixing.class_of(slot)
                 if known.held and known.held != "it is a gain":
                     return known.held
         return ""
 
     def _of_equations(self, leaf: Node) -> str:
         """The operation that pinned the scales of a leaf."""
-        system = self.found.freedom.scales.get((leaf.serial,))
-        for _, _, slot in self.found.slots[leaf.serial]:
+        system = self.freedom.scales.get((leaf.serial,))
+        for _, _, slot in self.slots[leaf.serial]:
             unknown = (slot[0], slot[1], (slot[2],))
             if system is not None:
                 root, _ = system.find(unknown)
@@ -56,7 +57,7 @@ class Reasons:
         """For each leaf the function of single coordinates that binds it most: one without a
         degree before homogeneous ones, and these before plain powers."""
         bound: dict[int, tuple[int, str]] = {}
-        for op in self.found.build.ops:
+        for op in self.ops:
             name = op.name if isinstance(op, Map) else ""
             if not isinstance(op, Map) or not name or not op.inputs[0].moves:
                 continue

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paramsym.recording.graph import Call, canonical_name
+from paramsym.tracing.builder import Builder
 
-if TYPE_CHECKING:
-    from paramsym.tracing.builder import Builder
-
-Rule = Callable[["Builder", Call], Any]
+Rule = Callable[[Builder, Call], Any]
 RULES: dict[str, Rule] = {}
 
 

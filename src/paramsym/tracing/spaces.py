@@ -84,7 +84,7 @@ class Spaces:
         self._find_mixing()
         known = list(self._contained())
         self.freedom = Freedom(self.circuit, self.parameters, known)
-        self.reasons = Reasons(self)
+        self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
         self._find_scales()
         self._find_orders()
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from paramsym.recording.graph import Value
 from paramsym.tracing import index as ix
 from paramsym.tracing.defects import report
 from paramsym.tracing.index import Node
-from paramsym.tracing.numbers import Layout, Recipe
+from paramsym.tracing.numbers import Layout
+
+Recipe = tuple[Callable[..., torch.Tensor], tuple["Tensor", ...]]  # how data is made of others
 
 
 @dataclass(eq=False)

@@ -20,25 +20,16 @@ from dataclasses import dataclass, replace
 
 from paramsym.tracing.blocks import Block, tensor_blocks
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.directions import Absence, Profile, Unseen
+from paramsym.tracing.directions import Absence
 from paramsym.tracing.division import Effect, Monomial, canonical, divide, gathered
+from paramsym.tracing.effects import Effects, is_unseen
 from paramsym.tracing.gains import power_of
 from paramsym.tracing.joint import Joint, Key
 from paramsym.tracing.primitives import Contract, Primitive
 from paramsym.tracing.subspaces import Unread
 from paramsym.tracing.tensor import Tensor
-from paramsym.tracing.words import (
-    Atom,
-    Change,
-    Letter,
-    Word,
-    frame_words,
-    fresh,
-    parameter_word,
-)
+from paramsym.tracing.words import Change, Letter, Word, frame_words, fresh, projector
 
-_MONOMIALS = 48  # an effect with more is not followed
-_PIECES = 6  # a value with more is an atom
 _STEPS = 4000  # divisions that are tried for one source
 
 Basis = dict[Key, list[tuple["Source", Change]]]  # sources with leading monomials, by its sink
@@ -59,7 +50,12 @@ class Source:
     effect: Effect
     absence: Absence | None = None
     cut: int | None = None
-    buffer: bool = False
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it changes a power of a buffer."""
+        power = power_of(self.block.tensor)
+        return power is not None and power.source.kind == "buffer"
 
     @property
     def own(self) -> frozenset[Letter]:
@@ -73,7 +69,7 @@ class Source:
         copies = 1.0
         for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
             if letter not in put and letter not in seen:
-                copies *= size_of(self.block, stride)
+                copies *= self.block.sizes[stride]
         product = m.moved(at, copies).with_fresh_letters(put)
         return replace(product, factors=(*prefix, *product.factors))
 
@@ -102,100 +98,7 @@ class Translations:
     def __init__(self, circuit: Circuit, parameters: Mapping[str, Tensor], unread: Unread):
         self.circuit, self.parameters, self.unread = circuit, parameters, unread
         self.absent = unread.absent
-        self._values: dict[Key, list[Change] | None] = {}
-        self._depends: dict[int, frozenset[str] | None] = {}
-
-    # -- values (see primitives.Values) ------------------------------------------------------
-    def depends(self, tensor: Tensor) -> frozenset[str] | None:
-        """The parameters of which a tensor is computed; None where data enters."""
-        owner = tensor.owner
-        if owner.serial not in self._depends:
-            if owner.producer is None:
-                named = owner.kind in ("parameter", "buffer")
-                found = frozenset([owner.name]) if named else None
-            else:
-                closed = owner.producer.is_closed
-                parts = [self.depends(x) for x in owner.producer.inputs] if closed else [None]
-                known = [p for p in parts if p is not None]
-                found = frozenset().union(*known) if len(known) == len(parts) else None
-            self._depends[owner.serial] = found
-        return self._depends[owner.serial]
-
-    def value(self, block: Block) -> list[Change] | None:
-        """A block as a sum of words and atoms; None for a function of parameters without words."""
-        if block.tensor.zero:
-            return []
-        key = block.key
-        if key not in self._values:
-            self._values[key] = None  # a loop of values has no words
-            self._values[key] = self._expand(block)
-        return self._values[key]
-
-    def _expand(self, block: Block) -> list[Change] | None:
-        free = self.depends(block.tensor) is not None
-        power = power_of(block.tensor) if free else None
-        if power is not None:
-            return [parameter_word(block, power.source.name, power.power, power.offset)]
-        found = self._summed(self.circuit.writer(block.key))
-        need = {s for _, _, s in block.slots}
-        if found is not None and all(change.at.keys() <= need for change in found):
-            return found
-        if free:
-            return None
-        at = tuple((s, fresh()) for _, _, s in block.slots)
-        return [Change(1.0, dict(at), (), Atom(block.key, at))]
-
-    def _summed(self, joint: Joint | None) -> list[Change] | None:
-        """The value of what a sum of products writes, from the values that it reads."""
-        if joint is None or not joint.op.has_words:
-            return None
-        read = range(len(joint.inputs))
-        if joint.op.multiplies:
-            free = [k for k in read if self.depends(joint.inputs[k].tensor) is not None]
-            read = [] if not free else [1 - free[-1]]
-        found = joint.op.constants(joint)
-        if found is None:
-            return None
-        for k in read:
-            pieces = self.value(joint.inputs[k])
-            for piece in pieces or ():
-                made = joint.op.translate(joint, k, piece.with_fresh_letters(), self)
-                if made is None:
-                    return None
-                found += made
-            if pieces is None or len(found) > _PIECES:
-                return None
-        return found if len(read) else None
-
-    # -- effects -----------------------------------------------------------------------------
-    def effect(self, key: Key, change: Change, source: str) -> list[Monomial]:
-        """Where a change stops, and what it is there."""
-        if _unseen(self.unread[key], change):
-            return []
-        stopped = [(key, change)]
-        if self.circuit.is_seen(key):
-            return stopped
-        found: list[Monomial] = []
-        for joint, k in self.circuit.readers[key]:
-            if _unseen(self.unread.through(joint, k), change):
-                continue
-            passed = self._through(joint, k, change, source)
-            if passed is None:
-                return stopped
-            for following in passed:
-                found += self.effect(joint.out.key, following, source)
-            if len(found) > _MONOMIALS:
-                return stopped
-        return found
-
-    def _through(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
-        if not all(joint.is_whole(k, s) for s in change.at):
-            return None
-        if joint.op.multiplies:
-            others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]
-            if any(source in (names or ()) for names in others):
-                return None  # a product of a parameter with itself
-        return joint.op.translate(joint, k, change, self)
+        self.effects = Effects(circuit, unread)
 
     # -- sources -----------------------------------------------------------------------------
     def sources(self) -> Iterator[Source]:
@@ -203,41 +106,35 @@ class Translations:
         for name, tensor in self.parameters.items():
             for block in tensor_blocks(tensor, self.circuit.layout):
                 if block.key in self.circuit.readers:
-                    yield from self._plain(name, tensor, block)
-                    yield from self._along_absences(name, tensor, block)
+                    yield from self._plain(name, block)
+                    yield from self._along_absences(name, block)
 
-    def _plain(self, name: str, tensor: Tensor, block: Block) -> Iterator[Source]:
+    def _plain(self, name: str, block: Block) -> Iterator[Source]:
         slots = [s for _, _, s in block.slots]
         for count in (0, 1):
             for flat in itertools.combinations(slots, count):
                 letters = {s: fresh() for s in slots if s not in flat}
-                found = self.effect(block.key, Change(1.0, letters), name)
+                found = self.effects.of(block.key, Change(1.0, letters), name)
                 effect = gathered(found, frozenset(letters.values()))
-                yield Source(name, block, letters, flat, effect, buffer=_is_buffer(tensor))
+                yield Source(name, block, letters, flat, effect)
                 if not flat and effect and all(c.atom for _, c in effect.values()):
                     return  # what weighs data is absorbed as a whole or not at all
 
-    def _along_absences(self, name: str, tensor: Tensor, block: Block) -> Iterator[Source]:
+    def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
-        readers = self.circuit.readers[block.key]
-        shared: dict[int, list[Absence]] | None = None
-        for joint, k in readers:
-            here: dict[int, list[Absence]] = {}
-            for cut, absence in self._received(joint, k):
-                here.setdefault(cut, []).append(absence)
-            if shared is None:
-                shared = here
-            else:
-                shared = {c: _both(a, here[c], block, c) for c, a in shared.items() if c in here}
-        for cut, absences in (shared or {}).items():
+        first, *others = (self._received(*reader) for reader in self.circuit.readers[block.key])
+        for other in others:
+            first = {c: _both(a, other[c]) for c, a in first.items() if c in other}
+        for cut, absences in first.items():
             for absence in absences:
-                yield from self._absent_source(name, tensor, block, cut, absence)
+                yield from self._absent_source(name, block, cut, absence)
 
-    def _received(self, joint: Joint, k: int) -> Iterator[tuple[int, Absence]]:
-        """(slot of the weight, absence of what it is contracted with, seen from the weight)."""
+    def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
+        """Absences of what a weight is contracted with, seen from the weight, by its slot."""
+        found: dict[int, list[Absence]] = defaultdict(list)
         data = joint.inputs[1 - k] if _is_product(joint.op) else None
-        if data is None or self.depends(data.tensor) is not None:
-            return
+        if data is None or self.effects.depends(data.tensor) is not None:
+            return found
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         place = {s: at for at, s in theirs.items()}
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
@@ -248,20 +145,18 @@ class Translations:
             whole = joint.is_whole(1 - k, absence.stride) and joint.is_whole(k, mine[at])
             if whole and not absence.is_zero:
                 profile = absence.profile.renamed(rename)
-                if profile.fits(size_of(joint.inputs[k], mine[at])):
-                    yield mine[at], replace(absence, stride=mine[at], profile=profile)
+                if profile.fits(joint.inputs[k].sizes[mine[at]]):
+                    found[mine[at]].append(replace(absence, stride=mine[at], profile=profile))
+        return found
 
     def _absent_source(
-        self, name: str, tensor: Tensor, block: Block, cut: int, absence: Absence
+        self, name: str, block: Block, cut: int, absence: Absence
     ) -> Iterator[Source]:
-        slots = [s for _, _, s in block.slots]
-        kernel = bool(absence.profile.kernel)
-        if (
-            any(o.at for o in absence.offset)
-            or not absence.profile.parameters <= self.parameters.keys()
-        ):
+        known = absence.profile.parameters <= self.parameters.keys()
+        if not known or any(o.at for o in absence.offset):
             return
-        letters = {s: fresh() for s in slots if kernel or s != cut}
+        kernel = bool(absence.profile.kernel)
+        letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
         found: list[Monomial] = []
         for joint, k in self.circuit.readers[block.key]:
             forward = joint.forward(k)
@@ -270,9 +165,9 @@ class Translations:
             if kernel:
                 starts = list(self._kernel_effects(absence, letters[cut], at, block, cut))
             for start in starts:
-                found += self.effect(joint.out.key, start, name)
+                found += self.effects.of(joint.out.key, start, name)
         effect = gathered(found, frozenset(letters.values()))
-        yield Source(name, block, letters, (), effect, absence, cut, _is_buffer(tensor))
+        yield Source(name, block, letters, (), effect, absence, cut)
 
     def _kernel_effects(
         self, absence: Absence, along: Letter, at: Mapping[int, Letter], block: Block, cut: int
@@ -281,12 +176,8 @@ class Translations:
         profile = absence.profile
         for offset in absence.offset:
             word = projector(profile, block, cut, along, offset.letter, {})
-            frame = frame_words(profile, self.length_of, offset.letter, 1)
-            yield Change(offset.weight, dict(at), (*word, *frame, *offset.factors))
-
-    def length_of(self, gain: str) -> int:
-        """The number of entries of a gain."""
-        return max(self.parameters[gain].shape, default=1)
+            frame = frame_words(profile, self.parameters, offset.letter, 1)
+            yield Change(offset.weight, dict(at), (word, *frame, *offset.factors))
 
     # -- division ----------------------------------------------------------------------------
     def families(self) -> Iterator[Family]:
@@ -307,7 +198,7 @@ class Translations:
             if (
                 source.effect
                 or source.absence is not None
-                or not _unseen(self.unread[source.block.key], change)  # it cancels itself
+                or not is_unseen(self.unread[source.block.key], change)  # it cancels itself
             ):
                 yield Family(source, absorbed)
 
@@ -317,7 +208,7 @@ class Translations:
             self.circuit.position[id(j.op)] for j, _ in self.circuit.readers[source.block.key]
         )
         kernel = source.absence is not None and bool(source.absence.profile.kernel)
-        return source.buffer, kernel, longest, len(source.flat), -first, source.name
+        return source.is_buffer, kernel, longest, len(source.flat), -first, source.name
 
     def _divide(self, source: Source, basis: Basis) -> tuple[Absorption, ...] | None:
         """What absorbs a source's effect without remainder, or None.
@@ -380,13 +271,6 @@ def _is_product(op: Primitive) -> bool:
     return type(op) is Contract and op.power == 1 and not op.is_square
 
 
-def _unseen(patterns: list[Unseen], change: Change) -> bool:
-    """Whether a known change is one of those that nobody sees."""
-    return any(
-        all(p.is_ones and s not in change.at for s, p in pattern.items()) for pattern in patterns
-    )
-
-
 def _contains(other: Source, source: Source) -> bool:
     """Whether a family is known that moves the same block at least as freely."""
     if other.absence is None and not other.flat:
@@ -396,27 +280,9 @@ def _contains(other: Source, source: Source) -> bool:
     return set(other.flat) <= set(source.flat)
 
 
-def _is_buffer(tensor: Tensor) -> bool:
-    power = power_of(tensor)
-    return power is not None and power.source.kind == "buffer"
-
-
-def size_of(block: Block, stride: int) -> int:
-    return block.sizes[stride]
-
-
-def _both(a: list[Absence], b: list[Absence], block: Block, cut: int) -> list[Absence]:
+def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:
     """Absences that hold for two inputs of one weight."""
-    found = []
-    for x in a:
-        for y in b:
-            if x.profile.kernel and y.profile.kernel and x.is_zero and y.is_zero:
-                profile = x.profile & y.profile
-                if profile is not None and profile.fits(size_of(block, cut)):
-                    found.append(replace(x, profile=profile))
-            elif x.profile == y.profile and same_offset(x, y):
-                found.append(x)
-    return found
+    return [x for x in a for y in b if x.profile == y.profile and same_offset(x, y)]
 
 
 def same_offset(x: Absence, y: Absence) -> bool:
@@ -430,22 +296,3 @@ def same_offset(x: Absence, y: Absence) -> bool:
         return sorted(made, key=repr)
 
     return forms(x) == forms(y)
-
-
-def projector(
-    profile: Profile, block: Block, stride: int, into: Letter, out: Letter,
-    letters: Mapping[int, Letter],
-) -> tuple[Word, ...]:  # fmt: skip
-    """The orthogonal projector onto the kernel of a profile, from letter `into` to `out`."""
-    size = size_of(block, stride)
-    sizes = block.sizes
-    batch = [s for _, s in profile.kernel[0].batch]
-    first = profile.kernel[0]
-    return (
-        Word(
-            first.parameter, first.start,
-            ((0, size), (0, size), *((0, sizes[s]) for s in batch)),
-            (out, into, *(letters[s] for s in batch if s in letters)),
-            kernel=profile.kernel,
-        ),
-    )  # fmt: skip

@@ -12,16 +12,16 @@ letter that only factors share is summed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from paramsym.structure.shift import Factor, Window
 from paramsym.tracing.blocks import Block
-from paramsym.tracing.directions import Absence, Columns, Profile
+from paramsym.tracing.directions import Columns, Profile
+from paramsym.tracing.tensor import Tensor
 
 Letter = int
 _fresh = itertools.count(1)
-DELTA = "δ"
 
 
 def fresh() -> Letter:
@@ -108,11 +108,25 @@ class Offset:
     at: tuple[tuple[int, Letter], ...] = ()
 
 
-def frame_words(profile: Profile, sizes: Callable[[str], int], letter: Letter, sign: int):
+def frame_words(
+    profile: Profile, parameters: Mapping[str, Tensor], letter: Letter, sign: int
+) -> Iterator[Word]:
     """The diagonal of a frame as factors along one letter."""
     for (gain, offset), exponent in profile.frame:
-        size = sizes(gain)
+        size = max(parameters[gain].shape, default=1)
         yield Word(gain, 0, ((1, size),), (letter,), float(sign * exponent), offset)
+
+
+def projector(
+    profile: Profile, block: Block, stride: int, into: Letter, out: Letter,
+    letters: Mapping[int, Letter],
+) -> Word:  # fmt: skip
+    """The orthogonal projector onto the kernel of a profile, from letter `into` to `out`."""
+    first, size = profile.kernel[0], block.sizes[stride]
+    batch = [s for _, s in first.batch]
+    slots = ((0, size), (0, size), *((0, block.sizes[s]) for s in batch))
+    at = (out, into, *(letters[s] for s in batch if s in letters))
+    return Word(first.parameter, first.start, slots, at, kernel=profile.kernel)
 
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -165,6 +179,3 @@ def _columns(columns: Columns) -> Window:
         columns.parameter, text, tuple(n for _, n in columns.slots),
         tuple(s for s, _ in columns.slots), columns.start,
     )  # fmt: skip
-
-
-__all__ = ["Absence", "Atom", "Change", "Letter", "Offset", "Speller", "Word", "fresh"]

@@ -7,8 +7,9 @@ from typing import Any
 from flint import fmpq
 
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import Layer, Network, as_network
+from paramsym.relu.network import Layer, Network
 from paramsym.relu.rationals import matrix, rows
+from paramsym.relu.reading import as_network
 
 
 class MoveError(ReLUError):

@@ -20,9 +20,10 @@ from paramsym.relu.moves.units import (
     scale,
     split,
 )
-from paramsym.relu.network import Network, as_network
+from paramsym.relu.network import Network
 from paramsym.relu.randomness import factor, generic, randomness
 from paramsym.relu.rationals import ZERO
+from paramsym.relu.reading import as_network
 
 Proposal = Callable[[Network, random.Random], "Network | None"]
 

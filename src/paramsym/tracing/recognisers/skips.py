@@ -12,9 +12,10 @@ import torch
 
 from paramsym.recording.graph import Call, Value
 from paramsym.recording.layout import covers
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.primitives import ShiftedDiagonal
 from paramsym.tracing.recognisers.context import Context, argument, is_real
+from paramsym.tracing.registry import rule
 from paramsym.tracing.tensor import contiguous
 
 # where a linear map may take its input and its weight from

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 
 from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.primitives import untold
+from paramsym.tracing.registry import rule
 from paramsym.tracing.rules.linear import project
 from paramsym.tracing.rules.shape import repeat_entries
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 from paramsym.recording.graph import Call
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.recognisers.contractions import spelled
+from paramsym.tracing.registry import rule
 from paramsym.tracing.rules.reduction import length
 
 

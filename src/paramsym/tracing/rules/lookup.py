@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.registry import rule
 
 
 @rule("embedding")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from paramsym.recording.graph import Call
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
+from paramsym.tracing.registry import rule
 
 
 def affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):

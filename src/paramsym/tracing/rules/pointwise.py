@@ -17,9 +17,10 @@ from weakref import WeakKeyDictionary
 import torch
 
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.gains import gain_of
 from paramsym.tracing.recognisers.context import Context
+from paramsym.tracing.registry import rule
 
 _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
     "relu": (1, "pin"), "leaky_relu": (1, "pin"),

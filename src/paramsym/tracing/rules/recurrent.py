@@ -7,8 +7,9 @@ from typing import Any
 
 from paramsym.recording.graph import Call, Value
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.primitives import Opaque, Sum
+from paramsym.tracing.registry import rule
 from paramsym.tracing.rules.linear import project
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from paramsym.recording.graph import Call
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.recognisers.context import axes
+from paramsym.tracing.registry import rule
 
 
 @rule("sum", "mean", "nansum")

@@ -10,8 +10,9 @@ import torch
 from paramsym.recording.graph import Call
 from paramsym.recording.layout import Box, Window, box_of, compact_strides
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.recognisers.context import axes
+from paramsym.tracing.registry import rule
 
 
 @rule(

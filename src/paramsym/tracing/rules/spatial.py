@@ -10,8 +10,9 @@ import torch
 
 from paramsym.recording.graph import Call
 from paramsym.tracing import index as ix
-from paramsym.tracing.builder import Builder, Tensor, rule
+from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.primitives import Mix
+from paramsym.tracing.registry import rule
 from paramsym.tracing.rules.normalization import affine
 
 

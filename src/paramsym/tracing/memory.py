@@ -1,4 +1,4 @@
-"""Windows on typed tensors: reshaped, permuted and cut without a copy.
+"""The memory of a lowered network: typed tensors, and windows on them without a copy.
 
 A window shares the storage of its owner and states its strides; which units its axes count is read
 off them when somebody asks (`tensor.py`).
@@ -11,25 +11,94 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from paramsym.recording.graph import Value
+import torch
+
+from paramsym.recording.graph import Graph, Value
+from paramsym.tracing import index as ix
+from paramsym.tracing.flat import flat_axes
+from paramsym.tracing.index import Node
 from paramsym.tracing.numbers import read_off
 from paramsym.tracing.tensor import Tensor, compose, contiguous
 
 
-class AbstractViews(ABC):
-    """What a `Builder` does with windows; how tensors are made and copied is left to it."""
+class AbstractMemory(ABC):
+    """What a `Builder` does with storages and windows; how one is copied is left to it."""
 
+    graph: Graph
     tensors: dict[int, Tensor]
     mirrors: dict[int, tuple[Value, Tensor]]
-
-    @abstractmethod
-    def frozen(self, shape: Sequence[int], reason: str, **extra: Any) -> Tensor:
-        """A tensor none of whose units may be exchanged."""
+    flat: dict[int, frozenset[int]]
 
     @abstractmethod
     def alias(self, x: Tensor) -> Tensor:
         """A copy of a tensor in row-major layout."""
 
+    # -- storages ------------------------------------------------------------------------------
+    def new(self, shape: Sequence[int], nodes: Sequence[Node] | None, **extra: Any) -> Tensor:
+        """A tensor with storage of its own, in row-major layout."""
+        shape = tuple(int(n) for n in shape)
+        if nodes is not None:
+            nodes = [ix.UNIT if n == 1 else node for n, node in zip(shape, nodes, strict=True)]
+        return Tensor(
+            shape, contiguous(shape), nodes=None if nodes is None else list(nodes), builder=self,
+            **extra,
+        )  # fmt: skip
+
+    def frozen(self, shape: Sequence[int], reason: str, **extra: Any) -> Tensor:
+        """A tensor none of whose units may be exchanged."""
+        return self.new(shape, [ix.leaf(int(n), frozen=reason) for n in shape], **extra)
+
+    def tensor(self, value: Value) -> Tensor:
+        """The typed tensor of a traced value."""
+        found = self.tensors.get(value.id)
+        if found is not None:
+            return found
+        if value.storage in self.mirrors:
+            found = self._through_mirror(value)
+            if found is not None:
+                return found
+        if value.storage != value.id and value.storage in self.tensors:
+            base = self.tensors[value.storage]
+            made = Tensor(
+                value.shape, value.strides, value.offset, base.owner, builder=self,
+                moves=base.moves, zero=base.zero,
+            )  # fmt: skip
+            if base.stochastic is not None:  # the same axis of a view still sums to one
+                step, length = base.strides[base.stochastic], base.shape[base.stochastic]
+                made.stochastic = next(
+                    (k for k, n in enumerate(value.shape)
+                     if n == length and value.strides[k] == step), None,
+                )  # fmt: skip
+            if not base.moves:
+                made.base, made.nodes = None, self._axes_of_data(value)
+        elif (why := self.graph.held.get(value.name)) and value.storage == value.id:
+            made = self.frozen(value.shape, why, moves=False)
+        elif value.kind in ("parameter", "buffer"):
+            made = self.new(value.shape, [ix.leaf(n) for n in value.shape], name=value.name)
+            made.kind = value.kind
+        else:
+            made = self.new(value.shape, self._axes_of_data(value), moves=False)
+        made.value = value
+        self.tensors[value.id] = made
+        return made
+
+    def _data_axes(self, shape: Sequence[int]) -> list[Node]:
+        return [ix.leaf(n, frozen="its order is given by data") for n in shape]
+
+    def _axes_of_data(self, value: Value) -> list[Node]:
+        """Axes in a given order, but for those along which the data are all the same."""
+        nodes = self._data_axes(value.shape)
+        for k in flat_axes(value, self.graph, self.flat):
+            nodes[k] = ix.leaf(value.shape[k])
+        return nodes
+
+    def constant(self, numbers: torch.Tensor, nodes: Sequence[Node] | None = None) -> Tensor:
+        """Data that the rule itself knows; in the order that they have if no axes are given."""
+        shape = tuple(numbers.shape)
+        nodes = self._data_axes(shape) if nodes is None else nodes
+        return self.new(shape, nodes, moves=False, recipe=(lambda: numbers, ()))
+
+    # -- windows -------------------------------------------------------------------------------
     def view(self, x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0):
         """A window on the storage of x, whose own layout is row-major after a copy if needed."""
         owner = x.owner

@@ -1,0 +1,129 @@
+"""Effects: what a known change of a block does to the blocks that are computed from it.
+
+A change is pushed forward from reader to reader, as a sum of words, until one refuses it or nobody
+sees it any more. For that, values are needed as words too: those of parameters alone, or with the
+data that they weigh as an atom.
+"""
+
+from __future__ import annotations
+
+from paramsym.tracing.blocks import Block
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.directions import Unseen
+from paramsym.tracing.division import Monomial
+from paramsym.tracing.gains import power_of
+from paramsym.tracing.joint import Joint, Key
+from paramsym.tracing.subspaces import Unread
+from paramsym.tracing.tensor import Tensor
+from paramsym.tracing.words import Atom, Change, fresh, parameter_word
+
+_MONOMIALS = 48  # an effect with more is not followed
+_PIECES = 6  # a value with more is an atom
+
+
+class Effects:
+    """The effects of changes in a network; it answers primitives as their `Values`."""
+
+    def __init__(self, circuit: Circuit, unread: Unread):
+        self.circuit, self.unread = circuit, unread
+        self._values: dict[Key, list[Change] | None] = {}
+        self._depends: dict[int, frozenset[str] | None] = {}
+
+    # -- values (see primitives.Values) ------------------------------------------------------
+    def depends(self, tensor: Tensor) -> frozenset[str] | None:
+        """The parameters of which a tensor is computed; None where data enters."""
+        owner = tensor.owner
+        if owner.serial not in self._depends:
+            if owner.producer is None:
+                named = owner.kind in ("parameter", "buffer")
+                found = frozenset([owner.name]) if named else None
+            else:
+                closed = owner.producer.is_closed
+                parts = [self.depends(x) for x in owner.producer.inputs] if closed else [None]
+                known = [p for p in parts if p is not None]
+                found = frozenset().union(*known) if len(known) == len(parts) else None
+            self._depends[owner.serial] = found
+        return self._depends[owner.serial]
+
+    def value(self, block: Block) -> list[Change] | None:
+        """A block as a sum of words and atoms; None for a function of parameters without words."""
+        if block.tensor.zero:
+            return []
+        key = block.key
+        if key not in self._values:
+            self._values[key] = None  # a loop of values has no words
+            self._values[key] = self._expand(block)
+        return self._values[key]
+
+    def _expand(self, block: Block) -> list[Change] | None:
+        free = self.depends(block.tensor) is not None
+        power = power_of(block.tensor) if free else None
+        if power is not None:
+            return [parameter_word(block, power.source.name, power.power, power.offset)]
+        found = self._summed(self.circuit.writer(block.key))
+        need = {s for _, _, s in block.slots}
+        if found is not None and all(change.at.keys() <= need for change in found):
+            return found
+        if free:
+            return None
+        at = tuple((s, fresh()) for _, _, s in block.slots)
+        return [Change(1.0, dict(at), (), Atom(block.key, at))]
+
+    def _summed(self, joint: Joint | None) -> list[Change] | None:
+        """The value of what a sum of products writes, from the values that it reads."""
+        if joint is None or not joint.op.has_words:
+            return None
+        read = range(len(joint.inputs))
+        if joint.op.multiplies:
+            free = [k for k in read if self.depends(joint.inputs[k].tensor) is not None]
+            read = [] if not free else [1 - free[-1]]
+        found = joint.op.constants(joint)
+        if found is None:
+            return None
+        for k in read:
+            pieces = self.value(joint.inputs[k])
+            for piece in pieces or ():
+                made = joint.op.translate(joint, k, piece.with_fresh_letters(), self)
+                if made is None:
+                    return None
+                found += made
+            if pieces is None or len(found) > _PIECES:
+                return None
+        return found if len(read) else None
+
+    # -- effects -----------------------------------------------------------------------------
+    def of(self, key: Key, change: Change, source: str) -> list[Monomial]:
+        """Where a change stops, and what it is there."""
+        if is_unseen(self.unread[key], change):
+            return []
+        stopped = [(key, change)]
+        if self.circuit.is_seen(key):
+            return stopped
+        found: list[Monomial] = []
+        for joint, k in self.circuit.readers[key]:
+            if is_unseen(self.unread.through(joint, k), change):
+                continue
+            passed = self._through(joint, k, change, source)
+            if passed is None:
+                return stopped
+            for following in passed:
+                found += self.of(joint.out.key, following, source)
+            if len(found) > _MONOMIALS:
+                return stopped
+        return found
+
+    def _through(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
+        if not all(joint.is_whole(k, s) for s in change.at):
+            return None
+        if joint.op.multiplies:
+            others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]
+            if any(source in (names or ()) for names in others):
+                return None  # a product of a parameter with itself
+        return joint.op.translate(joint, k, change, self)
+
+
+def is_unseen(patterns: list[Unseen], change: Change) -> bool:
+    """Whether a known change is one of those that nobody sees."""
+    return any(
+        all(p.is_ones and s not in change.at for s, p in pattern.items()) for pattern in patterns
+    )
