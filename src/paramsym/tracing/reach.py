@@ -13,29 +13,40 @@ import torch
 
 from paramsym.tracing.builder import Builder
 from paramsym.tracing.data import Evaluator, moving_values
-from paramsym.tracing.primitives import Lookup
+from paramsym.tracing.primitives import Lookup, Primitive
 from paramsym.tracing.tensor import Tensor
 
 
 def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Rows (positions on the first axis) that no lookup reads, by parameter."""
+    reads = _reads(build)
+    found = {}
+    for name, tensor in parameters.items():
+        positions = reads.get(tensor.serial)
+        if positions is not None and (rest := set(range(tensor.shape[0])) - positions):
+            found[name] = tuple(sorted(rest))
+    return found
+
+
+def _reads(build: Builder) -> dict[int, set[int]]:
+    """The rows that are read of each tensor of which only rows are read."""
     graph = build.graph
     given = {value.id for value in graph.values if value.kind == "input"}
     evaluator = Evaluator(graph, moving_values(graph) | given)
-    reads: dict[int, list[torch.Tensor | None]] = defaultdict(list)
+    rows: dict[int, set[int]] = defaultdict(set)
+    whole: set[int] = set()
     for op in build.ops:
-        for tensor in op.inputs:
-            reads[tensor.owner.serial].append(None)  # read as a whole
-        if isinstance(op, Lookup) and op.dims == (0,) and op.inputs[0].base is None:
-            owner = reads[op.inputs[0].serial]
-            if op.index is not None and op.index.value is not None:
-                owner[-1] = evaluator.number(op.index.value)
-    found = {}
-    for name, tensor in parameters.items():
-        positions = reads.get(tensor.serial, [])
-        known = [p for p in positions if p is not None]
-        if positions and len(known) == len(positions):
-            reached = torch.cat([p.reshape(-1) for p in known])
-            if rest := set(range(tensor.shape[0])) - set(reached.tolist()):
-                found[name] = tuple(sorted(rest))
-    return found
+        index = _rows_of(op, evaluator)
+        for k, tensor in enumerate(op.inputs):
+            if k == 0 and index is not None:
+                rows[tensor.serial] |= set(index.reshape(-1).tolist())
+            else:
+                whole.add(tensor.owner.serial)
+    return {serial: found for serial, found in rows.items() if serial not in whole}
+
+
+def _rows_of(op: Primitive, evaluator: Evaluator) -> torch.Tensor | None:
+    """Which rows a lookup in a table reads, where the shapes of the inputs alone say it."""
+    if not isinstance(op, Lookup) or op.dims != (0,) or op.inputs[0].base is not None:
+        return None
+    return None if op.index is None else evaluator.of(op.index)
