@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from paramsym.tracing import defects
+from paramsym.primitives import defects
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])

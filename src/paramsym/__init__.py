@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.lowering import rule as rule
+    from paramsym.primitives import Primitive as Primitive
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
-    from paramsym.tracing import Primitive as Primitive
-    from paramsym.tracing import rule as rule
 
 __version__ = "0.1.0"
 
@@ -43,8 +43,8 @@ _HOMES = {
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
-    "Primitive": "paramsym.tracing",
-    "rule": "paramsym.tracing",
+    "Primitive": "paramsym.primitives",
+    "rule": "paramsym.lowering",
     "AuditTooLarge": "paramsym.checking.audit",
     "audit": "paramsym.checking.audit",
     "audit_cost": "paramsym.checking.audit",
@@ -55,8 +55,21 @@ _HOMES = {
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+_ROOMS = {
+    "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> object:
-    if name in ("algebra", "structure", "recording", "tracing", "checking"):
+    if name in (
+        "algebra",
+        "structure",
+        "recording",
+        "primitives",
+        "lowering",
+        "tracing",
+        "checking",
+    ):
         return import_module(f"paramsym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'paramsym' has no attribute {name!r}")

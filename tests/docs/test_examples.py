@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import paramsym
-from paramsym.tracing import registry
+from paramsym.lowering import registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import act, find_symmetry, rule
+from paramsym.lowering.builder import Builder
+from paramsym.lowering.builder import Tensor as Typed
+from paramsym.lowering.lower import lower
+from paramsym.lowering.registry import RULES
+from paramsym.primitives import defects
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import Layout, held_blocks, tensor_blocks
+from paramsym.primitives.sums import Concatenate
 from paramsym.recording.record import record
-from paramsym.tracing import defects
-from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Layout, held_blocks, tensor_blocks
-from paramsym.tracing.builder import Builder
-from paramsym.tracing.builder import Tensor as Typed
-from paramsym.tracing.lower import lower
-from paramsym.tracing.primitives.sums import Concatenate
-from paramsym.tracing.registry import RULES
 from tests.tracing.shared_views import SharedViews
 from tests.tracing.test_claims import change
 from tests.tracing.test_index import entries
@@ -121,7 +121,7 @@ def _units(tensor: Typed, layout: Layout) -> Iterator[tuple[int, frozenset]]:
 def broken(build: Builder, held: dict[int, str]) -> list[str]:
     """Where readers and writers, or tensors that meet, count entries differently: entry by entry.
 
-    The slow twin of `paramsym.tracing.held`; what is `held` may break the rule.
+    The slow twin of `paramsym.lowering.held`; what is `held` may break the rule.
     """
     layout, found = Layout(), []
     written: dict[tuple[int, int], frozenset] = {}
@@ -377,7 +377,7 @@ def test_a_defect_in_the_comparison_of_readings_holds_everything(
 
     model = M(lambda s, h: (h @ s.w.T).relu() @ s.u, w=(4, 3), u=(4, 2))
     assert find_symmetry(model, (x(5, 3),)).spaces
-    monkeypatch.setattr("paramsym.tracing.held.disagreements", stop)
+    monkeypatch.setattr("paramsym.lowering.held.disagreements", stop)
     with pytest.raises(KeyError):
         find_symmetry(model, (x(5, 3),))
     monkeypatch.setattr(defects, "raising", False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramsym.tracing import index as ix
+from paramsym.primitives import index as ix
 
 
 def entries(node: ix.Node) -> list[tuple[tuple[int, int], ...]]:

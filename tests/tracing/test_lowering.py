@@ -14,11 +14,11 @@ from torch import nn
 
 from paramsym import Primitive, assert_lowering, rule
 from paramsym.checking.claims import check_claims
+from paramsym.lowering import registry
+from paramsym.lowering.builder import Builder
+from paramsym.primitives import Choice, Map, Mask, Mix, Normalize, Reduce, Softmax
+from paramsym.primitives import index as ix
 from paramsym.recording.graph import Graph
-from paramsym.tracing import index as ix
-from paramsym.tracing import registry
-from paramsym.tracing.builder import Builder
-from paramsym.tracing.primitives import Choice, Map, Mask, Mix, Normalize, Reduce, Softmax
 from tests.tracing import zoo
 from tests.tracing.operators import ROWS, M
 from tests.tracing.programs import draw

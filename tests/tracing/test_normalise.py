@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, act, audit, find_symmetry, orbit_dimension
 from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.lowering.data import Evaluator
+from paramsym.lowering.normalise import normalise
+from paramsym.lowering.recognisers.contractions import explicit
 from paramsym.recording.graph import Graph
 from paramsym.recording.layout import same_layout
 from paramsym.recording.record import record
 from paramsym.structure.origin import Diagonal, added
-from paramsym.tracing.data import Evaluator
-from paramsym.tracing.normalise import normalise
-from paramsym.tracing.recognisers.contractions import explicit
 from tests.tracing.zoo import errors
 
 L = nn.Linear

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, find_symmetry, rule
-from paramsym.tracing.registry import RULES
+from paramsym.lowering.registry import RULES
 from tests.tracing.zoo import errors, randomise
 
 L = nn.Linear

@@ -9,7 +9,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramsym.tracing.solve import System
+from paramsym.primitives.solve import System
 
 Equations = list[list[tuple[int, int]]]
 UNKNOWNS = 6

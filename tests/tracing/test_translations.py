@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import audit, find_symmetry
-from paramsym.tracing.directions import ONES, Columns, Profile, meet, minimal
+from paramsym.primitives.directions import ONES, Columns, Profile, meet, minimal
+from paramsym.primitives.words import Atom, Change, Word, fresh
 from paramsym.tracing.translations import canonical, divide, gathered
-from paramsym.tracing.words import Atom, Change, Word, fresh
 from tests.tracing.test_held import M, x
 from tests.tracing.zoo import errors, randomise
 

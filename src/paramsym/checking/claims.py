@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from paramsym.tracing import index as ix
-from paramsym.tracing.primitives import (
+from paramsym.primitives import (
     NEGLIGIBLE,
     Choice,
     Contract,
@@ -29,6 +28,7 @@ from paramsym.tracing.primitives import (
     Softmax,
     Sum,
 )
+from paramsym.primitives import index as ix
 
 Claim = tuple[str, torch.Tensor, torch.Tensor]
 Function = Callable[..., torch.Tensor]

@@ -20,14 +20,14 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checking.claims import check_claims
 from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.lowering.builder import Builder
+from paramsym.lowering.lower import lower
+from paramsym.primitives import NotComputed, Primitive
+from paramsym.primitives.numbers import can_run, laid_out, run_call
+from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.precision import converted, converted_inputs, functional, lifted
 from paramsym.recording.record import Inputs, record
-from paramsym.tracing.builder import Builder
-from paramsym.tracing.lower import lower
-from paramsym.tracing.numbers import can_run, laid_out, run_call
-from paramsym.tracing.primitives import NotComputed, Primitive
-from paramsym.tracing.tensor import Tensor
 
 Numbers = dict[int, torch.Tensor]
 

@@ -25,14 +25,14 @@ from paramsym.algebra import (
     OrthogonalFixingOnes,
     meet,
 )
-from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import Block, tensor_blocks
+from paramsym.primitives import Concatenate
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import Block, tensor_blocks
+from paramsym.primitives.gains import Frame, combine
+from paramsym.primitives.index import Node
+from paramsym.primitives.joint import Joint, Slot
+from paramsym.primitives.sites import BasisSite
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.gains import Frame, combine
-from paramsym.tracing.index import Node
-from paramsym.tracing.joint import Joint, Slot
-from paramsym.tracing.primitives import Concatenate
-from paramsym.tracing.sites import BasisSite
 from paramsym.tracing.transport import Transport
 
 Label = tuple[int, Frame]  # parity, frame

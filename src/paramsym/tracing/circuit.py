@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from paramsym.tracing.blocks import Block, Layout, Place, held_blocks, tensor_blocks
-from paramsym.tracing.builder import Builder
-from paramsym.tracing.joint import Joint, Key, Slot
-from paramsym.tracing.primitives import Concatenate, Primitive
-from paramsym.tracing.tensor import Tensor
+from paramsym.lowering.builder import Builder
+from paramsym.primitives import Concatenate, Primitive
+from paramsym.primitives.blocks import Block, Layout, Place, held_blocks, tensor_blocks
+from paramsym.primitives.joint import Joint, Key, Slot
+from paramsym.primitives.tensor import Tensor
 
 
 class Circuit:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paramsym.tracing.blocks import Layout, tensor_blocks
-from paramsym.tracing.builder import Builder
-from paramsym.tracing.tensor import Tensor
+from paramsym.lowering.builder import Builder
+from paramsym.primitives.blocks import Layout, tensor_blocks
+from paramsym.primitives.tensor import Tensor
 
 
 def order_copies(

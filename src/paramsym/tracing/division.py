@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paramsym.tracing.joint import Key
-from paramsym.tracing.words import Change, Letter, Word
+from paramsym.primitives.joint import Key
+from paramsym.primitives.words import Change, Letter, Word
 
 Monomial = tuple[Key, Change]  # where a change stopped, and what it is there
 Effect = dict[tuple, Monomial]  # by canonical form

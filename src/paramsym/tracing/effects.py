@@ -7,15 +7,15 @@ data that they weigh as an atom.
 
 from __future__ import annotations
 
-from paramsym.tracing.blocks import Block
+from paramsym.primitives.blocks import Block
+from paramsym.primitives.directions import Unseen
+from paramsym.primitives.gains import power_of
+from paramsym.primitives.joint import Joint, Key
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Atom, Change, fresh, parameter_word
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.directions import Unseen
 from paramsym.tracing.division import Monomial
-from paramsym.tracing.gains import power_of
-from paramsym.tracing.joint import Joint, Key
 from paramsym.tracing.subspaces import Unread
-from paramsym.tracing.tensor import Tensor
-from paramsym.tracing.words import Atom, Change, fresh, parameter_word
 
 _MONOMIALS = 48  # an effect with more is not followed
 _PIECES = 6  # a value with more is an atom

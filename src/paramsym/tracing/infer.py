@@ -7,21 +7,21 @@ from dataclasses import replace
 from fractions import Fraction
 
 from paramsym.algebra import Trivial
+from paramsym.lowering.lower import lower
+from paramsym.lowering.reach import unreached_rows
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import tensor_blocks
+from paramsym.primitives.index import Node
+from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.placing import misplaced
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.tracing import index as ix
-from paramsym.tracing.blocks import tensor_blocks
 from paramsym.tracing.describe import described
-from paramsym.tracing.index import Node
-from paramsym.tracing.lower import lower
 from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
-from paramsym.tracing.reach import unreached_rows
 from paramsym.tracing.spaces import Carrier, Spaces
-from paramsym.tracing.tensor import Tensor
 
 
 def infer(graph: Graph) -> ParameterSymmetry:

@@ -13,20 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramsym.structure.shift import Factor, Shift, Term
-from paramsym.tracing.blocks import Block, Layout, tensor_blocks
-from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.directions import Absence, Profile, Unseen
-from paramsym.tracing.subspaces import Absent, Unread
-from paramsym.tracing.tensor import Tensor
-from paramsym.tracing.translations import (
-    Absorption,
-    Family,
-    Source,
-    Translations,
-    same_offset,
-)
-from paramsym.tracing.words import (
+from paramsym.primitives.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives.directions import Absence, Profile, Unseen
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import (
     Letter,
     Offset,
     OutOfLetters,
@@ -35,6 +25,16 @@ from paramsym.tracing.words import (
     frame_words,
     fresh,
     projector,
+)
+from paramsym.structure.shift import Factor, Shift, Term
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.subspaces import Absent, Unread
+from paramsym.tracing.translations import (
+    Absorption,
+    Family,
+    Source,
+    Translations,
+    same_offset,
 )
 
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from paramsym.tracing.index import leaves
+from paramsym.primitives.index import leaves
 from paramsym.tracing.roles import roles_of
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paramsym.tracing import index as ix
+from paramsym.primitives import POWERS, Map, Primitive
+from paramsym.primitives import index as ix
+from paramsym.primitives.index import Node
 from paramsym.tracing.bases import Bases
-from paramsym.tracing.index import Node
-from paramsym.tracing.primitives import POWERS, Map, Primitive
 from paramsym.tracing.scales import Freedom, Generator
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from paramsym.tracing.builder import Builder
+from paramsym.lowering.builder import Builder
+from paramsym.primitives import Choice, Contract, Lookup, Map, Softmax, Sum
+from paramsym.primitives.index import leaves
+from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.index import leaves
-from paramsym.tracing.primitives import Choice, Contract, Lookup, Map, Softmax, Sum
-from paramsym.tracing.tensor import Tensor
 
 
 def roles_of(circuit: Circuit) -> tuple[dict[int, str], set[int]]:

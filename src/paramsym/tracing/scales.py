@@ -19,14 +19,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from paramsym.tracing.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives import NEGLIGIBLE, Normalize
+from paramsym.primitives.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives.index import Node
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.sites import Equation, ScaleSite, Unknown
+from paramsym.primitives.solve import Number, Row, System, exact
+from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.index import Node
-from paramsym.tracing.joint import Joint
-from paramsym.tracing.primitives import NEGLIGIBLE, Normalize
-from paramsym.tracing.sites import Equation, ScaleSite, Unknown
-from paramsym.tracing.solve import Number, Row, System, exact
-from paramsym.tracing.tensor import Tensor
 
 Component = tuple[int, ...]  # serial numbers of leaves, sorted
 

@@ -22,17 +22,17 @@ from paramsym.algebra import (
     UnitComplex,
 )
 from paramsym.algebra.lattice import monomial
-from paramsym.tracing import index as ix
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives.gains import Frame, combine
+from paramsym.primitives.index import Node
+from paramsym.primitives.solve import Number
 from paramsym.tracing.bases import Bases, BasisClass
-from paramsym.tracing.blocks import Block, Layout, tensor_blocks
-from paramsym.tracing.builder import Builder, Tensor
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
-from paramsym.tracing.gains import Frame, combine
-from paramsym.tracing.index import Node
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
-from paramsym.tracing.solve import Number
 
 
 @dataclass(eq=False)

@@ -9,9 +9,9 @@ parameters have moved, as long as those that spell the directions stay.
 
 from __future__ import annotations
 
+from paramsym.primitives.directions import Absence, Unseen, meet, minimal
+from paramsym.primitives.joint import Joint, Key
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.directions import Absence, Unseen, meet, minimal
-from paramsym.tracing.joint import Joint, Key
 
 _LIMIT = 12  # patterns per block that are worth keeping
 

@@ -18,17 +18,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from paramsym.tracing.blocks import Block, tensor_blocks
+from paramsym.primitives import Contract, Primitive
+from paramsym.primitives.blocks import Block, tensor_blocks
+from paramsym.primitives.directions import Absence
+from paramsym.primitives.gains import power_of
+from paramsym.primitives.joint import Joint, Key
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.directions import Absence
 from paramsym.tracing.division import Effect, Monomial, canonical, divide, gathered
 from paramsym.tracing.effects import Effects, is_unseen
-from paramsym.tracing.gains import power_of
-from paramsym.tracing.joint import Joint, Key
-from paramsym.tracing.primitives import Contract, Primitive
 from paramsym.tracing.subspaces import Unread
-from paramsym.tracing.tensor import Tensor
-from paramsym.tracing.words import Change, Letter, Word, frame_words, fresh, projector
 
 _STEPS = 4000  # divisions that are tried for one source
 

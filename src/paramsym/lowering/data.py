@@ -1,0 +1,86 @@
+"""The numbers of data: what no parameter enters, as far as the trace knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+import torch
+
+from paramsym.primitives.numbers import read_off, run_call
+from paramsym.primitives.tensor import Tensor
+from paramsym.recording.graph import Call, Graph, Value
+
+
+def moving_values(graph: Graph) -> set[int]:
+    """Ids of the values that depend on a parameter or on a buffer of the state dict."""
+    sources = [*graph.parameters.values(), *graph.buffers.values()]
+    moving = {v.id for v in sources if v.name not in graph.held}
+    for call in graph.calls:  # a window moves with its owner, also if no call made it
+        if any(v.id in moving or v.storage in moving for v in call.operands):
+            moving.update(v.id for v in call.outputs)
+    moving.update(v.id for v in graph.values if v.storage in moving)
+    return moving
+
+
+class Evaluator:
+    """Runs recorded calls on the numbers that the trace has.
+
+    Raises `LookupError` for `closed` values (by id) and for constants without numbers; an evaluator
+    that `invents` gives these random ones.
+    """
+
+    def __init__(self, graph: Graph, closed: AbstractSet[int] = frozenset(), invents: bool = False):
+        self.graph, self.closed, self.invents = graph, closed, invents
+        self.known: dict[int, torch.Tensor] = {}
+        self.generator = torch.Generator().manual_seed(0)
+
+    def number(self, value: Value) -> torch.Tensor | None:
+        """The numbers of a value; None where the trace does not have them."""
+        try:
+            found = self.constant(value)
+        except Exception:  # it is closed, or cannot be run
+            return None
+        return None if found.is_meta else found  # made under a default device without numbers
+
+    def of(self, tensor: Tensor) -> torch.Tensor | None:
+        """The numbers of a typed tensor; None where the trace does not have them."""
+        if tensor.value is not None:
+            return self.number(tensor.value)
+        if tensor.recipe is not None:
+            function, sources = tensor.recipe
+            given = [self.of(source) for source in sources]
+            return None if any(x is None for x in given) else function(*given)
+        if tensor.owner is tensor or (whole := self.of(tensor.owner)) is None:
+            return None
+        return read_off(whole, tensor.owner.layout, tensor.layout)
+
+    def constant(self, value: Value) -> torch.Tensor:
+        if value.id in self.known:
+            return self.known[value.id]
+        if value.id in self.closed:
+            raise LookupError(value)
+        if value.data is not None:
+            made = value.data
+        elif value.call is not None:
+            self.run(value.call, self.known)
+            return self.known[value.id]
+        elif value.storage != value.id:
+            owner = self.constant(self.graph.values[value.storage])
+            first = value.offset - self.graph.values[value.storage].offset
+            made = torch.as_strided(
+                owner, value.shape, value.strides, first + owner.storage_offset()
+            )
+        elif not self.invents:
+            raise LookupError(value)
+        elif value.dtype.is_floating_point or value.dtype.is_complex:
+            made = torch.rand(value.shape, generator=self.generator).to(value.dtype)
+        else:
+            made = torch.zeros(value.shape, dtype=value.dtype)
+        self.known[value.id] = made
+        return made
+
+    def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
+        for value in call.operands:
+            if value.id not in known:
+                known[value.id] = self.constant(value)
+        run_call(call, known)

@@ -1,0 +1,193 @@
+"""From graph to primitives: normal forms, liveness, rotations, then one rule per call."""
+
+from __future__ import annotations
+
+from paramsym.lowering import rules as rules
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.data import moving_values
+from paramsym.lowering.held import hold
+from paramsym.lowering.normalise import normalise
+from paramsym.lowering.origins import settle_origins
+from paramsym.lowering.registry import RULES
+from paramsym.lowering.rotary import Rotation, find_rotations
+from paramsym.primitives import Primitive, Rotate
+from paramsym.primitives import index as ix
+from paramsym.primitives.defects import report
+from paramsym.recording.graph import Call, Graph, Value, values_in
+
+# what is not yet written counts as zero: it says nothing about units or scales
+_ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
+# whatever else they do, these draw numbers; dropout and its kind depend on the mode
+_RANDOM = {
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
+    "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
+    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+}  # fmt: skip
+
+
+def lower(graph: Graph) -> Builder:
+    """Express a traced network in primitives between typed tensors."""
+    graph = normalise(graph)
+    moving = moving_values(graph)
+    build = Builder(graph, moving)
+    rotations = find_rotations(graph, moving)
+    alive, build.alive = _alive(graph, rotations)
+    for value in [*graph.parameters.values(), *graph.buffers.values()]:
+        build.tensor(value)
+    for call in graph.calls:
+        if call.index not in alive:
+            continue
+        build.where = call.where
+        if call.index in rotations:
+            _turn(build, rotations[call.index])
+        else:
+            _lower_call(build, call, moving)
+    for value in graph.outputs:
+        build.where = "the output of the model"
+        tensor = build.tensor(value)
+        for node in tensor.axes:
+            ix.freeze(node, "it is an output of the model")
+    build.ops = _live_ops(build)
+    settle_origins(build)
+    hold(build)
+    return build
+
+
+def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
+    """Give the results of one call their tensors: by its rule, or as data."""
+    if call.name in _RANDOM:
+        build.is_random(call)
+    fresh = [v for v in call.outputs if v.storage == v.id]  # the axes of views are read off later
+    if any(v.id in moving for v in fresh):
+        _apply(build, call, fresh)
+        return
+    zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))
+    for value in fresh:
+        build.tensor(value).zero = zero
+
+
+def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
+    """Run the rule of one call and give its results the layout of the traced outputs."""
+    if call.name in ("contiguous", "clone") and len(fresh) == 1:
+        source = build.tensor(call.operands[0])
+        if source.base is not None and source.nodes is None:
+            build.mirror(fresh[0], source)
+            return
+    try:
+        targets, result = _by_rule(build, call, fresh)
+    except Exception as error:  # ours or that of a taught rule: freeze the place and go on
+        reason = report(build, call.name, error)
+        targets, result = fresh, _unruled(build, call, fresh, reason)
+    for value, tensor in zip(targets, result, strict=False):
+        if tensor is None or (value.id in build.tensors and build.tensors[value.id].producer):
+            continue
+        if tensor.base is not None or tensor.value is not None or not tensor.moves:
+            tensor = build.alias(tensor)
+        tensor.strides, tensor.offset, tensor.value = value.strides, value.offset, value
+        build.tensors[value.id] = tensor
+
+
+def _by_rule(build: Builder, call: Call, fresh: list[Value]):
+    """The values that a call returns and their tensors, by the rule of its operator."""
+    function = RULES.get(call.name)
+    result = function(build, call) if function is not None else None
+    if result is None:
+        place = call.where or "an unknown place"
+        build.unknown.setdefault(call.name, place)
+        return fresh, _unruled(build, call, fresh, f"there is no rule for {call.name} at {place}")
+    result = [result] if isinstance(result, Tensor) else list(result)
+    targets = list(values_in(call.result))
+    for value, tensor in zip(targets, result, strict=False):
+        if tensor is not None and tensor.shape != value.shape:
+            raise AssertionError(
+                f"the rule for {call.name} gave shape {tensor.shape} where the operator at "
+                f"{call.where} returns {value.shape}"
+            )
+    missing = [v for v in targets[len(result) :] if v.id in build.alive]
+    if missing:  # a rule says nothing about these outputs, and they are used
+        reason = f"the rule for {call.name} does not cover all of its outputs at {call.where}"
+        made = _unruled(build, call, missing, reason)
+        return [*targets[: len(result)], *missing], [*result, *made]
+    return targets, result
+
+
+def _unruled(build: Builder, call: Call, fresh: list[Value], reason: str) -> list[Tensor]:
+    return build.opaque_call(call, fresh, reason)
+
+
+def _turn(build: Builder, rotation: Rotation) -> None:
+    """A rotation as its primitive; what it turns is held where that fails."""
+    try:
+        _rotate(build, rotation)
+    except Exception as error:
+        _held_rotation(build, rotation, report(build, "rotate", error))
+
+
+def _rotate(build: Builder, rotation: Rotation) -> None:
+    source = build.tensor(rotation.source)
+    node = source.axes[rotation.dim]
+    half = source.shape[rotation.dim] // 2
+    sizes = [2, half] if rotation.layout == "half" else [half, 2]
+    reason = f"positions turn its pairs at {build.where}"
+    split = ix.split_product(node, sizes, reason)
+    pair, frequency = split if rotation.layout == "half" else split[::-1]
+    ix.freeze(pair, reason)
+    ix.freeze(frequency, reason)
+    for k in rotation.varies:
+        if k < source.ndim and k != rotation.dim:
+            ix.freeze(source.axes[k], reason)
+    out = build.new(source.shape, source.axes)
+    build.emit(
+        Rotate, out, [source], dim=rotation.dim, pair=pair, varies=tuple(rotation.varies),
+        **build.again(rotation.calls, rotation.source, output=rotation.output),
+    )  # fmt: skip
+    out.strides, out.value = rotation.output.strides, rotation.output
+    out.offset = rotation.output.offset
+    build.tensors[rotation.output.id] = out
+
+
+def _held_rotation(build: Builder, rotation: Rotation, reason: str) -> None:
+    value = rotation.output
+    (out,) = build.opaque([build.tensor(rotation.source)], [value.shape], reason)
+    out.strides, out.offset, out.value = value.strides, value.offset, value
+    build.tensors[value.id] = out
+
+
+def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[int]]:
+    """Indices of calls and ids of values on which the outputs depend; rotations are one call."""
+    alive: set[int] = set()
+    stack = list(graph.outputs)
+    seen: set[int] = set()
+    while stack:
+        value = stack.pop()
+        if value.id in seen:
+            continue
+        seen.add(value.id)
+        if value.storage != value.id:
+            stack.append(graph.values[value.storage])
+        call = value.call
+        if call is None or call.index in alive:
+            continue
+        if value.storage != value.id and value.storage in {v.storage for v in call.operands}:
+            continue  # a view is read off its owner, whatever led to it
+        alive.add(call.index)
+        if call.index in rotations:
+            stack.append(rotations[call.index].source)
+        else:
+            stack.extend(call.operands)
+    return alive, seen
+
+
+def _live_ops(build: Builder) -> list[Primitive]:
+    """The primitives that the outputs depend on, in order."""
+    alive: set[int] = set()
+    stack = [build.tensor(v).owner for v in build.graph.outputs]
+    stack += [t.owner for t in build.anchors]
+    while stack:
+        op = stack.pop().producer
+        if op is None or id(op) in alive:
+            continue
+        alive.add(id(op))
+        stack.extend(t.owner for t in op.inputs)
+    return [op for op in build.ops if id(op) in alive]

@@ -1,0 +1,151 @@
+"""Attention in terms of products and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.linear import project
+from paramsym.lowering.rules.shape import repeat_entries
+from paramsym.primitives import index as ix
+from paramsym.primitives import untold
+from paramsym.recording.graph import Call
+
+
+def attend(
+    build: Builder, call: Call, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor],
+    causal: bool, dropped: bool, scale: float | None = None, keeps: bool = True,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(scale·q·k + masks)·v over the last two axes; also the attention probabilities.
+
+    A mask of booleans hides entries, those where it is not `keeps`. Whether it is data, a buffer or
+    implied (`causal`), its axes count heads and positions: these are exchanged only together with
+    the entries of the mask.
+    """
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    if k.ndim > 2 and 1 < k.shape[-3] < q.shape[-3]:  # grouped queries: heads share keys
+        repeats = q.shape[-3] // k.shape[-3]
+        k, v = repeat_entries(build, k, repeats, -3), repeat_entries(build, v, repeats, -3)
+    ndim = max(t.ndim for t in (q, k, v))
+    batch = list(range(-ndim, -2))
+    qb, kb, vb = (batch[ndim - t.ndim :] for t in (q, k, v))
+    both = batch[ndim - max(q.ndim, k.ndim) :]
+    scores = build.contract(q, k, [*qb, "i", "e"], [*kb, "j", "e"], [*both, "i", "j"])
+    scores = build.unary(scores, linear=True, factor=factor)
+    for mask in masks:
+        if mask.integral:  # what it hides has no weight: counted like the scores, but no factor
+            scores = _hide(build, scores, mask, keeps)
+        else:
+            scores = build.same([scores, mask], scores.shape)
+    if causal:
+        for node in scores.axes[-2:]:
+            ix.freeze(node, f"it is a position under a causal mask at {build.where}")
+        scores = _hide(build, scores, _causal_mask(build, scores), True)
+    weights = build.softmax(scores, -1, compute=_softmax_or_zero)
+    if not _leaves_a_key(build, masks, keeps):
+        weights.stochastic = None
+    if dropped:  # a symmetry holds in distribution, as if nothing were dropped
+        build.is_random(call)
+        weights = build.alias(weights, compute=untold)
+    out = build.contract(weights, v, [*both, "i", "j"], [*vb, "j", "e"], [*batch, "i", "e"])
+    return out, weights
+
+
+def _softmax_or_zero(scores: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last axis, and zero for a query that sees nothing."""
+    return torch.softmax(scores, -1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+
+
+def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
+    """Whether each query sees a key, by the masks at hand; without, its weights sum to zero."""
+    hidden = torch.zeros(1, dtype=torch.bool)
+    for mask in masks:
+        if mask.moves and mask.integral:  # whatever it is set to
+            return False
+        if (numbers := None if mask.moves else build.data.of(mask)) is not None:
+            hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
+    return not hidden.all(-1).any()
+
+
+def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:
+    inside, covered = (list(range(scores.ndim - t.ndim, scores.ndim)) for t in (scores, mask))
+    return build.contract(scores, mask, inside, covered, inside,
+                          mask=True, hides=True, keeps=keeps, fill=-torch.inf)  # fmt: skip
+
+
+def _causal_mask(build: Builder, scores: Tensor) -> Tensor:
+    """A query sees the keys up to its own position."""
+    shape = scores.shape[-2:]
+    mask = build.new(shape, scores.axes[-2:], moves=False)
+    mask.recipe = (lambda: torch.ones(shape, dtype=torch.bool).tril()), ()
+    return mask
+
+
+@rule("scaled_dot_product_attention")
+def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
+    q, k, v, mask, dropped, causal, scale = build.arguments(
+        call, "query", "key", "value", "attn_mask?", "dropout_p", "is_causal", "scale?",
+        dropout_p=0.0, is_causal=False,
+    )  # fmt: skip
+    masks = [] if mask is None else [mask]
+    return attend(build, call, q, k, v, masks, causal, bool(dropped), scale)[0]
+
+
+_ADDED = ("bias_k", "bias_v", "static_k", "static_v")  # keys and values beside those of the input
+
+
+@rule("multi_head_attention_forward")
+def multi_head_attention_forward(build: Builder, call: Call) -> list[Tensor] | None:
+    """`F.multi_head_attention_forward`: inputs are (time, batch, width), or have no batch."""
+    bound = signature(F.multi_head_attention_forward).bind(*call.args, **call.kwargs)
+    bound.apply_defaults()
+    given = {name: build.lift(item) for name, item in bound.arguments.items()}
+    if any(given[name] is not None for name in _ADDED) or given["add_zero_attn"]:
+        return None
+    q, k, v = _heads(build, given)
+    masks = _masks(build, given, q)
+    mixed, weights = attend(
+        build, call, q, k, v, masks, causal=given["is_causal"] and not masks,
+        dropped=bool(given["dropout_p"] and given["training"]), keeps=False,
+    )  # fmt: skip
+    batch, heads, time, width = mixed.shape
+    merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (time, batch, heads * width))
+    made = [project(build, merged, given["out_proj_weight"], given["out_proj_bias"])]
+    if len(call.outputs) > 1:
+        averaged = given["average_attn_weights"]
+        made.append(build.reduce(weights, [1], False, "mean") if averaged else weights)
+    return [build.reshape(t, v.shape) for t, v in zip(made, call.outputs, strict=True)]
+
+
+def _heads(build: Builder, given: dict[str, Any]) -> list[Tensor]:
+    """Queries, keys and values of an attention module as (batch, head, time, coordinate)."""
+    width, heads = given["embed_dim_to_check"], given["num_heads"]
+    made = []
+    for n, name in enumerate(("query", "key", "value")):
+        weight, bias = given[f"{name[0]}_proj_weight"], given["in_proj_bias"]
+        if not given["use_separate_proj_weight"]:
+            weight = build.narrow(given["in_proj_weight"], 0, n * width, width)
+        bias = bias and build.narrow(bias, 0, n * width, width)
+        x = build.reshape(given[name], (given[name].shape[0], -1, given[name].shape[-1]))
+        out = project(build, x, weight, bias)
+        split = build.reshape(out, (*out.shape[:2], heads, width // heads))
+        made.append(build.permute(split, [1, 2, 0, 3]))
+    return made
+
+
+def _masks(build: Builder, given: dict[str, Any], q: Tensor) -> list[Tensor]:
+    """The masks of an attention module, shaped like its scores."""
+    masks = []
+    if (mask := given["attn_mask"]) is not None:
+        masks.append(
+            build.reshape(mask, (*q.shape[:2], *mask.shape[1:])) if mask.ndim == 3 else mask
+        )
+    if (padding := given["key_padding_mask"]) is not None:
+        masks.append(build.reshape(padding, (q.shape[0], 1, 1, padding.shape[-1])))
+    return masks

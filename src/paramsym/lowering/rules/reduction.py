@@ -1,0 +1,143 @@
+"""Reductions over axes, softmax and norms of vectors."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.recognisers.context import axes
+from paramsym.lowering.registry import rule
+from paramsym.recording.graph import Call
+
+
+@rule("sum", "mean", "nansum")
+def total(build: Builder, call: Call) -> Tensor:
+    x, dim, keepdim = build.arguments(call, "input|self", "dim|axis?", "keepdim", keepdim=False)
+    return build.reduce(
+        x, axes(dim, x.ndim), bool(keepdim), "sum" if "sum" in call.name else "mean"
+    )
+
+
+@rule("amax", "amin", "max", "min")
+def extremum(build: Builder, call: Call) -> Any:
+    x, dim, keepdim = build.arguments(call, "input|self", "dim|other?", "keepdim", keepdim=False)
+    if isinstance(dim, Tensor):
+        return build.same([x, dim], linear=False, **build.again(call, *call.operands))
+    facts = build.again(call, call.operands[0])
+    out = build.reduce(x, axes(dim, x.ndim), bool(keepdim), "max", **facts)
+    if len(call.outputs) < 2:
+        return out
+    if call.outputs[1].id not in build.alive:
+        return [out, build.frozen(out.shape, "it is a position", moves=False)]
+    reason = f"{call.name} returns positions at {call.where}"
+    return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
+
+
+@rule("prod", "logsumexp", "median", "any", "all", "count_nonzero")
+def symmetric(build: Builder, call: Call) -> Tensor | None:
+    x, dim, keepdim = build.arguments(call, "input|self", "dim?", "keepdim", keepdim=False)
+    if len(call.outputs) > 1:
+        return None
+    facts = build.again(call, call.operands[0])
+    return build.reduce(x, axes(dim, x.ndim), bool(keepdim), "other", **facts)
+
+
+@rule("softmax", "log_softmax", "softmin")
+def softmax(build: Builder, call: Call) -> Tensor:
+    x, dim = build.arguments(call, "input|self", "dim")
+    if dim is None:
+        dim = 0 if x.ndim in (0, 1, 3) else 1
+    if call.name == "softmin":
+        x = build.unary(x, linear=True, factor=-1.0)
+    return build.softmax(x, dim, log=call.name == "log_softmax")
+
+
+@rule("norm", "vector_norm", "linalg_vector_norm", "linalg_norm")
+def norm(build: Builder, call: Call) -> Tensor | None:
+    x, order, dim, keepdim = build.arguments(
+        call, "input|self", "p|ord", "dim?", "keepdim", p=2, keepdim=False
+    )
+    dims, keepdim = axes(dim, x.ndim), bool(keepdim)
+    if call.name == "linalg_norm" and len(dims) == 2 and order not in (None, "fro"):
+        return None  # a norm of matrices
+    if order in (None, 2, 2.0, "fro"):
+        return length(build, x, dims, keepdim)
+    if not isinstance(order, (int, float)) or order == 0:
+        return None
+    return _power_norm(build, build.unary(x, 1, "even", name="abs"), order, dims, keepdim)
+
+
+def length(build: Builder, x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    """(Σ x²)^½ over some axes."""
+    squares = build.unary(x, 2, "even", name="square")
+    return build.unary(build.reduce(squares, dims, keepdim, "sum"), "1/2", name="sqrt")
+
+
+def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdim: bool) -> Tensor:
+    """(Σ xᵖ)^(1/p) of what is not negative; the largest or the least entry for p = ±∞."""
+    if math.isinf(order):
+        extreme = torch.amax if order > 0 else torch.amin
+        return build.reduce(x, dims, keepdim, "max", compute=lambda t: extreme(t, dims, keepdim))
+    if order == 1:
+        return build.reduce(x, dims, keepdim, "sum")
+    degree = Fraction(order).limit_denominator(1 << 16)
+    powers = build.unary(x, degree, name="pow", compute=lambda t: t**order)
+    total = build.reduce(powers, dims, keepdim, "sum")
+    return build.unary(total, 1 / degree, name="pow", compute=lambda t: t ** (1 / order))
+
+
+@rule("normalize")
+def normalize(build: Builder, call: Call) -> Tensor | None:
+    """x / max(|x|, ε): scales drop out as long as |x| > ε, which the tiny default grants."""
+    x, p, dim, epsilon = build.arguments(
+        call, "input|self", "p", "dim", "eps", p=2.0, dim=1, eps=1e-12
+    )
+    if p not in (2, 2.0):
+        return None
+    return build.normalize(x, axes(dim, x.ndim), False, 0.0, mean=False, floor=epsilon)
+
+
+@rule("cosine_similarity")
+def cosine_similarity(build: Builder, call: Call) -> Tensor:
+    x, y, dim, epsilon = build.arguments(call, "x1", "x2", "dim", "eps", dim=1, eps=1e-8)
+    ndim = max(x.ndim, y.ndim)
+    x, y = (build.reshape(t, (*(1,) * (ndim - t.ndim), *t.shape)) for t in (x, y))
+    unit = [build.normalize(t, [dim], False, 0.0, mean=False, floor=epsilon) for t in (x, y)]
+    for k, t in enumerate(unit):  # one number that stands for many is as long as all of them
+        if t.shape[dim] == 1:
+            length = max(x.shape[dim], y.shape[dim])
+            unit[k] = build.unary(t, linear=True, factor=length**-0.5)
+    product = build.multiply(unit[0], unit[1])
+    return build.reduce(product, [dim], False, "sum")
+
+
+@rule("var", "std", "var_mean", "std_mean")
+def variance(build: Builder, call: Call) -> Any:
+    x = build.lift(call.args[0])
+    dim = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
+    dims = axes(None if isinstance(dim, bool) else dim, x.ndim)
+    keepdim = bool(call.kwargs.get("keepdim", False))
+    if len(call.args) > 3 and isinstance(call.args[3], bool):
+        keepdim = call.args[3]
+    mean = build.reduce(x, dims, True, "mean")
+    centred = build.same([x, mean], x.shape, signs=(1, -1))
+    count = math.prod(x.shape[d] for d in dims) - _correction(call)
+    squares = build.unary(centred, 2, "even", name="square")
+    squares = build.unary(squares, linear=True, factor=1 / count if count > 0 else math.nan)
+    out = build.reduce(squares, dims, keepdim, "sum")
+    if call.name.startswith("std"):
+        out = build.unary(out, "1/2", name="sqrt")
+    if call.name.endswith("_mean"):
+        return [out, mean if keepdim else build.reduce(x, dims, False, "mean")]
+    return out
+
+
+def _correction(call: Call) -> float:
+    """What a variance subtracts from the number of entries."""
+    unbiased = next((a for a in call.args[1:3] if isinstance(a, bool)), True)
+    given = call.kwargs.get("correction", call.kwargs.get("unbiased", unbiased))
+    return 1 if given is None else given

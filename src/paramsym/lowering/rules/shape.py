@@ -1,0 +1,251 @@
+"""Operators that move entries without changing them, where torch copies instead of viewing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.recognisers.context import axes
+from paramsym.lowering.registry import rule
+from paramsym.primitives import index as ix
+from paramsym.recording.graph import Call
+from paramsym.recording.layout import Box, Window, box_of, compact_strides
+
+
+@rule(
+    "reshape", "flatten", "view", "unflatten", "squeeze", "unsqueeze", "reshape_as", "view_as",
+    "ravel",
+)  # fmt: skip
+def reshape(build: Builder, call: Call) -> Tensor | None:
+    (x,) = build.arguments(call, "input|self")
+    if call.operands[0].dtype != call.outputs[0].dtype:  # bits read as other numbers
+        return None
+    return build.reshape(x, call.outputs[0].shape)
+
+
+@rule(
+    "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
+    "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
+    "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+)  # fmt: skip
+def copy(build: Builder, call: Call) -> Tensor | None:
+    written = call.args[1:] if call.name == "copy" else ()  # x.copy_(y): the numbers of y
+    x = build.lift(written[0]) if written else build.arguments(call, "input|self")[0]
+    kind = call.outputs[0].dtype
+    if not isinstance(x, Tensor):
+        return None
+    if x.value is not None and x.value.dtype.is_complex != kind.is_complex:
+        return None
+    if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
+        x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
+    return build.same([x], call.outputs[0].shape) if written else build.alias(x)
+
+
+@rule("cat")
+def concatenate(build: Builder, call: Call) -> Tensor:
+    tensors, dim = build.arguments(call, "tensors", "dim|axis", dim=0)
+    tensors = [t for t in tensors if math.prod(t.shape)]
+    return build.concatenate(tensors, dim)
+
+
+@rule("stack")
+def stack(build: Builder, call: Call) -> Tensor:
+    tensors, dim = build.arguments(call, "tensors", "dim", dim=0)
+    dim %= tensors[0].ndim + 1
+    shape = list(tensors[0].shape)
+    shape.insert(dim, 1)
+    return build.concatenate([build.reshape(t, shape) for t in tensors], dim)
+
+
+@rule("repeat_interleave")
+def repeat_interleave(build: Builder, call: Call) -> Tensor | None:
+    x, repeats, dim = build.arguments(call, "input|self", "repeats", "dim?")
+    if not isinstance(repeats, int) or dim is None:
+        return None
+    return repeat_entries(build, x, repeats, dim)
+
+
+def repeat_entries(build: Builder, x: Tensor, repeats: int, dim: int) -> Tensor:
+    """Each entry of an axis `repeats` times in a row."""
+    dim %= x.ndim
+    wide = build.alias(build.expand(x, dim + 1, repeats))
+    shape = [n * repeats if k == dim else n for k, n in enumerate(x.shape)]
+    return build.reshape(wide, shape)
+
+
+@rule("repeat", "tile")
+def repeat(build: Builder, call: Call) -> Tensor:
+    (x,) = build.arguments(call, "input|self")
+    shape = call.outputs[0].shape
+    x = build.reshape(x, (1,) * (len(shape) - x.ndim) + x.shape)
+    for k, n in enumerate(shape):
+        if n != x.shape[k]:
+            wide = build.alias(build.expand(x, k, n // x.shape[k]))
+            x = build.reshape(wide, (*x.shape[:k], n, *x.shape[k + 1 :]))
+    return x
+
+
+@rule("pad", "constant_pad_nd", "zero_pad2d")
+def pad(build: Builder, call: Call) -> Tensor:
+    x, widths, *_ = build.arguments(call, "input|self", "pad", "mode?")
+    mode = call.kwargs.get("mode", "constant")
+    value = call.kwargs.get("value", 0.0)
+    for item in call.args[2:]:
+        mode, value = (item, value) if isinstance(item, str) else (mode, item)
+    dims = [x.ndim - 1 - k // 2 for k in range(0, len(widths), 2) if any(widths[k : k + 2])]
+    if mode == "constant":
+        value = float(value or 0)
+        if value:
+            x = build.unary(x, None, name="pad", compute=torch.clone)
+        return pad_with(build, x, list(widths), value)
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, dims, call.outputs[0].shape, how="mean", **facts)
+
+
+def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -> Tensor:
+    """Join a constant to both ends of the last axes, innermost first."""
+    for k in range(0, len(widths), 2):
+        dim = x.ndim - 1 - k // 2
+        for width, front in ((widths[k], True), (widths[k + 1], False)):
+            if width < 0:
+                start = -width if front else 0
+                x = build.narrow(x, dim, start, x.shape[dim] + width)
+            elif width:
+                shape = [width if j == dim else n for j, n in enumerate(x.shape)]
+                nodes = [
+                    ix.leaf(width, frozen="it is padding") if j == dim else node
+                    for j, node in enumerate(x.axes)
+                ]
+                filled = build.constant(torch.full(shape, value, dtype=torch.float64), nodes)
+                filled.zero = not value
+                parts = [filled, x] if front else [x, filled]
+                x = build.concatenate(parts, dim)
+    return x
+
+
+# where an operator is told its axes, and which they are if it is not
+_ALONG: dict[str, tuple[tuple[str, ...], Any]] = {
+    "roll": (("shifts", "dims?"), None), "flip": (("dims",), None), "cumsum": (("dim",), None),
+    "rot90": (("k?", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
+    "tril": ((), (-1, -2)), "triu": ((), (-1, -2)), "fliplr": ((), 1), "flipud": ((), 0),
+}  # fmt: skip
+
+
+@rule(*_ALONG)
+def rearrange(build: Builder, call: Call) -> Tensor | None:
+    """Entries of some axes put elsewhere, added up or left out."""
+    names, otherwise = _ALONG[call.name]
+    x, *told = build.arguments(call, "input|self", *names)
+    dims = told[-1] if told and told[-1] is not None else otherwise
+    if call.name == "flip" and len(call.args) > 2:
+        dims = call.args[1:]  # x.flip(0, 1)
+    if dims is None or len(call.operands) > 1:
+        return None  # all entries in a row; or something is put before or after them
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, axes(dims, x.ndim), call.outputs[0].shape, **facts)
+
+
+@rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
+def pixel_shuffle(build: Builder, call: Call) -> Tensor | None:
+    x, r = build.arguments(call, "input|self", "upscale_factor|downscale_factor|groups")
+    if x.ndim != 4:
+        return None
+    batch, c, h, w = x.shape
+    split, order = {
+        "channel_shuffle": ((batch, r, c // r, h, w), [0, 2, 1, 3, 4]),
+        "pixel_shuffle": ((batch, c // r**2, r, r, h, w), [0, 1, 4, 2, 5, 3]),
+        "pixel_unshuffle": ((batch, c, h // r, r, w // r, r), [0, 1, 3, 5, 2, 4]),
+    }[call.name]
+    return build.reshape(build.permute(build.reshape(x, split), order), call.outputs[0].shape)
+
+
+@rule("fill", "zero")
+def fill(build: Builder, call: Call) -> Tensor:
+    """Every entry becomes one number, or the entry of a scalar tensor."""
+    item = build.lift(call.args[1]) if len(call.args) > 1 else call.kwargs.get("value", 0)
+    shape = call.outputs[0].shape
+    if isinstance(item, Tensor):
+        return build.same([item], shape)
+    nodes = [ix.leaf(n, frozen="it is a constant") for n in shape]
+    made = build.constant(torch.tensor(item, dtype=torch.float64).expand(shape), nodes)
+    made.zero = item == 0
+    return made
+
+
+@rule("partial_write")
+def partial_write(build: Builder, call: Call) -> Tensor:
+    """A window is replaced: what lies around it in each digit is joined with the new part."""
+    owner, written, window = call.args
+    box = box_of(Window(*window), owner)
+    whole, part = build.tensor(owner), build.tensor(written)
+    if box is None:
+        reason = f"a write at {call.where} goes through a window that cuts across the units"
+        return build.opaque_call(call, call.outputs, reason)[0]
+    if whole.base is not None or whole.strides != owner.strides:  # a copy that is read as a view
+        whole = build.alias(whole)
+        whole.strides, whole.offset = compact_strides(owner), owner.offset
+    grid = build.view(whole, box.radices, box.units, owner.offset)
+    piece = build.view(part, box.counts, box.inside, part.offset)
+    made = _put(build, grid, piece, box, 0)
+    if made is piece:
+        made = build.alias(piece)
+    return build.view(made, owner.shape, compact_strides(owner), made.offset)
+
+
+def _put(build: Builder, grid: Tensor, piece: Tensor, box: Box, dim: int) -> Tensor:
+    """Replace a box of a grid, one digit after the other."""
+    while dim < grid.ndim and box.counts[dim] == grid.shape[dim]:
+        dim += 1
+    if dim == grid.ndim:
+        return piece
+    low, count = box.starts[dim], box.counts[dim]
+    high = low + count
+    made = _put(build, build.narrow(grid, dim, low, count), piece, box, dim + 1)
+    pieces = []
+    for start, stop in ((0, low), (high, grid.shape[dim])):
+        if stop > start:
+            other = build.narrow(grid, dim, start, stop - start)
+            if grid.zero:
+                shape = other.shape
+                other = build.frozen(shape, "it is not written yet", moves=False, zero=True)
+                for k in range(grid.ndim):
+                    if k != dim:
+                        other.axes[k] = made.axes[k]
+            pieces.append(other)
+    pieces.insert(1 if low else 0, made)
+    return build.concatenate(pieces, dim)
+
+
+@rule("torn")
+def torn(build: Builder, call: Call) -> Tensor:
+    """What is known of a tensor is only what it may depend on, and why."""
+    operands, why = call.args
+    build.unknown.setdefault(why, call.where or "an unknown place")
+    return build.opaque_call(call, call.outputs, f"{why}, at {call.where}")[0]
+
+
+@rule(
+    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+    "new_empty", "rand_like", "randn_like",
+)  # fmt: skip
+def constant_like(build: Builder, call: Call) -> Tensor:
+    """Only the shape of the argument matters."""
+    shape = call.outputs[0].shape
+    if "rand" in call.name:
+        return build.frozen(shape, "its order is drawn at random", moves=False)
+    zero = "zeros" in call.name or "empty" in call.name
+    facts = build.again(call)
+    recipe = (facts["compute"], facts["given"]) if facts else None
+    return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero, recipe=recipe)
+
+
+@rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
+      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
+      "searchsorted")  # fmt: skip
+def scatter(build: Builder, call: Call) -> list[Tensor]:
+    """Entries go to places that data chooses."""
+    reason = f"entries are placed by data ({call.name}) at {call.where}"
+    return build.opaque_call(call, call.outputs, reason)

@@ -1,0 +1,190 @@
+"""Convolutions, pooling and resampling: spatial axes are frozen, channels are contracted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.normalization import affine
+from paramsym.primitives import Mix
+from paramsym.primitives import index as ix
+from paramsym.recording.graph import Call
+
+
+def _tuple(item: Any, n: int) -> tuple:
+    item = tuple(item) if isinstance(item, (tuple, list)) else (item,)
+    return item * n if len(item) == 1 else item
+
+
+@dataclass(frozen=True)
+class _Stride:
+    """How windows lie along the spatial axes: one number for each."""
+
+    step: tuple[int, ...]
+    padding: tuple[int, ...]  # in front
+    spread: tuple[int, ...]  # between the positions of a kernel
+    transposed: bool
+
+    def windows(self, outputs: Sequence[int], kernel: Sequence[int]) -> Callable[..., torch.Tensor]:
+        """From (batch, channel, *inputs) to (batch, channel, *outputs, *kernel): what is seen."""
+
+        def compute(x: torch.Tensor) -> torch.Tensor:
+            for d, (n, k) in enumerate(zip(outputs, kernel, strict=True)):
+                reads = self._reads(d, x.shape[2 + d], n, k)
+                x = torch.tensordot(x.movedim(2 + d, -1), reads.to(x), dims=1)  # (…, n, k)
+                x = x.movedim(-2, 2 + d)
+            return x
+
+        return compute
+
+    def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
+        """1 at (input, output, kernel) where the output reads this input under this weight."""
+        i, o = torch.arange(inputs), torch.arange(outputs)
+        few, many = (i[:, None, None], o[None, :, None])
+        if not self.transposed:
+            few, many = many, few
+        at = torch.arange(kernel) * self.spread[d] - self.padding[d]
+        return few * self.step[d] + at == many
+
+
+def _convolve(
+    build: Builder, call: Call, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int,
+    stride: _Stride, padded: bool,
+) -> Tensor:  # fmt: skip
+    transposed = stride.transposed
+    spatial = weight.ndim - 2
+    alone = (1,) * (weight.ndim - x.ndim)  # an input without a batch is a batch of one
+    x, shape = build.reshape(x, (*alone, *x.shape)), (*alone, *call.outputs[0].shape)
+    for node in weight.axes[2:]:
+        ix.freeze(node, f"it is a position in a kernel at {build.where}")
+    # a virtual tensor of windows: (batch, channel, output position, kernel position)
+    windows = build.new(
+        (x.shape[0], x.shape[1], *shape[2:], *weight.shape[2:]),
+        [x.axes[0], x.axes[1], *(ix.leaf(n, frozen="it is a position") for n in shape[2:]),
+         *weight.axes[2:]],
+    )  # fmt: skip
+    for node in x.axes[2:]:
+        ix.freeze(node, f"it is a position under a kernel at {build.where}")
+    how = "linear" if padded else "mean"
+    seen = stride.windows(shape[2:], weight.shape[2:])
+    build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=seen)
+    if groups > 1:
+        n, c, *rest = windows.shape
+        windows = build.reshape(windows, (n, groups, c // groups, *rest))
+        c, *rest = weight.shape
+        weight = build.reshape(weight, (groups, c // groups, *rest))
+    positions = [f"p{k}" for k in range(spatial)]
+    kernel = [f"k{k}" for k in range(spatial)]
+    group = ["g"] if groups > 1 else []
+    channels = [*group, "i", "o"] if transposed else [*group, "o", "i"]
+    out = build.contract(
+        windows, weight, ["b", *group, "i", *positions, *kernel], [*channels, *kernel],
+        ["b", *group, "o", *positions],
+    )  # fmt: skip
+    out = affine(build, build.reshape(out, shape), None, bias, [1])
+    return build.reshape(out, call.outputs[0].shape)
+
+
+@rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+      "conv_transpose2d_input")  # fmt: skip
+def convolution(build: Builder, call: Call) -> Tensor:
+    transposed = "transpose" in call.name
+    order = ("output_padding?", "groups", "dilation") if transposed else ("dilation", "groups")
+    x, weight, bias, step, padding, *rest = build.arguments(
+        call, "input|self", "weight", "bias?", "stride", "padding", *order,
+        stride=1, padding=0, groups=1, dilation=1,
+    )  # fmt: skip
+    groups, spread = rest[1:] if transposed else rest[::-1]
+    padded = transposed or (padding not in ("valid",) and any(map(bool, _tuple(padding, 1))))
+    stride = _stride(weight, step, padding, spread, transposed)
+    return _convolve(build, call, x, weight, bias, groups, stride, padded)
+
+
+def _stride(weight: Tensor, step: Any, padding: Any, spread: Any, transposed: bool) -> _Stride:
+    """The windows of a convolution by its arguments."""
+    kernel = weight.shape[2:]
+    step, spread = (_tuple(item, len(kernel)) for item in (step, spread))
+    if isinstance(padding, str):
+        total = [
+            d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel, strict=True)
+        ]
+        padding = tuple(n // 2 for n in total)
+    return _Stride(step, _tuple(padding, len(kernel)), spread, transposed)
+
+
+@rule("convolution")
+def aten_convolution(build: Builder, call: Call) -> Tensor:
+    x, weight, bias = build.arguments(call, "input|self", "weight", "bias?")
+    step, padding, spread, transposed, _, groups = call.args[3:9]
+    stride = _stride(weight, step, padding, spread, transposed)
+    return _convolve(build, call, x, weight, bias, groups, stride, transposed or any(padding))
+
+
+_LINEAR = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+           "adaptive_avg_pool3d", "interpolate", "upsample", "upsample_nearest2d",
+           "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d", "upsample_linear1d",
+           "grid_sample", "affine_grid")  # fmt: skip
+_MAX = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+        "adaptive_max_pool3d", "_max_pool2d", "_max_pool1d", "max_pool2d_with_indices",
+        "boolean_dispatch", "fn", "lp_pool2d")  # fmt: skip
+
+
+def _spatial_axes(call: Call, ndim: int) -> list[int] | None:
+    """The last axes, as many as the name says; both batched and unbatched inputs are allowed."""
+    count = next((n for n in (1, 2, 3) if f"{n}d" in call.name), None)
+    if count is None:
+        count = ndim - 2 if ndim > 3 or call.name in _LINEAR else None
+    return None if count is None else list(range(ndim - count, ndim))
+
+
+@rule(*_LINEAR, *_MAX)
+def pool(build: Builder, call: Call) -> Any:
+    x, _, _, padding, _, _, divisor = build.arguments(
+        call, "input|self", "kernel_size?", "stride?", "padding", "ceil_mode?",
+        "count_include_pad?", "divisor_override?", padding=0,
+    )  # fmt: skip
+    shape = call.outputs[0].shape
+    spatial = _spatial_axes(call, x.ndim)
+    if spatial is None or call.name == "affine_grid" or any(
+        build.tensor(v).moves for v in call.operands[1:]
+    ):  # fmt: skip
+        return None
+    windows = "avg" in call.name and "adaptive" not in call.name
+    mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
+    facts = build.again(call, call.operands[0])
+    if call.name in _LINEAR:
+        return build.mix(x, spatial, shape, how="mean" if mean else "linear", **facts)
+    out = build.mix(x, spatial, shape, how="max", **facts)
+    if len(call.outputs) > 1:
+        if call.outputs[1].id not in build.alive:
+            return [out, build.frozen(call.outputs[1].shape, "it is a position", moves=False)]
+        reason = f"positions of maxima are used at {call.where}"
+        return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
+    return out
+
+
+@rule("unfold", "im2col")
+def unfold(build: Builder, call: Call) -> Tensor | None:
+    (x,) = build.arguments(call, "input|self")
+    if x.ndim != 4 or call.name == "unfold" and len(call.outputs[0].shape) != 3:
+        return None
+    channels = x.shape[1]
+    width = call.outputs[0].shape[1] // channels
+    wide = build.new(
+        (x.shape[0], channels, width, call.outputs[0].shape[2]),
+        [x.axes[0], x.axes[1], ix.leaf(width, frozen="it is a position in a window"),
+         ix.leaf(call.outputs[0].shape[2], frozen="it is a position")],
+    )  # fmt: skip
+    for node in x.axes[2:]:
+        ix.freeze(node, "it is a position")
+    again = build.again(call, call.operands[0])
+    if again:
+        flat = again["compute"]
+        again["compute"] = lambda *tensors: flat(*tensors).reshape(wide.shape)
+    build.emit(Mix, wide, [x], dims=(2, 3), **again)
+    return build.reshape(wide, call.outputs[0].shape)

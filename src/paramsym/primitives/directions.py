@@ -1,0 +1,142 @@
+"""Directions of a space: how a change or an annihilator looks along the slots of a block.
+
+Two facts about a block speak of directions. An *unread* pattern is a set of changes that no reader
+sees; an *absence* is a vector w with w·x = κ for everything that the block ever holds. Both are
+written slot by slot: along a slot the direction is constant (all-ones) or lies in the kernel of
+some parameters, in the frame of the gains in between; along the other slots it is arbitrary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+
+from paramsym.primitives.gains import Frame, combine
+
+
+@dataclass(frozen=True, order=True)
+class Columns:
+    """A window on a parameter whose columns, along one of its slots, are to be annihilated.
+
+    `slots` are (stride, size) pairs of the parameter's block; `along` is the stride that carries
+    the direction; `batch` ties further slots of the parameter to slots of the block that the
+    direction lives on (one kernel per head). All other slots index columns.
+    """
+
+    parameter: str
+    start: int
+    slots: tuple[tuple[int, int], ...]
+    along: int
+    batch: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many columns there are, in each batch."""
+        held = {self.along, *(own for own, _ in self.batch)}
+        return math.prod(size for stride, size in self.slots if stride not in held)
+
+    def renamed(self, slots: Mapping[int, int]) -> Columns:
+        """The same columns seen from another block; a batch that it lacks becomes columns."""
+        kept = tuple((own, slots[s]) for own, s in self.batch if s in slots)
+        return replace(self, batch=kept)
+
+    def untied(self, slots: Container[int]) -> Columns:
+        """The same columns with one kernel for all units of some slots."""
+        return replace(self, batch=tuple((own, s) for own, s in self.batch if s not in slots))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a direction is along one slot: ones, or a kernel, times a frame."""
+
+    frame: Frame = ()
+    kernel: tuple[Columns, ...] = ()
+
+    @property
+    def is_ones(self) -> bool:
+        """Whether it is the all-ones vector itself."""
+        return not self.frame and not self.kernel
+
+    @property
+    def parameters(self) -> set[str]:
+        """The parameters that say where it points."""
+        return {name for (name, _), _ in self.frame} | {c.parameter for c in self.kernel}
+
+    def framed(self, more: Frame) -> Profile:
+        """The same direction before or after a gain."""
+        return replace(self, frame=combine(self.frame, more))
+
+    def inverse(self) -> Profile:
+        """The same vectors, with the frame on the other side."""
+        return replace(self, frame=combine((), self.frame, -1))
+
+    def renamed(self, slots: Mapping[int, int]) -> Profile:
+        """The same direction seen from another block."""
+        if not self.kernel:
+            return self
+        return replace(self, kernel=tuple(c.renamed(slots) for c in self.kernel))
+
+    def fits(self, size: int) -> bool:
+        """Whether such a direction exists along a slot of this size, whatever the parameters."""
+        return not self.kernel or sum(c.count for c in self.kernel) < size
+
+    def __and__(self, other: Profile) -> Profile | None:
+        """The profile of what has both; None if nothing is known to have both."""
+        if self == other:
+            return self
+        if self.kernel and other.kernel and self.frame == other.frame:
+            return replace(self, kernel=tuple(sorted({*self.kernel, *other.kernel})))
+        return None
+
+
+ONES = Profile()
+Unseen = dict[int, Profile]  # slot → profile; along the other slots a change is arbitrary
+
+
+def meet(a: list[Unseen], b: list[Unseen], sizes: Mapping[int, int]) -> list[Unseen]:
+    """The changes in both spans, as patterns: profiles of shared slots have to agree."""
+    found = []
+    for x in a:
+        for y in b:
+            shared = {s: x[s] & y[s] for s in x.keys() & y.keys()}
+            if all(p is not None for p in shared.values()):
+                joint = _separated({**x, **y, **shared})  # type: ignore[dict-item]
+                if all(p.fits(sizes.get(s, 0)) for s, p in joint.items()):
+                    found.append(joint)
+    return minimal(found)
+
+
+def _separated(pattern: Unseen) -> Unseen:
+    """Profiles that do not depend on each other: a kernel per unit of a slot that has a profile
+    of its own becomes one kernel for all of its units."""
+    return {
+        s: replace(p, kernel=tuple(c.untied(pattern) for c in p.kernel)) if p.kernel else p
+        for s, p in pattern.items()
+    }
+
+
+def minimal(patterns: list[Unseen]) -> list[Unseen]:
+    """Patterns that are no special case of another one."""
+    kept: list[Unseen] = []
+    for x in sorted(patterns, key=len):
+        if not any(y.items() <= x.items() for y in kept):
+            kept.append(x)
+    return kept
+
+
+@dataclass(frozen=True)
+class Absence:
+    """w·x = κ for every x that a block holds, with w along one slot and κ a sum of words.
+
+    `offset` lists the words of κ: sums over the slot's letter w of parameters in the block.
+    """
+
+    stride: int
+    profile: Profile
+    offset: tuple = ()  # words.Offset
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether κ = 0."""
+        return not self.offset

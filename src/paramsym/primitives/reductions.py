@@ -1,0 +1,229 @@
+"""Reductions over axes, norms and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramsym.primitives.base import (
+    NEGLIGIBLE,
+    Entrywise,
+    Labels,
+    Primitive,
+    Values,
+    flat_along,
+    pull,
+    push,
+)
+from paramsym.primitives.directions import ONES, Absence, Unseen
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Change, Offset, fresh
+
+_MET = 1e-6  # a least norm below it is never met
+
+
+@dataclass(eq=False, kw_only=True)
+class Reduce(Primitive):
+    """A symmetric function over the axes `dims`.
+
+    `how` is "sum", "mean", "max" (homogeneous), "norm2" (`weight` times the sum of squares) or
+    "other".
+    """
+
+    dims: tuple[int, ...] = ()
+    how: str = "sum"
+    weight: float = 1.0
+
+    @property
+    def title(self) -> str:
+        return self.name or f"a {self.how}"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a sum or a mean."""
+        return self.how in ("sum", "mean")
+
+    def is_mean_of(self, x: Tensor) -> bool:
+        """Whether it is the mean of a tensor over one axis."""
+        return self.how == "mean" and len(self.dims) == 1 and self.inputs[0] is x
+
+    def labels(self) -> tuple[list[Labels], Labels]:
+        x = self.inputs[0]
+        if self.out.ndim == x.ndim:
+            outs = tuple(("one", k) if k in self.dims else k for k in range(x.ndim))
+        else:
+            outs = tuple(k for k in range(x.ndim) if k not in self.dims)
+        return [tuple(range(x.ndim))], outs
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        x = at.parts[0]
+        if at.inside & set(self.dims) and (self.how != "norm2" or not at.signs):
+            yield from at.hold(x)
+        elif self.how == "other" or (self.how == "max" and at.signs):
+            yield from at.hold()
+        elif self.how == "norm2":
+            yield from at.equal(None) if at.signs else at.equal(x, 2)
+        else:
+            yield from at.equal(x)
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if at.label in self.dims:
+            if self.is_linear:
+                at.cap(x, "ones")
+            elif self.how == "norm2":
+                at.cap(x, "orthogonal")
+            else:
+                at.hold(f"coordinates are compared at {self.where}")
+        elif not self.is_linear or x is None or at.out is None:
+            at.hold(f"coordinates are treated one by one at {self.where}")
+        else:
+            at.join(x, at.out)
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return pull(joint, k, below) if self.is_linear else []
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        if not self.is_linear:
+            return []
+        found = push(joint, 0, known[0])
+        return [a for a in found if a.is_zero or self.how == "mean"]
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        if not self.is_linear:
+            return None
+        block, forward = joint.inputs[k], joint.forward(k)
+        lost = change.at.keys() - forward.keys()
+        if change.atom is not None and lost:
+            return None
+        weight = 1.0
+        for d in self.dims:  # a joined axis counts piece by piece
+            place = block.places[d]
+            for leaf, step in place.leaves if place else ():
+                weight *= 1 if step * block.tensor.strides[d] in change.at else leaf.size
+            weight /= block.tensor.shape[d] if self.how == "mean" else 1
+        return [change.moved({forward[s]: x for s, x in change.at.items() if s in forward}, weight)]
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.how not in ("sum", "mean", "norm2"):
+            return super().evaluate(*tensors)
+        x = self.weight * tensors[0].abs().square() if self.how == "norm2" else tensors[0]
+        keep = self.out.ndim == tensors[0].ndim
+        if not self.dims:
+            return x
+        return x.mean(self.dims, keep) if self.how == "mean" else x.sum(self.dims, keep)
+
+
+@dataclass(eq=False, kw_only=True)
+class Normalize(Entrywise):
+    """(x − mean, if `center`) / √(mean square + ε) over the axes `dims`.
+
+    Without `mean` the sum of squares takes the place of their mean; the root is at least `floor`.
+    """
+
+    noun = "a norm"
+    dims: tuple[int, ...] = ()
+    center: bool = False
+    epsilon: float = 0.0
+    mean: bool = True
+    floor: float = 0.0
+
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return self.dims
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        x, along = at.parts[0], bool(at.inside & set(self.dims))
+        if at.signs:
+            yield from at.unless(along and self.center)
+        elif self.epsilon > NEGLIGIBLE or self.floor > _MET or along:
+            yield from at.hold()
+        else:
+            if at.result is not None:
+                yield from at.hold(at.result)
+            if x is not None:
+                yield ((1, x), (-1, self._shared(at, x)))
+
+    def _shared(self, at: ScaleSite, unknown: Unknown) -> Unknown:
+        """The scale that all blocks along the axes of a norm have in common."""
+        block = at.joint.inputs[0]
+        inside = sum(
+            place.start * block.tensor.strides[d]
+            for d, place in enumerate(block.places) if place is not None and d in self.dims
+        )  # fmt: skip
+        return -1 - self.out.serial, unknown[1] - inside, unknown[2]
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if at.label in self.dims and x is not None and at.out is not None:
+            at.join(x, at.out)
+            at.cap(at.out, "orthogonal")
+            if self.center:
+                at.cap(at.out, "ones")
+        else:
+            at.hold(f"each coordinate is normalised by itself at {self.where}")
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return _centred(joint, self.dims) if self.center else []
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        return _along(joint, self.dims, ()) if self.center else []
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        (x,) = tensors
+        x = x - x.mean(self.dims, True) if self.center else x
+        squares = x.abs().square()
+        size = squares.mean(self.dims, True) if self.mean else squares.sum(self.dims, True)
+        return x / (size + self.epsilon).sqrt().clamp_min(self.floor)
+
+
+@dataclass(eq=False, kw_only=True)
+class Softmax(Entrywise):
+    """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
+
+    noun = "softmax"
+    dim: int = 0
+    log: bool = False
+
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return (self.dim,)
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return _centred(joint, (self.dim,))
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        if joint.out.tensor.stochastic is None:
+            return []
+        return _along(joint, (self.dim,), (Offset(1.0, (), fresh()),))
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        made = torch.log_softmax if self.log else torch.softmax
+        return made(tensors[0], self.dim)
+
+
+def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:
+    """What is constant along the axes that are centred does not show."""
+    flat = flat_along(joint, 0, dims)
+    return [] if flat is None else [flat]
+
+
+def _along(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> list[Absence]:
+    """The entries along one axis have a known sum."""
+    if len(dims) != 1 or not joint.is_single(0, dims[0]):
+        return []
+    place = joint.out.places[dims[0]]
+    if place is None or len(place.leaves) != 1:
+        return []
+    return [Absence(joint.out.stride(dims[0], 0), ONES, offset)]

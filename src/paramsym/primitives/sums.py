@@ -1,0 +1,274 @@
+"""Sums and what is like them: copies, choices between operands, concatenations, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from paramsym.primitives.base import Entrywise, Values, carry, pull, push
+from paramsym.primitives.directions import ONES, Absence, Columns, Profile, Unseen
+from paramsym.primitives.gains import power_of
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
+from paramsym.primitives.words import Change, Letter, Offset, fresh, parameter_word
+
+
+class Additive(Entrywise):
+    """Operations that pass a change of one input on, entry by entry, times its weight."""
+
+    def weight(self, k: int) -> float:
+        """The coefficient of input k."""
+        return 1.0
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return pull(joint, k, below)
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        return carry(joint, k, change, self.weight(k))
+
+
+@dataclass(eq=False, kw_only=True)
+class Sum(Additive):
+    """factor · Σ signsₖ·xₖ with broadcasting; with one input a copy, or a multiple."""
+
+    signs: tuple[float, ...] = (1,)
+    factor: float = 1.0
+
+    def weight(self, k: int) -> float:
+        return float(self.signs[k] if k < len(self.signs) else 1) * self.factor
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        for tensor, part in zip(self.inputs, at.parts, strict=True):
+            if not tensor.zero:
+                yield from at.equal(part)
+
+    def bases(self, at: BasisSite) -> None:
+        for part, tensor in zip(at.parts, self.inputs, strict=True):
+            if part is not None:
+                at.join(part, at.out)
+            elif at.out is not None and not tensor.zero:  # a multiple of ones is added
+                at.cap(at.out, "ones")
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        if (centred := self._centred(joint)) is not None:
+            return [centred]
+        terms = [self._term(joint, k, found) for k, found in enumerate(known)]
+        total: list[Absence] | None = None
+        for found in terms:
+            total = (
+                found if total is None else [c for a in total for b in found if (c := _add(a, b))]
+            )
+        found = [a for a in total or [] if a.profile is not ANY]
+        found += [z for a in found if (z := _without_offset(a)) is not None]
+        return [a for a in found if a.profile.fits(_size(joint, a.stride))]
+
+    def _term(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
+        """What one summand contributes: absences of its own, or a known value along any w."""
+        weight = self.weight(k)
+        found = [
+            Absence(a.stride, a.profile, tuple(_scaled(o, weight) for o in a.offset))
+            for a in push(joint, k, known)
+        ]
+        if len(self.inputs) > 1 and not found:
+            found = self._bias(joint, k, weight)
+        return found
+
+    def _bias(self, joint: Joint, k: int, weight: float) -> list[Absence]:
+        """A parameter along one slot moves the sum by a constant, for whatever w."""
+        block = joint.inputs[k]
+        power = power_of(block.tensor) if block.tensor.moves else None
+        slots = list(block.slots)
+        if power is None or power.power != 1 or len(slots) != 1:
+            return []
+        (_, _, stride), = slots  # fmt: skip
+        target = joint.forward(k).get(stride)
+        if target is None:
+            return []
+        word = parameter_word(block, power.source.name, 1.0, power.offset)
+        return [Absence(target, ANY, (Offset(weight, word.factors, word.at[stride]),))]
+
+    def _centred(self, joint: Joint) -> Absence | None:
+        """x − mean(x): nothing along the all-ones vector is left."""
+        if len(self.inputs) != 2 or self.signs != (1, -1):
+            return None
+        mean = self.inputs[1].producer
+        if mean is None or not mean.is_mean_of(self.inputs[0]):
+            return None
+        axis = mean.dims[0] % self.out.ndim
+        place = joint.out.places[axis]
+        if place is None or len(place.leaves) != 1 or not joint.is_single(0, axis):
+            return None
+        return Absence(joint.out.stride(axis, 0), ONES, ())
+
+    @property
+    def has_words(self) -> bool:
+        return True
+
+    def power_step(self) -> tuple[str, float] | None:
+        return ("copy", 1.0) if len(self.inputs) == 1 and self.weight(0) == 1 else None
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        terms = [x if (w := self.weight(k)) == 1 else w * x for k, x in enumerate(tensors)]
+        total = terms[0]  # a copy of integers keeps them
+        for term in terms[1:]:
+            total = total + term
+        return total.expand(self.out.shape)
+
+
+ANY = Profile(((("any", 0.0), 0.0),))  # of a summand whose product with every w is known
+
+
+def _without_offset(absence: Absence) -> Absence | None:
+    """Of the kernel that an absence speaks of, what is orthogonal to the constant part as well."""
+    columns = []
+    for offset in absence.offset:
+        (word, *rest) = offset.factors or (None,)
+        if word is None or rest or offset.at or len(word.slots) != 1:
+            return None
+        if (word.power, word.offset) != (1, 0):
+            return None
+        stride = word.slots[0][0]
+        columns.append(
+            Columns(word.parameter, word.start, word.slots, stride)
+        )  # fmt: skip
+    profile = absence.profile
+    if not profile.kernel or profile.frame or not columns:
+        return None
+    kernel = tuple(sorted({*profile.kernel, *columns}))
+    return Absence(absence.stride, replace(profile, kernel=kernel), ())
+
+
+def _scaled(offset: Offset, weight: float) -> Offset:
+    return Offset(offset.weight * weight, offset.factors, offset.letter, offset.at)
+
+
+def _size(joint: Joint, stride: int) -> int:
+    return joint.out.sizes[stride]
+
+
+def _add(a: Absence, b: Absence) -> Absence | None:
+    """The absence of a sum of two, if w can be the same for both."""
+    if a.stride != b.stride:
+        return None
+    if a.profile is ANY or b.profile is ANY:
+        profile = b.profile if a.profile is ANY else a.profile
+    else:
+        profile = a.profile & b.profile
+    return None if profile is None else Absence(a.stride, profile, (*a.offset, *b.offset))
+
+
+@dataclass(eq=False, kw_only=True)
+class Choice(Entrywise):
+    """One of the inputs, entry by entry (maximum, where): homogeneous, but not additive.
+
+    One that is not even `homogeneous` is any other entrywise function of several operands.
+    """
+
+    homogeneous: bool = True
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        if at.signs or not self.homogeneous:
+            yield from at.hold()
+            return
+        for tensor, part in zip(self.inputs, at.parts, strict=True):
+            if not tensor.zero:
+                yield from at.equal(part)
+
+
+@dataclass(eq=False, kw_only=True)
+class Tie(Entrywise):
+    """The state after a step and the state before it: one thing, seen at two times."""
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        for part in at.parts:
+            yield from at.equal(part)
+
+    def bases(self, at: BasisSite) -> None:
+        for part in at.parts:
+            at.join(part, at.out)
+
+
+@dataclass(eq=False, kw_only=True)
+class Shifted(Additive):
+    """A parameter with its origin moved by a constant: the group acts on the sum."""
+
+    constant: float = 0.0
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        return iter(())
+
+    def bases(self, at: BasisSite) -> None:
+        at.hold("a constant is added")
+
+    @property
+    def has_words(self) -> bool:
+        return True
+
+    @property
+    def constant_term(self) -> float:
+        return self.constant
+
+    def power_step(self) -> tuple[str, float] | None:
+        return "offset", self.constant
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return tensors[0] + self.constant
+
+
+@dataclass(eq=False, kw_only=True)
+class ShiftedDiagonal(Shifted):
+    """A square parameter with a multiple of the identity added: the group acts on the sum."""
+
+    def bases(self, at: BasisSite) -> None:
+        pass  # the sum is what is typed, and the parameter is read nowhere else
+
+    @property
+    def constant_term(self) -> float:
+        return 0.0
+
+    def constants(self, joint: Joint) -> list[Change] | None:
+        """One letter at both axes on the diagonal; nothing in blocks that lie beside it."""
+        row, column = joint.out.places
+        assert row is not None and column is not None
+        if row.stop <= column.start or column.stop <= row.start:
+            return []
+        if row.start != column.start or row.steps != column.steps:
+            return None
+        at: dict[int, Letter] = {}
+        for position in range(len(row.leaves)):
+            letter = fresh()
+            at |= {joint.out.stride(axis, position): letter for axis in (0, 1)}
+        return [Change(self.constant, at)]
+
+    def power_step(self) -> None:
+        return None
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        (x,) = tensors
+        return x + self.constant * torch.eye(len(x), dtype=x.dtype, device=x.device)
+
+
+@dataclass(eq=False, kw_only=True)
+class Concatenate(Additive):
+    """The inputs joined along the axis `dim`."""
+
+    dim: int = 0
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        return at.equal(at.parts[0])
+
+    def bases(self, at: BasisSite) -> None:
+        if at.parts[0] is None and not at.joint.inputs[0].tensor.zero:
+            at.hold(f"it is repeated at {self.where}")
+        at.join(at.parts[0], at.out)
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        return push(joint, 0, known[0])
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return torch.cat(tensors, self.dim)

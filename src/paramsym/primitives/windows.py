@@ -1,0 +1,171 @@
+"""Fixed maps along axes: windows, pooling, lookups, rotations of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramsym.primitives import index as ix
+from paramsym.primitives.base import (
+    Entrywise,
+    Labels,
+    Primitive,
+    Values,
+    carry,
+    flat_along,
+    kernels,
+    pull,
+    push,
+)
+from paramsym.primitives.directions import Absence, Unseen
+from paramsym.primitives.index import Node
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Change
+
+
+@dataclass(eq=False, kw_only=True)
+class Along(Primitive):
+    """A map along the axes `dims`, which are replaced by others and frozen; the others pass."""
+
+    is_closed = False
+    dims: tuple[int, ...] = ()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether sums pass."""
+        return True
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether constants pass."""
+        return True
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        """A scale passes that does not vary along an axis that is replaced, or along a new one."""
+        return at.unless(
+            bool(at.inside & {*self.dims}) or any(isinstance(k, tuple) for k in at.inside)
+        )
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if not self.is_linear or x is None or at.out is None:
+            at.hold(f"coordinates are treated one by one at {self.where}")
+        else:
+            at.join(x, at.out)
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        if not self.is_linear:
+            return []
+        new = {s for at, s in joint.slots(-1).items() if isinstance(at[0], tuple)}
+        return pull(joint, k, below, new, flat_along(joint, k, self.dims) if self.is_mean else None)
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        flat = flat_along(joint, k, self.dims) if self.is_mean and change.atom is None else None
+        if flat is None or flat.keys() & change.at.keys():
+            return None
+        return carry(joint, k, change)
+
+
+@dataclass(eq=False, kw_only=True)
+class Mix(Along):
+    """A fixed map along axes.
+
+    `how` is "linear", "mean" (the weights sum to one everywhere), "max" (homogeneous) or "other".
+    """
+
+    how: str = "linear"
+
+    def labels(self) -> tuple[list[Labels], Labels]:
+        x = self.inputs[0]
+        outs = tuple(
+            ("new", k) if k in self.dims or k >= x.ndim else k for k in range(self.out.ndim)
+        )
+        return [tuple(range(x.ndim))], outs
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        if self.how == "other" or (self.how == "max" and at.signs):
+            return at.hold()
+        return super().scales(at)
+
+    @property
+    def is_linear(self) -> bool:
+        return self.how in ("linear", "mean")
+
+    @property
+    def is_mean(self) -> bool:
+        return self.how == "mean"
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        if not self.is_linear:
+            return []
+        return [a for a in push(joint, 0, known[0]) if a.is_zero or self.is_mean]
+
+
+@dataclass(eq=False, kw_only=True)
+class Lookup(Along):
+    """Rows of a table chosen by data: `dims` are replaced, at `at`, by `count` index axes.
+
+    What is `given` are the positions along each of `dims`.
+    """
+
+    at: int = 0
+    count: int = 0
+    index: Tensor | None = None
+
+    def labels(self) -> tuple[list[Labels], Labels]:
+        x = self.inputs[0]
+        kept = [k for k in range(x.ndim) if k not in self.dims]
+        fresh = [("new", k) for k in range(self.count)]
+        return [tuple(range(x.ndim))], (*kept[: self.at], *fresh, *kept[self.at :])
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        """Fewer rows than coordinates span no more than themselves."""
+        shared = joint.forward(0) if flat_along(joint, 0, self.dims) is not None else {}
+        rows = [Absence(s, p, ()) for s, p in kernels(joint, 0, shared, shared)]
+        return [*push(joint, 0, known[0]), *rows]
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if len(tensors) != 1 + len(self.dims):
+            return super().evaluate(*tensors)
+        table, *positions = tensors
+        return table[(*[slice(None)] * self.at, *(p.long() for p in positions))]
+
+
+@dataclass(eq=False, kw_only=True)
+class Rotate(Entrywise):
+    """Pairs of coordinates along `dim` turned by angles that depend on the axes `varies`.
+
+    `pair` is the leaf that counts the two members of a pair.
+    """
+
+    noun = "a rotation of pairs"
+    is_closed = False
+    dim: int = 0
+    pair: Node
+    varies: tuple[int, ...] = ()
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        pair = ix.resolve(self.pair)
+        return at.unless(any(lb == self.dim and leaf is pair for lb, _, leaf in at.places))
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if x is not None and at.out is not None:
+            at.join(x, at.out)
+            if at.leaf is ix.resolve(self.pair) and at.label == self.dim:
+                at.cap(at.out, "complex")
+        else:
+            at.hold(f"it is repeated at {self.where}")
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        turned = {s for at, s in joint.slots(-1).items() if at[0] in (self.dim, *self.varies)}
+        return pull(joint, k, below, turned)
