@@ -328,8 +328,15 @@ def test_dropout_holds_what_is_not_linear_in_it(name: str) -> None:
 
     assert error(still) < 1e-12
     assert error(values) > 1e-3  # what is dropped does not follow a permutation …
+    assert symmetry.random and "in distribution" in str(symmetry)  # … and that is said
+    assert type(symmetry).from_json(symmetry.to_json()) == symmetry
     told = find_symmetry(model, inputs, training=True).checked.note
-    assert "in distribution" in told or "draws random numbers" in told  # … and that is said
+    assert "in distribution" in told or "draws random numbers" in told
+
+
+def test_in_evaluation_nothing_is_random() -> None:
+    symmetry = find_symmetry(Dropped(nn.Dropout(0.5)).eval(), (x(7, 4),))
+    assert not symmetry.random and "in distribution" not in str(symmetry)
 
 
 @pytest.mark.parametrize("name", ["dropout", "alpha dropout"])

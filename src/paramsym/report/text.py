@@ -12,6 +12,7 @@ from paramsym.checkpoints import Transformed
 from paramsym.report.findings import Findings
 from paramsym.report.tables import FamilyRow, SpaceRow, family_rows, frozen, proof_rows, space_rows
 from paramsym.report.words import error_text, percent, power_of_ten
+from paramsym.structure.text import random_rows
 
 _COLOURS = {
     "linear": "blue", "orthogonal": "magenta", "monomial": "green", "permutation": "yellow",
@@ -42,6 +43,9 @@ def _parts(findings: Findings) -> list[RenderableType]:
             "", _heading("Unknown operators", "held fixed; teach them with @paramsym.rule"),
             _block(lines),
         ]  # fmt: skip
+    if symmetry.random:
+        lines = "\n".join(map("  ".join, random_rows(symmetry)))
+        parts += ["", _heading("In distribution", "not number by number"), _block(lines)]
     if held := frozen(findings):
         lines = [f"{name}  {why}" for name, why in list(held.items())[:12]]
         lines += [f"and {len(held) - 12} more"] if len(held) > 12 else []

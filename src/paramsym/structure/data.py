@@ -37,6 +37,7 @@ class SymmetryData:
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    random: Mapping[str, str] = field(default_factory=dict)
     checked: Checked = field(default=Checked(), compare=False)
 
     def __post_init__(self) -> None:

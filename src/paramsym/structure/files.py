@@ -40,6 +40,7 @@ def to_json(symmetry: SymmetryData) -> str:
         "buffers": list(symmetry.buffers),
         "reasons": [[name, *found] for name, found in symmetry.reasons.items()],
         "unknown": [list(pair) for pair in symmetry.unknown.items()],
+        "random": [list(pair) for pair in symmetry.random.items()],
         "unreached": [[name, *_ranges(rows)] for name, rows in symmetry.unreached.items()],
     }
     folded = {name: [_item(i) for i in fold(found)] for name, found in sections.items() if found}
@@ -73,6 +74,7 @@ def from_json(text: str) -> dict[str, Any]:
             "buffers": tuple(section("buffers")),
             "reasons": {name: tuple(found) for name, *found in section("reasons")},
             "unknown": dict(section("unknown")),
+            "random": dict(section("random")),
             "checked": Checked.from_dict(data["checked"]) if "checked" in data else Checked(),
             "unreached": {
                 name: tuple(itertools.chain(*(range(a, b) for a, b in ranges)))

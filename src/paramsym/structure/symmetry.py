@@ -25,6 +25,8 @@ class ParameterSymmetry(SymmetryData):
     on the sum.
     `unreached` lists rows of tables that inputs of the given shapes never read: dead at these
     shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
+    `random` maps operators that draw numbers to their first place: past them the symmetry holds in
+    distribution, as with numbers drawn anew and not number by number.
     `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so
     that it takes no part in equality.
     """

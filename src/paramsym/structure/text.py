@@ -49,6 +49,15 @@ def _further_rows(symmetry: SymmetryData) -> Iterator[tuple[str, ...]]:
             yield shift.name, f"{shift.family}, {_dimension(shift)}"
     yield from _dead_rows(symmetry)
     yield from _unreached_rows(symmetry)
+    yield from random_rows(symmetry)
+
+
+def random_rows(symmetry: SymmetryData) -> list[tuple[str, str]]:
+    """The operators that draw numbers, and what that means for the symmetry."""
+    return [
+        (name, f"draws numbers at {place}: past it the symmetry holds in distribution")
+        for name, place in symmetry.random.items()
+    ]
 
 
 def _dead_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
@@ -73,6 +82,7 @@ def table(symmetry: SymmetryData) -> str:
         [(s.name, _dimension(s), s.family, f"{s.kind} {s.space}".strip()) for s in symmetry.shifts],
         _dead_rows(symmetry),
         _unreached_rows(symmetry),
+        random_rows(symmetry),
     ]
     return "\n\n".join("\n".join(_columns(block)) for block in blocks if block)
 

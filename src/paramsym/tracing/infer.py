@@ -58,6 +58,7 @@ class _Writer:
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
             dict(self.found.build.unknown),
             unreached_rows(self.found.build, self.found.parameters),
+            dict(self.found.build.random),
         )  # fmt: skip
 
     def _signature(self) -> tuple[dict[str, tuple[AxisType, ...]], dict[str, tuple[str, ...]]]:
