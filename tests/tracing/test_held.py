@@ -384,3 +384,32 @@ def test_a_defect_in_the_comparison_of_readings_holds_everything(
     symmetry = find_symmetry(model, (x(5, 3),))
     assert "a defect of paramsym" in symmetry.unknown["lowering"] and not symmetry.spaces
     assert not symmetry.shifts
+
+
+@pytest.mark.parametrize("step", ["lower", "Spaces", "find_shifts"])
+def test_a_defect_in_a_pass_never_aborts(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise RecursionError("too deep")
+
+    model = M(
+        lambda s, h: torch.tanh(h @ s.w.T + s.a) @ s.u + s.b, w=(4, 3), u=(4, 2), a=(4,), b=(2,)
+    )
+    whole = find_symmetry(model, (x(5, 3),))
+    monkeypatch.setattr(f"paramsym.tracing.infer.{step}", stop)
+    with pytest.raises(RecursionError):
+        find_symmetry(model, (x(5, 3),))
+    monkeypatch.setattr(defects, "raising", False)
+    symmetry = find_symmetry(model, (x(5, 3),))
+    assert any("a defect of paramsym" in place for place in symmetry.unknown.values())
+    assert not symmetry.shifts and {*symmetry.signature} == {"w", "u", "a", "b"}
+    assert symmetry.spaces == (whole.spaces if step == "find_shifts" else {})
+
+
+def test_a_copy_of_what_cuts_across_the_units_can_be_written_to() -> None:
+    def function(s: Any, h: Tensor) -> Tensor:
+        copy = s.w.reshape(-1)[10:].reshape(2, 3).clone()
+        copy[..., :1] += copy.mean(0)[:1]
+        return h[:, :2] @ copy + h @ s.w[1:4, 0:3] + s.w.reshape(-1)[13:]
+
+    symmetry = find_symmetry(M(function, w=(4, 4)), (x(2, 3),))
+    assert not symmetry.spaces and not symmetry.shifts

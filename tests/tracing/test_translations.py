@@ -285,3 +285,29 @@ def test_patterns_meet_where_their_profiles_do() -> None:
     assert meet([{1: ONES}], [{1: w}], {1: 6}) == []
     assert meet([{}], [{1: w}], {1: 6}) == [{1: w}] and meet([], [{}], {}) == []
     assert minimal([{1: ONES, 2: ONES}, {1: ONES}]) == [{1: ONES}]
+
+
+def _doubled(s: Any, h: Tensor) -> Tensor:
+    table = s.a + s.a.sum(0)
+    table[:1] *= 2
+    return table[h]
+
+
+def _summed(s: Any, h: Tensor) -> Tensor:
+    inner = s.c + ((s.a + s.b) * s.a.sum(0)) @ s.d
+    return ((h @ s.e).unsqueeze(-1) * inner).sum(-2)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (M(_doubled, a=(5, 4)), torch.arange(4)),
+        (M(_summed, a=(4, 8), b=(4, 8), c=(4, 6), d=(8, 6), e=(2, 4)), x(8, 2)),
+    ],
+    ids=["a row", "a product"],
+)
+def test_a_division_that_only_turns_monomials_around_ends(model: nn.Module, inputs: Tensor) -> None:
+    symmetry = find_symmetry(model, (inputs,), check=False)
+    found = errors(model, symmetry, (inputs,))
+    found.pop("a wrong move")
+    assert max(found.values(), default=0.0) < 1e-12

@@ -7,15 +7,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 from paramsym.algebra import Trivial
+from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.lowering.reach import unreached_rows
 from paramsym.primitives import index as ix
 from paramsym.primitives.blocks import tensor_blocks
+from paramsym.primitives.defects import report
 from paramsym.primitives.index import Node
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
 from paramsym.structure.placing import misplaced
+from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.describe import described
@@ -26,7 +29,25 @@ from paramsym.tracing.spaces import Carrier, Spaces
 
 def infer(graph: Graph) -> ParameterSymmetry:
     """Derive the parameter symmetry of a traced network."""
-    return _Writer(Spaces(lower(graph))).symmetry()
+    build = Builder(graph)
+    try:
+        build = lower(graph)
+        return _Writer(Spaces(build)).symmetry()
+    except Exception as error:  # held as a whole is always sound
+        build.where = "the whole network"
+        return _nothing(graph, build, report(build, "its derivation", error))
+
+
+def _nothing(graph: Graph, build: Builder, why: str) -> ParameterSymmetry:
+    """The symmetry that moves nothing, with one reason for all."""
+    held = {
+        v.name: _held(v.shape, why) for v in [*graph.parameters.values(), *graph.buffers.values()]
+    }
+    return ParameterSymmetry(
+        {}, {name: axes for name, (axes, _) in held.items()}, ties=_ties(graph),
+        buffers=tuple(n for n in held if n in graph.buffers),
+        reasons={name: reasons for name, (_, reasons) in held.items()}, unknown=dict(build.unknown),
+    )  # fmt: skip
 
 
 class _Writer:
@@ -49,10 +70,10 @@ class _Writer:
             if (why := graph.held.get(value.name)) is not None:
                 signature[value.name], reasons[value.name] = _held(value.shape, why)
         buffers = tuple(n for n in signature if n in graph.buffers)
-        shifts = find_shifts(self.found.circuit, self.found.parameters)
         sizes = {name: space.size for name, space in spaces.items()}
         return ParameterSymmetry(
-            spaces, signature, tuple(described(shift, signature, sizes) for shift in shifts),
+            spaces, signature,
+            tuple(described(shift, signature, sizes) for shift in self._shifts()),
             tuple(n for n in self.found.every if n in self.found.dead and n not in buffers),
             _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
@@ -60,6 +81,15 @@ class _Writer:
             unreached_rows(self.found.build, self.found.parameters),
             dict(self.found.build.random),
         )  # fmt: skip
+
+    def _shifts(self) -> tuple[Shift, ...]:
+        """The additive freedom; none where its derivation fails, which leaves the groups."""
+        try:
+            return find_shifts(self.found.circuit, self.found.parameters)
+        except Exception as error:
+            self.found.build.where = "the whole network"
+            report(self.found.build, "its shifts", error)
+            return ()
 
     def _signature(self) -> tuple[dict[str, tuple[AxisType, ...]], dict[str, tuple[str, ...]]]:
         """The types of the axes of each tensor, and why some of them are fixed."""

@@ -213,16 +213,22 @@ class Translations:
     def _divide(self, source: Source, basis: Basis) -> tuple[Absorption, ...] | None:
         """What absorbs a source's effect without remainder, or None.
 
-        The leading monomial is cancelled by a source whose own leading monomial divides it; what
-        that adds is smaller, so that the division ends. Where several divide, each is tried.
+        The leading monomial is cancelled by a source whose own leading monomial divides it. What
+        that adds must be smaller, or equal in rank and new, so that the division ends. Where
+        several divide, each is tried.
         """
         budget = _STEPS
 
-        def search(rest: Effect) -> tuple[Absorption, ...] | None:
+        def search(
+            rest: Effect, above: tuple | None, led: frozenset[tuple]
+        ) -> tuple[Absorption, ...] | None:
             nonlocal budget
             if not rest:
                 return ()
-            sink, lead = max(rest.values(), key=self._rank)
+            form, (sink, lead) = max(rest.items(), key=lambda item: self._rank(item[1]))
+            rank = self._rank((sink, lead))
+            if form in led or (above is not None and rank > above):
+                return None  # what was added is not smaller: this would not end
             for q, change in basis.get(sink, ()):
                 budget -= 1
                 if budget < 0:
@@ -230,11 +236,14 @@ class Translations:
                 if (q.name, q.block.key) == (source.name, source.block.key):
                     continue
                 step = _subtract(source, rest, lead, q, change)
-                if step is not None and (found := search(step[1])) is not None:
+                if step is None:
+                    continue
+                found = search(step[1], rank, led | {form})
+                if found is not None:
                     return step[0], *found
             return None
 
-        return search(dict(source.effect))
+        return search(dict(source.effect), None, frozenset())
 
     def _rank(self, monomial: Monomial) -> tuple:
         """Data before numbers, what stops early before what stops late, long before short."""

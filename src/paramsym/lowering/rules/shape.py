@@ -184,7 +184,8 @@ def partial_write(build: Builder, call: Call) -> Tensor:
     if box is None:
         reason = f"a write at {call.where} goes through a window that cuts across the units"
         return build.opaque_call(call, call.outputs, reason)[0]
-    if whole.base is not None or whole.strides != owner.strides:  # a copy that is read as a view
+    read = (whole.strides, whole.offset)
+    if whole.base is not None or read != (owner.strides, owner.offset):  # a copy read as a view
         whole = build.alias(whole)
         whole.strides, whole.offset = compact_strides(owner), owner.offset
     grid = build.view(whole, box.radices, box.units, owner.offset)
