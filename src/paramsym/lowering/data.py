@@ -10,6 +10,14 @@ from paramsym.primitives.numbers import read_off, run_call
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Call, Graph, Value
 
+# whatever else they do, these draw numbers; dropout and its kind depend on the mode
+RANDOM = {
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
+    "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
+    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+}  # fmt: skip
+
 
 def moving_values(graph: Graph) -> set[int]:
     """Ids of the values that depend on a parameter or on a buffer of the state dict."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paramsym.lowering import rules as rules
 from paramsym.lowering.builder import Builder, Tensor
-from paramsym.lowering.data import moving_values
+from paramsym.lowering.data import RANDOM, moving_values
 from paramsym.lowering.held import hold
 from paramsym.lowering.normalise import normalise
 from paramsym.lowering.origins import settle_origins
@@ -17,13 +17,6 @@ from paramsym.recording.graph import Call, Graph, Value, values_in
 
 # what is not yet written counts as zero: it says nothing about units or scales
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
-# whatever else they do, these draw numbers; dropout and its kind depend on the mode
-_RANDOM = {
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
-    "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
-    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
-    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
-}  # fmt: skip
 
 
 def lower(graph: Graph) -> Builder:
@@ -56,7 +49,7 @@ def lower(graph: Graph) -> Builder:
 
 def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
     """Give the results of one call their tensors: by its rule, or as data."""
-    if call.name in _RANDOM:
+    if call.name in RANDOM:
         build.is_random(call)
     fresh = [v for v in call.outputs if v.storage == v.id]  # the axes of views are read off later
     if any(v.id in moving for v in fresh):

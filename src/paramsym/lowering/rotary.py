@@ -10,11 +10,13 @@ form. If it fits, it becomes one primitive, which commutes with complex scalings
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from paramsym.lowering.data import Evaluator
+from paramsym.lowering.data import RANDOM, Evaluator
+from paramsym.primitives.numbers import can_run
 from paramsym.recording.graph import Call, Graph, Value
 
 _VIEWS = {
@@ -46,6 +48,7 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
     """All rotations of a graph, by the index of the call that finishes each."""
     found: dict[int, Rotation] = {}
     evaluator = Evaluator(graph, invents=True)
+    fingerprints = _Fingerprints(moving)
     cache: dict[Any, tuple[int, str, list[int]] | None] = {}
     taken: set[int] = set()
     for call in graph.calls:
@@ -57,7 +60,7 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
         source, calls = region
         if source.shape != call.outputs[0].shape or _entries(source) > _LIMIT:
             continue
-        key = _fingerprint(source, calls, moving)
+        key = fingerprints.of(source, calls)
         if key not in cache:
             cache[key] = _probe(evaluator, source, call.outputs[0], calls)
         if (fit := cache[key]) is not None:
@@ -106,27 +109,55 @@ def _is_linear(call: Call, moving: set[int]) -> bool:
     return call.name in _LINEAR
 
 
-def _fingerprint(source: Value, calls: list[Call], moving: set[int]) -> Any:
+class _Fingerprints:
     """Regions with equal fingerprints compute the same function: layers repeat."""
-    names = {source.id: -1}
 
-    def name(leaf: Any) -> Any:
-        if isinstance(leaf, Value):
-            if leaf.id in moving:
-                return ("v", names.setdefault(leaf.id, len(names)), leaf.shape)
-            return ("c", leaf.id)
-        return repr(leaf)
+    def __init__(self, moving: set[int]):
+        self.moving = moving
+        self.data: dict[int, int] = {}  # value -> the first that is made of the same data alike
+        self.first: dict[Any, int] = {}
 
-    def flat(tree: Any) -> Any:
-        if isinstance(tree, (tuple, list)):
-            return tuple(flat(x) for x in tree)
-        if isinstance(tree, dict):
-            return tuple((k, flat(v)) for k, v in tree.items())
+    def of(self, source: Value, calls: list[Call]) -> Any:
+        """The calls of a region with their arguments, up to the names of what moves."""
+        names = {source.id: -1}
+
+        def name(leaf: Value) -> Any:
+            if leaf.id in self.moving:
+                return "v", names.setdefault(leaf.id, len(names)), leaf.shape
+            return "c", self._datum(leaf)
+
+        steps = (
+            (c.name, _spelled(c.args, name), _spelled(c.kwargs, name), tuple(map(name, c.outputs)))
+            for c in calls
+        )
+        return source.shape, source.strides, tuple(steps)
+
+    def _datum(self, value: Value) -> int:
+        found = self.data.get(value.id)
+        if found is None:
+            call, found = value.call, value.id
+            if call is not None and len(call.outputs) == 1 and not _draws(call):
+                given = call.args, call.kwargs
+                key = (call.name, value.dtype, value.shape, _spelled(given, self._datum))
+                found = self.first.setdefault(key, value.id)
+            self.data[value.id] = found
+        return found
+
+
+def _draws(call: Call) -> bool:
+    """Whether another run of a call may give other numbers."""
+    return not can_run(call) or call.name in RANDOM or "dropout" in call.name
+
+
+def _spelled(tree: Any, name: Callable[[Value], Any]) -> Any:
+    """Arguments of a call as a key, with a name for each value."""
+    if isinstance(tree, Value):
         return name(tree)
-
-    return (source.shape, source.strides, tuple(
-        (c.name, flat(c.args), flat(c.kwargs), tuple(map(name, c.outputs))) for c in calls
-    ))  # fmt: skip
+    if isinstance(tree, (tuple, list)):
+        return tuple(_spelled(x, name) for x in tree)
+    if isinstance(tree, dict):
+        return tuple((k, _spelled(v, name)) for k, v in tree.items())
+    return repr(tree)
 
 
 def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
@@ -293,11 +293,10 @@ def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[s
 def _fake(
     ledger: Ledger, tensor: torch.Tensor, strides: tuple[int, ...] | None = None
 ) -> torch.Tensor:
-    with ledger.fake_mode:
-        made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
-        return (
-            made if strides is None else torch.empty_strided(made.shape, strides, dtype=made.dtype)
-        )
+    made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
+    if strides is not None:
+        made = torch.empty_strided(made.shape, strides, dtype=made.dtype, device="meta")
+    return FakeTensor(ledger.fake_mode, made, torch.get_default_device())
 
 
 def _named(model: torch.nn.Module) -> str:
