@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Columns, Profile
@@ -43,7 +43,9 @@ class Word:
 
     def renamed(self, new: Mapping[Letter, Letter]) -> Word:
         """The same factor with other letters."""
-        return replace(self, letters=tuple(new.get(x, x) for x in self.letters))
+        letters = tuple(new.get(x, x) for x in self.letters)
+        return Word(self.parameter, self.start, self.slots, letters, self.power, self.offset,
+                    self.kernel)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Change:
 
     def moved(self, at: Mapping[int, Letter], by: float = 1.0) -> Change:
         """The same change, seen at other slots and scaled."""
-        return replace(self, at=at, coefficient=self.coefficient * by)
+        return Change(self.coefficient * by, at, self.factors, self.atom)
 
     def with_fresh_letters(self, given: Mapping[Letter, Letter] | None = None) -> Change:
         """A copy that shares no letter with anything, except for those that are given."""

@@ -24,22 +24,24 @@ class Reasons:
 
     def of_scale(self, generator: Generator) -> str:
         """Why a scale is no change of basis."""
-        reasons = [self.functions.get(leaf) or self._of_basis(leaf) for leaf in generator.component]
+        reasons = [
+            self.functions.get(leaf) or self.bases.get(leaf, "") for leaf in generator.component
+        ]
         return next(filter(None, reasons), "a gain scales each coordinate by itself")
 
     def of_order(self, leaf: Node) -> str:
         """Why units can only trade places."""
-        found = self.functions.get(leaf.serial) or self._of_basis(leaf.serial)
+        found = self.functions.get(leaf.serial) or self.bases.get(leaf.serial, "")
         return found or self._of_equations(leaf)
 
-    def _of_basis(self, leaf: int) -> str:
-        """Why a leaf has no change of basis."""
-        for _, _, slot in self.slots[leaf]:
-            if slot in self.mixing:
-                known = self.mixing.class_of(slot)
-                if known.held and known.held != "it is a gain":
-                    return known.held
-        return ""
+    @cached_property
+    def bases(self) -> dict[int, str]:
+        """For each leaf why it has no change of basis."""
+        found: dict[int, str] = {}
+        for leaf, slots in self.slots.items():
+            held = (self.mixing.class_of(slot).held for _, _, slot in slots if slot in self.mixing)
+            found[leaf] = next((why for why in held if why and why != "it is a gain"), "")
+        return found
 
     def _of_equations(self, leaf: Node) -> str:
         """The operation that pinned the scales of a leaf."""

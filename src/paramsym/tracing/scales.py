@@ -14,7 +14,7 @@ smaller set is new only if it is not the restriction of one that is known.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -250,9 +250,10 @@ class Freedom:
             if generator.signed and inside <= set(generator.component):
                 restricted = self._restrict(generator, component)
                 _reduce_into(pivots, {u: v % 2 for u, v in restricted.items()}, 2)
+        signs = _Signs(system, members)
         for generator in found:
             integral = all(v.denominator == 1 for v in generator.exponents.values())
-            if integral and self._is_sign_solution(system, generator):
+            if integral and signs.allow(generator):
                 generator.signed = True
                 _reduce_into(pivots, {u: v % 2 for u, v in generator.exponents.items()}, 2)
         solutions = system.solve(dict.fromkeys(members, 1))
@@ -263,27 +264,31 @@ class Freedom:
             if generator.exponents and _reduce_into(pivots, dict(generator.exponents), 2):
                 found.append(generator)
 
-    def _is_sign_solution(self, signs: System, generator: Generator) -> bool:
-        """Whether a scale generator, read modulo 2, meets all equations for signs."""
-        exponents = generator.exponents
-        classes: dict[object, set[int]] = defaultdict(set)
-        for unknown in self.members[generator.component]:
-            representative, ratio = signs.find(unknown)
-            parity = int(exponents.get(unknown, 0)) % 2
-            if representative in signs.zero:
-                if parity:
+
+class _Signs:
+    """The equations for signs, asked for scale generators read modulo 2."""
+
+    def __init__(self, signs: System, members: Iterable[Unknown]):
+        self.zero = signs.zero
+        self.found = {unknown: signs.find(unknown) for unknown in members}
+        roots = (root for root, ratio in self.found.values() if ratio)
+        self.size = Counter(root for root in roots if root not in self.zero)
+        self.rows = [[(c, signs.find(u)[0]) for c, u in row] for row in signs.rows]
+        # an activation may stand between: undecided is not free
+        self.is_decided = all(root in self.size for row in self.rows for _, root in row)
+
+    def allow(self, generator: Generator) -> bool:
+        """Whether a generator meets all equations."""
+        odd: Counter[object] = Counter()
+        for unknown, power in generator.exponents.items():
+            if int(power) % 2 and unknown in self.found:
+                root, ratio = self.found[unknown]
+                if root in self.zero:
                     return False
-            elif ratio:
-                classes[representative].add(parity)
-        if any(len(found) > 1 for found in classes.values()):
-            return False
-        known: Row = {u: next(iter(found)) for u, found in classes.items()}
-        for row in signs.rows:
-            if not all(signs.find(u)[0] in known for _, u in row):
-                return False  # an activation stands between: undecided is not free
-            if sum(int(c * known[signs.find(u)[0]]) for c, u in row) % 2:
-                return False
-        return True
+                odd[root] += bool(ratio)
+        whole = all(count in (0, self.size[root]) for root, count in odd.items())
+        sums = (sum(int(c) for c, root in row if odd[root]) for row in self.rows)
+        return self.is_decided and whole and all(total % 2 == 0 for total in sums)
 
 
 def _generator(component: Component, table: dict, row: Row, modulo: int = 0) -> Generator:

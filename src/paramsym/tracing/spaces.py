@@ -154,15 +154,23 @@ class Spaces:
     def _says_one_type(self, carrier: Carrier) -> bool:
         """Whether blocks that share the reading of an axis agree on a change of basis."""
         seen: dict[tuple, Any] = {}
+        for reading, slot in self._readings[carrier.serial]:
+            found = self.class_of.get(slot)
+            value = found if found is not None and found[0] is carrier else None
+            if seen.setdefault(reading, value) != value:
+                return False
+        return True
+
+    @cached_property
+    def _readings(self) -> dict[int, list[tuple[tuple, tuple]]]:
+        """By leaf: (parameter, axis, origin, stride) of each reading, with its slot."""
+        readings: dict[int, list[tuple[tuple, tuple]]] = defaultdict(list)
         for name, tensor in self.parameters.items():
             for block in tensor_blocks(tensor, self.layout):
                 for axis, origin, leaf, stride in block.readings():
-                    if leaf is carrier.leaf:
-                        found = self.class_of.get((*block.key, stride))
-                        value = found if found is not None and found[0] is carrier else None
-                        if seen.setdefault((name, axis, origin, stride), value) != value:
-                            return False
-        return True
+                    slot = (*block.key, stride)
+                    readings[leaf.serial].append(((name, axis, origin, stride), slot))
+        return readings
 
     def _find_scales(self) -> None:
         position = {}
