@@ -17,7 +17,7 @@ from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Valu
 from paramsym.structure.fast import monomial_matrix
 from paramsym.structure.origin import added
 from paramsym.structure.placing import base_axis
-from paramsym.structure.shift import Factor, Shift, Term
+from paramsym.structure.shift import Factor, Shift, Window
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, torch.Tensor]
@@ -209,6 +209,11 @@ def _transformed(x: torch.Tensor) -> bool:
     return is_functorch_wrapped_tensor(x)
 
 
+def _is_followed(x: torch.Tensor) -> bool:
+    """Whether derivatives or batches are computed through a tensor."""
+    return _transformed(x) or (x.requires_grad and torch.is_grad_enabled())
+
+
 # -- shifts ------------------------------------------------------------------------------------
 
 
@@ -272,33 +277,26 @@ def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, A
     first = params[shift.terms[0].target.parameter]
     dtype = torch.float32 if first.dtype in _LOW else first.dtype
     delta = delta.to(first.device, dtype)
-    updates: dict[str, torch.Tensor] = {}
+    work: dict[str, torch.Tensor] = {}
     for term, update in shift_updates(shift, delta, params):
-        name = term.target.parameter
-        if name not in updates and _covers(term.target, params[name]):
-            updates[name] = update.expand(term.target.shape).reshape(params[name].shape)
-            continue
-        if name not in updates:
-            updates[name] = torch.zeros_like(
-                params[name], dtype=dtype, memory_format=torch.contiguous_format
-            )
-        updates[name] = _scatter_add(updates[name], term, update)
-    moved = dict(params)
-    for name, update in updates.items():
-        moved[name] = (params[name].to(dtype) + update).to(params[name].dtype)
-    return moved
+        name, update = term.target.parameter, update.expand(term.target.shape)
+        x, mine = work.get(name, params[name].to(dtype)), name in work
+        work[name] = _added(x, term.target, update, mine)
+    return {**params, **{name: x.to(params[name].dtype) for name, x in work.items()}}
 
 
-def _scatter_add(total: torch.Tensor, term: Term, update: torch.Tensor) -> torch.Tensor:
-    window = term.target
-    update = update.expand(window.shape)
-    if _covers(window, total):
-        return total + update.reshape(total.shape)
-    flat = total.reshape(-1)
-    index = torch.arange(flat.numel(), device=flat.device).as_strided(
+def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:
+    """A tensor with an update added in a window of it; in place if it is the caller's own."""
+    if _covers(window, x):
+        return x + update.reshape(x.shape)
+    if not (_is_followed(x) or _is_followed(update)):
+        x = x if mine else x.clone(memory_format=torch.contiguous_format)
+        x.as_strided(window.shape, window.strides, window.start).add_(update)
+        return x
+    index = torch.arange(x.numel(), device=x.device).as_strided(
         window.shape, window.strides, window.start
     )
-    return flat.index_add(0, index.reshape(-1), update.reshape(-1)).reshape(total.shape)
+    return x.reshape(-1).index_add(0, index.reshape(-1), update.reshape(-1)).reshape(x.shape)
 
 
 def _covers(window, tensor: torch.Tensor) -> bool:
