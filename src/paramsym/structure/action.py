@@ -13,6 +13,7 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
 
 from paramsym.algebra import Element
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
+from paramsym.structure.belonging import require_own
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
 from paramsym.structure.origin import added
@@ -37,10 +38,12 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
         state_dict: tensors by name; names outside the signature pass unchanged.
 
     Raises:
-        ValueError: a tensor is missing, has another shape than its type, or a gain that serves as
-            a frame has a zero.
+        ValueError: a tensor is missing, has another shape than its type, or is of a dtype that
+            cannot be moved so; the element moves spaces or shifts that the symmetry does not have,
+            or by more than their groups allow; a gain that serves as a frame has a zero.
     """
     check_parameters(symmetry, state_dict)
+    require_own(symmetry, element)
     moved = dict(state_dict)
     shifts = {shift.name: shift for shift in symmetry.shifts}
     for part in element.parts:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from paramsym.algebra import Element, Tangent
+from paramsym.structure import given, stored
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.space import Space
 
@@ -43,19 +46,78 @@ class GroupElement:
     parts: tuple[Part, ...] = ()
 
     def __getitem__(self, name: str) -> Element | torch.Tensor:
-        """The value of a space or the offset of a shift, where a single part speaks of it."""
-        found = [
-            part.offset if isinstance(part, Slide) else part[name]
-            for part in self.parts
-            if (part.shift == name if isinstance(part, Slide) else name in part)
-        ]
-        if len(found) == 1 and not any(isinstance(p, Slide) and p.inverse for p in self.parts):
-            return found[0]
+        """The value of a space in the whole word, or the offset of a shift.
+
+        Values of several parts are multiplied out, copies read through the orders that follow; a
+        space that no part moves has the identity, and a shift the offset zero. Raises `KeyError`
+        for unknown names and where parts do not combine: values with something between them that
+        does not commute, offsets of several slides, a slide that is undone.
+        """
+        moving = [p for p in self.parts if not isinstance(p, Slide) and name in p]
+        slides = [p for p in self.parts if isinstance(p, Slide) and p.shift == name]
+        shape = next((s.shape for s in self.symmetry.shifts if s.name == name), None)
+        if name in self.symmetry.spaces and (len(moving) < 2 or not self._clashes(name)):
+            return self._value(self.symmetry.spaces[name])
+        if shape is not None and not (len(slides) > 1 or any(s.inverse for s in slides)):
+            return slides[0].offset if slides else torch.zeros(shape)
         raise KeyError(
-            f"GroupElement[{name!r}]: {len(found)} of the {len(self.parts)} parts of the element "
-            "speak of it, and exactly one was expected, in an element without inverses of shifts. "
-            "The element is a word; read its .parts, from the first that acts to the last."
+            f"GroupElement[{name!r}]: {len(moving) + len(slides)} of the {len(self.parts)} parts "
+            "of the element speak of it, and parts of one space or shift of its symmetry, that "
+            "combine, were expected. The element is a word; read its .parts, from the first that "
+            "acts to the last."
         )
+
+    def _clashes(self, name: str) -> bool:
+        """Whether something that moves here does not commute with a space."""
+        moved = {n for part in self.parts if not isinstance(part, Slide) for n in part}
+        return any(
+            (name == basis and others & moved) or (name in others and basis in moved)
+            for basis, others in self.symmetry.clashes.items()
+        )
+
+    def _value(self, space: Space) -> Element:
+        """The product of the values of one space, and of the orders that its copies follow."""
+        names = {space.name, *space.over}
+        product: Values = {}
+        for part in self.parts:
+            if not isinstance(part, Slide) and not names.isdisjoint(part):
+                own = {n: value for n, value in part.items() if n in names}
+                product = _compose(self.symmetry, own, product) if product else own
+        return product.get(space.name) or space.group.identity(batch_of(self.symmetry, space))
+
+    def save(self, path: str | Path) -> None:
+        """Write the element as safetensors with the fingerprint of its symmetry.
+
+        The file is written under another name and renamed, so that an old one is never half gone.
+        """
+        parts: list[tuple[Any, stored.Fields]] = []
+        for part in self.parts:
+            if isinstance(part, Slide):
+                header = {"shift": part.shift, "inverse": part.inverse}
+                parts.append((header, {"offset": {part.shift: part.offset}}))
+            else:
+                parts.append(({"spaces": [*part]}, _fields(part)))
+        stored.write(path, "GroupElement", self.symmetry, parts)
+
+    @staticmethod
+    def load(path: str | Path, symmetry: SymmetryData) -> GroupElement:
+        """Read what `save` wrote.
+
+        Args:
+            path: the file.
+            symmetry: the symmetry that the element belongs to, of the same fingerprint.
+
+        Raises:
+            ValueError: the file is none, or belongs to another symmetry.
+        """
+        parts: list[Part] = []
+        for header, fields in stored.read(path, "GroupElement", symmetry):
+            if "shift" in header:
+                offset = fields["offset"][header["shift"]]
+                parts.append(Slide(header["shift"], offset, header["inverse"]))
+            else:
+                parts.append({name: _element(name, fields) for name in header["spaces"]})
+        return GroupElement(symmetry, tuple(parts))
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
         if self.symmetry != other.symmetry:
@@ -109,6 +171,61 @@ class AlgebraElement:
         parts: list[Part] = [values] if values else []
         parts += [Slide(name, time * delta) for name, delta in self.offsets.items()]
         return GroupElement(self.symmetry, tuple(parts))
+
+    def __getitem__(self, name: str) -> Tangent | torch.Tensor:
+        """The velocity of a space, or the offset of a shift. Raises `KeyError` for others."""
+        return self.values[name] if name in self.values else self.offsets[name]
+
+    def save(self, path: str | Path) -> None:
+        """Write the velocity as safetensors with the fingerprint of its symmetry."""
+        fields = {**_fields(self.values), "offset": dict(self.offsets)}
+        header = {"spaces": [*self.values], "shifts": [*self.offsets]}
+        stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)])
+
+    @staticmethod
+    def load(path: str | Path, symmetry: SymmetryData) -> AlgebraElement:
+        """Read what `save` wrote; see `GroupElement.load`."""
+        ((header, fields),) = stored.read(path, "AlgebraElement", symmetry)
+        values = {name: _tangent(_element(name, fields)) for name in header["spaces"]}
+        offsets = {name: fields["offset"][name] for name in header["shifts"]}
+        return AlgebraElement(symmetry, values, offsets)
+
+
+_FIELDS = ("order", "diagonal", "matrix")
+
+
+def _fields(values: Mapping[str, Element] | Mapping[str, Tangent]) -> stored.Fields:
+    """The tensors of values by field and space; those of all copies of a value have one name."""
+    return {
+        field: {n: x for n, v in values.items() if (x := getattr(v, field, None)) is not None}
+        for field in _FIELDS
+    }
+
+
+def _element(name: str, fields: stored.Fields) -> Element:
+    order, diagonal, matrix = (fields.get(field, {}).get(name) for field in _FIELDS)
+    return Element(order, diagonal, matrix)
+
+
+def _tangent(element: Element) -> Tangent:
+    return Tangent(element.diagonal, element.matrix)
+
+
+def element(symmetry: SymmetryData, values: given.Given | None, named: given.Given) -> GroupElement:
+    """See `ParameterSymmetry.element`."""
+    found, offsets = given.gathered(symmetry, values, named, "element(…)")
+    made = {name: given.as_element(symmetry, name, value) for name, value in found.items()}
+    parts: list[Part] = [made] if made else []
+    return GroupElement(symmetry, (*parts, *(Slide(n, delta) for n, delta in offsets.items())))
+
+
+def velocity(
+    symmetry: SymmetryData, values: given.Given | None, named: given.Given
+) -> AlgebraElement:
+    """See `ParameterSymmetry.velocity`."""
+    found, offsets = given.gathered(symmetry, values, named, "velocity(…)")
+    made = {name: given.as_tangent(symmetry, name, value) for name, value in found.items()}
+    return AlgebraElement(symmetry, made, offsets)
 
 
 def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:

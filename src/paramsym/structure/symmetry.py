@@ -5,13 +5,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 
 from paramsym.structure.data import SymmetryData
-from paramsym.structure.element import GroupElement, sample
+from paramsym.structure.element import (
+    AlgebraElement,
+    GroupElement,
+    element,
+    sample,
+    velocity,
+)
 from paramsym.structure.files import from_json, to_json
+from paramsym.structure.stored import fingerprint
 from paramsym.structure.text import listing, table
 
 
@@ -45,6 +55,49 @@ class ParameterSymmetry(SymmetryData):
         move when they are named.
         """
         return sample(self, generator, strength, only, dtype)
+
+    def identity(self) -> GroupElement:
+        """The element that moves nothing; `g[space]` reads the identity of any space off it."""
+        return GroupElement(self)
+
+    def element(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> GroupElement:
+        """The element with these values, and the identity everywhere else.
+
+        A value is an order (integers, (g x)[i] = x[order[i]]), scales, a pair of both, or a matrix,
+        as the group of the space has them: `symmetry.group(space)`. Spaces with copies take one
+        value per copy, with the units of what they stand over as leading dimensions, or one for
+        all. Shifts take their offset δ and act after the spaces, in the order given. Where several
+        spaces move at once, orders act first: value k is that of the k-th copy as it stands then.
+
+        Args:
+            values: by name; names with dots need a dict.
+            named: the same by keyword.
+
+        Raises:
+            KeyError: a name that is neither a space nor a shift.
+            ValueError: a value of another shape or kind, or outside the group (a negative scale
+                through a ReLU, a singular matrix). Under `torch.func` transforms entries have no
+                values, and shapes and kinds alone are checked.
+        """
+        return element(self, values, named)
+
+    def velocity(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> AlgebraElement:
+        """The Lie algebra element with these values, and zero everywhere else.
+
+        A value is a vector of log-scales (complex ones for complex kinds) or a matrix of the
+        algebra (skew for rotations), with copies as in `element`; shifts take their offset. Its
+        `exp(t)` is the element at time t.
+
+        Raises:
+            KeyError: a name that is neither a space nor a shift.
+            ValueError: a value of another shape or kind, or outside the Lie algebra.
+        """
+        return velocity(self, values, named)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 hash of what acts and how; elements on file carry it."""
+        return fingerprint(self)
 
     def only(self, *names: str) -> ParameterSymmetry:
         """The symmetry without its shifts, or with the named shifts alone."""
