@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.gram import gram as gram
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
+    from paramsym.structure.symmetry import blocks as blocks
     from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
 
@@ -37,6 +39,8 @@ _HOMES = {
     "AlgebraElement": "paramsym.structure.element",
     "GroupElement": "paramsym.structure.element",
     "ParameterSymmetry": "paramsym.structure.symmetry",
+    "blocks": "paramsym.structure.symmetry",
+    "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
     "orbit_dimension": "paramsym.structure.tangent",

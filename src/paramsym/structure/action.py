@@ -12,14 +12,14 @@ from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
 )
 
 from paramsym.algebra import Element
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, spaces_of
+from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.belonging import require_own
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
 from paramsym.structure.origin import added
-from paramsym.structure.placing import base_axis
 from paramsym.structure.shift import Factor, Shift, Window
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.walk import Leg, walked
 
 Params = Mapping[str, torch.Tensor]
 _LOW = (torch.bfloat16, torch.float16)
@@ -102,7 +102,8 @@ def _move_tensor(
     work = x.to(dtype)
     if offset:
         work = added(work, offset)
-    work = _Mover(symmetry, values, params, dtype).move(work, list(axes))
+    mover, legs = _Mover(symmetry, values, params, dtype), iter(symmetry.blocks[name])
+    work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(legs).legs))
     if offset:
         work = added(work, -offset)
     if x.is_contiguous():  # a model may rely on the layout of its weights
@@ -119,93 +120,49 @@ class _Mover:
         real = dtype.is_floating_point or dtype.is_complex
         self.real = dtype.to_real() if real else torch.float64
 
-    def move(
-        self, x: torch.Tensor, axes: list[AxisType], origins: tuple[int, ...] | None = None
-    ) -> torch.Tensor:
-        """Split products into axes and sums into blocks until every axis carries one space.
-
-        `origins` are the axes of the tensor that the pieces came from.
-        """
-        origins = tuple(range(len(axes))) if origins is None else origins
-        sizes = self.symmetry.sizes
-        for k, axis in enumerate(axes):
-            if isinstance(axis, Product):
-                inner = [f.size(sizes) for f in axis.factors]
-                wide = x.reshape(*x.shape[:k], *inner, *x.shape[k + 1 :])
-                split = (*origins[:k], *[origins[k]] * len(inner), *origins[k + 1 :])
-                moved = self.move(wide, [*axes[:k], *axis.factors, *axes[k + 1 :]], split)
-                return moved.reshape(x.shape)
-            if isinstance(axis, Sum):
-                pieces = torch.split(x, [t.size(sizes) for t in axis.terms], dim=k)
-                return torch.cat(
-                    [
-                        self.move(piece, [*axes[:k], term, *axes[k + 1 :]], origins)
-                        for piece, term in zip(pieces, axis.terms, strict=True)
-                    ],
-                    dim=k,
-                )
-        order = sorted(range(len(axes)), key=lambda k: self._depth(axes[k]))
-        for k in order:  # copies are permuted before each of them moves
-            axis = axes[k]
-            if isinstance(axis, Carried):
-                x = self._move_axis(x, k, axis, axes, origins)
-        return x
-
-    def _depth(self, axis: AxisType) -> int:
-        if not isinstance(axis, Carried):
-            return 0
-        return max(len(self.symmetry.spaces[s].over) for s, _ in axis.factors)
-
-    def _move_axis(
-        self, x: torch.Tensor, k: int, axis: Carried, axes: list[AxisType], origins: tuple[int, ...]
-    ):
-        frame = self._frame(axis, x, k)
-        for position, (name, power) in enumerate(axis.factors):
-            value = self.values.get(name)
+    def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
+        """Move one block, leg by leg."""
+        for leg in legs:
+            value = self.values.get(leg.space)
             if value is None:
                 continue
-            space = self.symmetry.spaces[name]
             linear = value.matrix is not None or (
                 value.diagonal is not None and value.diagonal.is_complex()
             )
-            dual = linear and power == -1
-            if frame is not None and position == 0:
+            dual = linear and leg.power == -1
+            frame = self._frame(leg, x) if leg.frame else None
+            if frame is not None:
                 x = x * frame if dual else x / frame
-            x = self._apply(x, k, space, value.to(self.real, x.device), power, dual, axes,
-                            origins)  # fmt: skip
-            if frame is not None and position == 0:
+            x = self._apply(x, leg, value.to(self.real, x.device), dual)
+            if frame is not None:
                 x = x / frame if dual else x * frame
         return x
 
-    def _apply(self, x, k: int, space, value: Element, power, dual: bool, axes, origins):
-        found = [base_axis(base, axes, origins, k) for base in space.over]
-        bases = [b for b in found if b is not None]  # a symmetry without them cannot be built
-        front = x.movedim(bases, list(range(len(bases)))) if bases else x
-        at = k + sum(b > k for b in bases)  # bases before k do not shift it
-        at = [d for d in range(x.ndim) if d not in bases].index(k) + len(bases) if bases else k
+    def _apply(self, x: torch.Tensor, leg: Leg, value: Element, dual: bool) -> torch.Tensor:
+        group, copies = self.symmetry.spaces[leg.space].group, leg.copies
+        front = x.movedim(copies, tuple(range(len(copies)))) if copies else x
+        at = [d for d in range(x.ndim) if d not in copies].index(leg.axis) + len(copies)
         if dual:
-            moved = space.group.apply_dual(value, front, at)
-        elif space.group.dimension and value.matrix is not None:
-            moved = space.group.apply(value, front, at)
+            moved = group.apply_dual(value, front, at)
+        elif group.dimension and value.matrix is not None:
+            moved = group.apply(value, front, at)
         else:
-            moved = space.group.apply(value, front, at, power)
-        return moved.movedim(list(range(len(bases))), bases) if bases else moved
+            moved = group.apply(value, front, at, leg.power)
+        return moved.movedim(tuple(range(len(copies))), copies) if copies else moved
 
-    def _frame(self, axis: Carried, x: torch.Tensor, k: int) -> torch.Tensor | None:
-        """The diagonal in whose coordinates the axis is moved."""
-        if not axis.frame or axis.factors[0][0] not in self.values:
-            return None
+    def _frame(self, leg: Leg, x: torch.Tensor) -> torch.Tensor:
+        """The diagonal in whose coordinates an axis is moved."""
         gain = torch.ones((), dtype=self.dtype, device=x.device)
-        for item in axis.frame:
+        for item in leg.frame:
             factor = self.params[item.parameter].to(self.dtype) + item.offset
             gain = gain * factor.reshape(-1) ** item.exponent
         if not _transformed(gain) and bool((gain == 0).any()):
             raise ValueError(
-                f"act: the gain {axis.frame[0]} has a zero, so that '{axis}' cannot be moved in "
-                "its frame. Non-zero gains were expected; hold that space still (sample with "
+                f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
+                "in its frame. Non-zero gains were expected; hold that space still (sample with "
                 "only=…) or prune the unit."
             )
-        return gain.reshape(-1, *[1] * (x.ndim - k - 1))
+        return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
 
 
 def _transformed(x: torch.Tensor) -> bool:

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.axes import AxisType, Carried, Product, Sum, powers_of
-from paramsym.structure.placing import Signature
 from paramsym.structure.space import Space
+from paramsym.structure.walk import Signature
 
 Clashes = Mapping[str, frozenset[str]]
 

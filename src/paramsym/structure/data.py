@@ -21,6 +21,7 @@ from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
+from paramsym.structure.walk import Blocks, blocks_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class SymmetryData:
                     )
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
-        for space, base, name in misplaced(self.spaces, self.signature):
+        for space, base, name in misplaced(self.spaces, self.blocks):
             axes = ", ".join(map(str, self.signature[name]))
             raise ValueError(
                 f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "
@@ -115,6 +116,11 @@ class SymmetryData:
     def translations(self, space: str) -> tuple[Shift, ...]:
         """The shifts that describe a space: its origin, what is unread and what is absent."""
         return tuple(shift for shift in self.shifts if shift.space == space)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The blocks of each tensor, with what acts on them."""
+        return blocks_of(self.spaces, self.signature)
 
     @cached_property
     def clashes(self) -> Clashes:

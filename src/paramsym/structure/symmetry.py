@@ -23,6 +23,7 @@ from paramsym.structure.element import (
 from paramsym.structure.files import from_json, to_json
 from paramsym.structure.stored import fingerprint
 from paramsym.structure.text import listing, table
+from paramsym.structure.walk import Blocks
 
 
 @dataclass(frozen=True)
@@ -136,3 +137,18 @@ class ParameterSymmetry(SymmetryData):
         Raises `ValueError` if the text is not of that form.
         """
         return ParameterSymmetry(**from_json(text))
+
+
+def blocks(symmetry: SymmetryData) -> Blocks:
+    """The blocks of each tensor, after sums are cut and products unfolded, with what acts on them.
+
+    Args:
+        symmetry: derived or written by hand.
+
+    Returns:
+        For each parameter and buffer of the signature its blocks, windows that tile it. A block has
+        plain axes (`shape`; `block.view(tensor)` is that window of a tensor), and its `legs` say
+        which space acts on which axis, to which power, in the frame of which gains, and which other
+        axes of the block count the copies of its group.
+    """
+    return symmetry.blocks

@@ -1,0 +1,91 @@
+"""Gram matrices of a space: how much of the parameters stands on its axes, and how it is mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+
+from paramsym.algebra import AbstractMonomial
+from paramsym.structure.origin import added
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.walk import Leg
+
+
+class Gram(NamedTuple):
+    """The covariant and the dual Gram matrix of a space, one for each copy of its group.
+
+    Of shape (*copies, n, n); of a monomial group, which does not mix coordinates, the diagonals
+    alone, (*copies, n).
+    """
+
+    covariant: torch.Tensor
+    dual: torch.Tensor
+
+
+def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space: str) -> Gram:
+    """The Gram matrices of what carries a space, covariantly and dually.
+
+    With X the blocks that carry the space (to the power 1, folded into the frame where it acts in
+    one) as matrices with its coordinates as rows, and Y those that carry its dual,
+
+        covariant = Σ X Xᵀ,    dual = Σ Y Yᵀ,
+
+    so that g acts by g G gᵀ and g⁻ᵀ G g⁻¹, and d/dt ½‖exp(tA)·θ‖² = ⟨A, covariant − dual⟩ where
+    there are no frames. Powers p of monomial groups enter with the weight |p|, on the side of their
+    sign. Entries of complex tensors count by their modulus.
+
+    Args:
+        symmetry: whose space it is.
+        params: parameters by name, at which the matrices are taken; tied names count once.
+        space: the name of the space.
+
+    Returns:
+        Two tensors in the dtype of the parameters, of shape (*copies, n, n), or (*copies, n) for a
+        monomial group, with the units of what the space stands over as leading dimensions.
+
+    Raises:
+        KeyError: the symmetry has no such space.
+
+    Source: Du, Hu and Lee, "Algorithmic regularization in learning deep homogeneous models: layers
+    are automatically balanced" (2018): gradient flow conserves covariant − dual.
+    """
+    if space not in symmetry.spaces:
+        raise KeyError(
+            f"gram(…, {space!r}): it is no space of this symmetry. Expected one of "
+            f"{[*symmetry.spaces][:12]}; print(symmetry) lists them."
+        )
+    own = symmetry.spaces[space]
+    batch = [symmetry.spaces[base].size for base in own.over]
+    diagonal = isinstance(own.group, AbstractMonomial)
+    first = next(iter(params.values()))
+    dtype = first.dtype.to_real() if first.is_floating_point() or first.is_complex() else None
+    shape = (*batch, own.size) if diagonal else (*batch, own.size, own.size)
+    sums = [torch.zeros(shape, dtype=dtype, device=first.device) for _ in range(2)]
+    for name in symmetry.parameters_of(space):
+        if name not in params or name in symmetry.ties:
+            continue
+        tensor = added(params[name], symmetry.offsets.get(name, 0.0))
+        for block in symmetry.blocks[name]:
+            for leg in (leg for leg in block.legs if leg.space == space and leg.power):
+                rows = _rows(block.view(tensor), leg, params)
+                found = rows.abs().square().sum(-1) if diagonal else _products(rows)
+                weight = abs(float(leg.power)) if diagonal else 1.0
+                k = int(leg.power < 0)
+                sums[k] = sums[k] + weight * found.to(sums[k].dtype)
+    return Gram(*sums)
+
+
+def _rows(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A block as (*copies, n, everything else), out of the frame of its gains."""
+    for frame in leg.frame:
+        gain = (params[frame.parameter] + frame.offset) ** frame.exponent
+        along = gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1)).to(x.dtype)
+        x = x * along if leg.power == -1 else x / along
+    front = (*leg.copies, leg.axis)
+    return x.movedim(front, tuple(range(len(front)))).reshape(*(x.shape[k] for k in front), -1)
+
+
+def _products(rows: torch.Tensor) -> torch.Tensor:
+    return (rows @ rows.mH).real if rows.is_complex() else rows @ rows.mT
