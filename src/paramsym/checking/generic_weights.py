@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from paramsym.recording.record import persistent_buffers
+from paramsym.structure.layout import laid_like
 from paramsym.structure.origin import Origin, added
 
 SPREAD = 0.3  # of the entries of a vector around ±1
@@ -71,7 +72,7 @@ def generic_state(
         positive: draw vectors of positive numbers only, for models that take roots of them.
     """
     state = {
-        name: _drawn(tensor, source, offsets.get(name, 0.0), positive).to(tensor.device)
+        name: laid_like(_drawn(tensor, source, offsets.get(name, 0.0), positive), tensor)
         for name, tensor in model.named_parameters()
     }
     own = persistent_buffers(model)
@@ -82,9 +83,9 @@ def generic_state(
             state[name] = _widened(tensor.detach().clone(), source.dtype)
         elif positive_one and tensor.numel() > 1:
             noise = torch.rand(tensor.shape, generator=source.generator, dtype=source.dtype)
-            state[name] = (0.5 + noise).to(tensor.device)
+            state[name] = laid_like(0.5 + noise, tensor)
         else:
-            state[name] = _drawn(tensor, source, 0.0, positive).to(tensor.device)
+            state[name] = laid_like(_drawn(tensor, source, 0.0, positive), tensor)
     return state
 
 

@@ -51,6 +51,7 @@ class Builder(AbstractMemory):
         self.ops: list[Primitive] = []
         self.where = ""
         self.unknown: dict[str, str] = {}  # operator -> first place, for the report
+        self.relaid: dict[int, Tensor] = {}  # parameters in a layout of their own, by storage
         self.mirrors: dict[int, tuple[Value, Tensor]] = {}  # copies that are still read as views
         self.anchors: list[Tensor] = []  # tensors that steer data-dependent choices
         self.alive: set[int] = set()  # ids of the values on which the outputs depend

@@ -28,6 +28,7 @@ class AbstractMemory(ABC):
     tensors: dict[int, Tensor]
     mirrors: dict[int, tuple[Value, Tensor]]
     flat: dict[int, frozenset[int]]
+    relaid: dict[int, Tensor]
 
     @abstractmethod
     def alias(self, x: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class AbstractMemory(ABC):
             if found is not None:
                 return found
         if value.storage != value.id and value.storage in self.tensors:
-            base = self.tensors[value.storage]
+            base = self._stored(value.storage)
             made = Tensor(
                 value.shape, value.strides, value.offset, base.owner, builder=self,
                 moves=base.moves, zero=base.zero,
@@ -81,6 +82,23 @@ class AbstractMemory(ABC):
         made.value = value
         self.tensors[value.id] = made
         return made
+
+    def _stored(self, storage: int) -> Tensor:
+        """The tensor of a storage, in the layout that windows on it go by.
+
+        A parameter is row-major, as its entries are named; one that lies otherwise (transposed,
+        channels last) is read through a copy that lies as it does.
+        """
+        base, owner = self.tensors[storage], self.graph.values[storage]
+        lies = [s for s, n in zip(base.strides, base.shape, strict=True) if n > 1]
+        if not base.moves or base.base is not None or owner.kind not in ("parameter", "buffer"):
+            return base
+        if lies == [s for s, n in zip(owner.strides, owner.shape, strict=True) if n > 1]:
+            return base
+        if storage not in self.relaid:
+            made = self.relaid[storage] = self.alias(base)
+            made.strides, made.offset = owner.strides, owner.offset
+        return self.relaid[storage]
 
     def _data_axes(self, shape: Sequence[int]) -> list[Node]:
         return [ix.leaf(n, frozen="its order is given by data") for n in shape]

@@ -55,10 +55,23 @@ def written_arguments(
                 found += tensors_in(args[k] if k < len(args) else kwargs.get(argument.name))
     elif _is_inplace(getattr(func, "__name__", "")) and args:
         found += tensors_in(args[0])
+    found += _statistics(getattr(func, "__name__", ""), args, kwargs)
     found = found or [t for t in risen if t is result]
     done = {place(t)[0] for t in found}
     found += [t for t in risen if place(t)[0] not in done]
     return list({id(t): t for t in found}.values())
+
+
+def _statistics(name: str, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The running statistics that a norm updates in training, without a sign in its version."""
+    flags = {"batch_norm": "training", "instance_norm": "use_input_stats"}
+    if name not in flags:
+        return []
+    names = ("input", "running_mean", "running_var", "weight", "bias", flags[name])
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if not given.get(flags[name], name == "instance_norm"):
+        return []
+    return tensors_in((given.get("running_mean"), given.get("running_var")))
 
 
 def _is_inplace(name: str) -> bool:

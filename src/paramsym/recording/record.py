@@ -280,22 +280,19 @@ def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[s
     def fake_input(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        strides = None  # what is a view depends on them
-        if leaf.layout is torch.strided and is_dense(Window(tuple(leaf.shape), leaf.stride(), 0)):
-            strides = leaf.stride()
-        made = _fake(ledger, leaf, strides)
+        made = _fake(ledger, leaf)
         ledger.add(made, "input", f"input{next(counter)}", captured(leaf.detach(), (1 << 16) - 1))
         return made
 
     return pytree.tree_map(fake_input, split_inputs(example_inputs))
 
 
-def _fake(
-    ledger: Ledger, tensor: torch.Tensor, strides: tuple[int, ...] | None = None
-) -> torch.Tensor:
-    made = torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
-    if strides is not None:
-        made = torch.empty_strided(made.shape, strides, dtype=made.dtype, device="meta")
+def _fake(ledger: Ledger, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape and, if it is dense, layout: what is a view depends on it."""
+    shape = tuple(tensor.shape)
+    made = torch.empty(shape, dtype=tensor.dtype, device="meta")
+    if tensor.layout is torch.strided and is_dense(Window(shape, tensor.stride(), 0)):
+        made = torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return FakeTensor(ledger.fake_mode, made, torch.get_default_device())
 
 

@@ -16,6 +16,7 @@ from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.belonging import require_own
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
+from paramsym.structure.layout import laid_like
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Factor, Shift, Window
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -98,7 +99,7 @@ def _move_tensor(
     dtype = torch.float32 if x.dtype in _LOW else x.dtype
     fast = None if offset else monomial_matrix(symmetry, values, x, axes)
     if fast is not None:
-        return fast
+        return laid_like(fast, x)
     work = x.to(dtype)
     if offset:
         work = added(work, offset)
@@ -106,9 +107,7 @@ def _move_tensor(
     work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(legs).legs))
     if offset:
         work = added(work, -offset)
-    if x.is_contiguous():  # a model may rely on the layout of its weights
-        work = work.contiguous()
-    return work.to(x.dtype)
+    return laid_like(work.to(x.dtype), x)
 
 
 class _Mover:
@@ -242,7 +241,8 @@ def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, A
         name, update = term.target.parameter, update.expand(term.target.shape)
         x, mine = work.get(name, params[name].to(dtype)), name in work
         work[name] = _added(x, term.target, update, mine)
-    return {**params, **{name: x.to(params[name].dtype) for name, x in work.items()}}
+    moved = {n: laid_like(x.to(params[n].dtype), params[n]) for n, x in work.items()}
+    return {**params, **moved}
 
 
 def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:

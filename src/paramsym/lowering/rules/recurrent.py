@@ -8,7 +8,7 @@ from typing import Any
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.linear import project
-from paramsym.primitives import Opaque, Sum
+from paramsym.primitives import Opaque, Sum, untold
 from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call, Value
 
@@ -168,11 +168,13 @@ def _shows_one(window: Value, slab: int) -> bool:
 
 
 def _repeat_time(build: Builder, x: Tensor, shape: Sequence[int], time: int) -> Tensor:
-    """The state of one step as a sequence of states."""
+    """The state of one step as a sequence of states, which are not the same at all times."""
     once = build.reshape(x, [1 if k == time else n for k, n in enumerate(shape)])
     nodes = list(once.axes)
     nodes[time] = ix.leaf(shape[time], frozen="it is a sequence")
-    return build.emit(Sum, build.new(shape, nodes), [once])
+    repeated = build.emit(Sum, build.new(shape, nodes), [once])
+    # entry by entry, signs and scales pass; what is constant in the state is not in the sequence
+    return build.unary(repeated, 1, "odd", compute=untold)
 
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")

@@ -1,0 +1,20 @@
+"""The layout of tensors in memory: a model may read it, so that a moved tensor lies as before."""
+
+from __future__ import annotations
+
+import torch
+from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
+    is_functorch_wrapped_tensor,
+)
+
+
+def laid_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device and, where it is dense, with the strides of another of its shape."""
+    made = made.to(tensor.device)
+    if is_functorch_wrapped_tensor(made) or is_functorch_wrapped_tensor(tensor):
+        return made.contiguous() if tensor.is_contiguous() else made
+    if made.stride() == tensor.stride():
+        return made
+    if tensor.is_contiguous():
+        return made.contiguous()
+    return torch.empty_like(tensor, dtype=made.dtype).copy_(made)  # keeps strides without gaps
