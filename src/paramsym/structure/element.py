@@ -15,6 +15,7 @@ import torch
 
 from paramsym.algebra import Element, Tangent
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
@@ -120,18 +121,12 @@ def sample(
     symmetry: SymmetryData,
     generator: torch.Generator,
     strength: float,
-    only: list[str] | tuple[str, ...] | None,
+    only: Patterns | None,
     dtype: torch.dtype,
 ) -> GroupElement:
     """See `ParameterSymmetry.sample`."""
-    wanted = None if only is None else set(only)
-    if wanted is not None:
-        known = {*symmetry.spaces, *(s.name for s in symmetry.shifts)}
-        if missing := sorted(wanted - known):
-            raise KeyError(
-                f"sample(only={list(only or ())}): {missing} are neither spaces nor shifts. "
-                f"Expected some of {sorted(known)[:12]}; print(symmetry) lists all."
-            )
+    names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
+    wanted = None if only is None else matching(only, names, "symmetry.sample(only=…)")
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
         if space.exact if wanted is None else space.name in wanted:
