@@ -18,7 +18,7 @@ from paramsym.structure.folding import Repeat, filled, fold
 Patterns = str | Iterable[str]
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:\.\.([1-9]\d*))?")
 _NEAR = 6  # names that an error shows
 _ANY = 12  # where none is near
 
@@ -94,7 +94,9 @@ def _expanded(pattern: str) -> Iterator[str]:
 def _counted(item: str) -> Iterable[str]:
     """The numbers of a range; a text that is none by itself."""
     ends = _RANGE.fullmatch(item)
-    return map(str, range(int(ends[1]), int(ends[2]) + 1)) if ends else (item,)
+    if ends is None:
+        return (item,)
+    return map(str, range(int(ends[1]), int(ends[2]) + 1, int(ends[3] or 1)))
 
 
 def _near(pattern: str, names: list[str]) -> tuple[str, ...]:
