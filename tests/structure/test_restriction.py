@@ -105,11 +105,6 @@ def test_scalars_over_units_keep_their_index() -> None:
     assert types(symmetry.restrict(Permutation)) == {"w": "h, 5"}
 
 
-def test_blocks_of_a_wreath_product_become_smaller() -> None:
-    symmetry = written({"w": "h, 5"}, Space("h", Wreath(GeneralLinear(2), 3)))
-    assert groups(symmetry.restrict(Permutation)) == {"h": Wreath(Permutation(2), 3)}
-
-
 # -- which of two yields ---------------------------------------------------------------------------
 
 
@@ -220,7 +215,8 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
 
 def test_a_constructor_must_give_a_group_of_the_size() -> None:
     symmetry = written({"w": "h"}, Space("h", GeneralLinear(5)))
-    for wrong in (ComplexScaling, lambda n: Permutation(n + 1), lambda n: None):
+    blocks = lambda n: Wreath(GeneralLinear(1), n)  # noqa: E731
+    for wrong in (ComplexScaling, lambda n: Permutation(n + 1), lambda n: None, blocks):
         with pytest.raises(ValueError, match="space 'h', which has 5 coordinates.*Expected a func"):
             symmetry.restrict(wrong)  # type: ignore[arg-type]
 

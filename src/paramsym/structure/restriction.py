@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
 
-from paramsym.algebra import AbstractMonomial, Group, Trivial
+from paramsym.algebra import AbstractMonomial, Group, Trivial, Wreath
 from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, parts_of, powers_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.patterns import Patterns, matching
+from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
 from paramsym.structure.text import is_free
 
@@ -45,15 +46,15 @@ def restrict(
 ) -> Symmetry:
     """See `ParameterSymmetry.restrict`."""
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
-    chosen = None if spaces is None else matching(spaces, names, "symmetry.restrict(spaces=…)")
+    where = "symmetry.restrict(spaces=…)"
+    chosen = set(names) if spaces is None else matching(spaces, names, where)
     smaller = {
-        name: _held(space) if chosen is not None and name not in chosen else _met(space, groups)
+        name: _met(space, groups) if name in chosen else _held(space)
         for name, space in symmetry.spaces.items()
     }
     settled = _settled(smaller, symmetry.signature)
     indexing = {base for space in settled.values() if is_free(space) for base in space.over}
     left = {n: space for n, space in settled.items() if is_free(space) or n in indexing}
-    shifts = () if translations is False else symmetry.shifts
     return replace(
         symmetry,
         spaces=left,
@@ -61,12 +62,15 @@ def restrict(
             name: tuple(_typed(axis, settled, _carried(settled, axes)) for axis in axes)
             for name, axes in symmetry.signature.items()
         },
-        shifts=tuple(
-            shift if shift.space in {"", *left} else replace(shift, space="")
-            for shift in shifts
-            if chosen is None or shift.name in chosen or shift.space in chosen
-        ),
+        shifts=() if translations is False else tuple(_shifts(symmetry, chosen, left)),
     )
+
+
+def _shifts(symmetry: SymmetryData, chosen: set[str], left: Spaces) -> Iterator[Shift]:
+    """The shifts of chosen names or spaces; they speak of no space that is gone."""
+    for shift in symmetry.shifts:
+        if shift.name in chosen or shift.space in chosen:
+            yield shift if shift.space in {"", *left} else replace(shift, space="")
 
 
 # -- groups --------------------------------------------------------------------------------------
@@ -79,12 +83,16 @@ def _met(space: Space, groups: Callable[[int], Group] | None) -> Space:
     try:
         wanted = groups(space.size)
         group = space.group & wanted
+        if isinstance(group, Wreath) and group != space.group:
+            raise ValueError(
+                f"{group} has copies, which a symmetry writes as a space over another."
+            )
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             f"symmetry.restrict(groups={groups!r}): it gives no group for the space "
             f"{space.name!r}, which has {space.size} coordinates and carries {space.group}: "
-            f"{error} Expected a function of the number of coordinates that returns a group on "
-            "them, such as Permutation or lambda n: Monomial(n, signed=True)."
+            f"{str(error).rstrip('.')}. Expected a function of the number of coordinates that "
+            "returns a group on them, such as Permutation or lambda n: Monomial(n, signed=True)."
         ) from error
     if group == space.group:
         return space
@@ -155,20 +163,27 @@ def _conflict(spaces: Spaces, signature: Signature) -> _Conflict | None:
 
 
 def _clashing(spaces: Spaces, axes: tuple[AxisType, ...]) -> Iterator[_Conflict]:
-    """Orders with others on one axis, or with scales in a frame, where the dual is another map."""
+    """What cannot stand together on the axes of one tensor."""
     carried = _carried(spaces, axes)
     indexing = {base for space, _ in carried for base in spaces[space].over}
     for item in (part for axis in axes for part in parts_of(axis)):
-        found = [(s, spaces[s].group) for s, p in item.factors if (s, p) in carried]
-        units = [(s, g) for s, g in found if isinstance(g, AbstractMonomial)]
-        order, group = next(((s, g) for s, g in units if g.permutes), (None, None))
-        if order is None or group is None:
-            continue
-        beside = {s for s, _ in units} - {order}
-        if len(units) > 1:
-            yield _Conflict(order, group, beside, not beside or bool(beside & indexing))
-        elif item.frame and group.scales and order == item.factors[0][0]:
-            yield _Conflict(order, group, set(), True)
+        found = _clash(spaces, item, [s for s, p in item.factors if (s, p) in carried])
+        if found is not None:
+            stuck = found.stuck or not found.beside.isdisjoint(indexing)
+            yield replace(found, stuck=stuck)
+
+
+def _clash(spaces: Spaces, item: Carried, names: list[str]) -> _Conflict | None:
+    """An order beside others, or one with scales in a frame, where its dual is another map."""
+    groups = [(name, spaces[name].group) for name in names]
+    units = {name: group for name, group in groups if isinstance(group, AbstractMonomial)}
+    for order, group in units.items():
+        if group.permutes:
+            beside = {*units} - {order}
+            framed = bool(item.frame) and group.scales and order == item.factors[0][0]
+            alone = not beside and names.count(order) == 1
+            return None if alone and not framed else _Conflict(order, group, beside, not beside)
+    return None
 
 
 # -- types ---------------------------------------------------------------------------------------

@@ -59,7 +59,9 @@ class ParameterSymmetry(SymmetryData):
     ) -> ParameterSymmetry:
         """The restriction to a subgroup H ≤ G: the same action, fewer moves.
 
-        Every element of the result is an element of this symmetry. The arguments combine.
+        Every element of the result is an element of this symmetry, space by space one of the meet
+        Hₛ = Gₛ ∧ Kₙ in the lattice of listed groups, with as many copies (for subgroups of wreath
+        products: Dixon and Mortimer, Permutation Groups, 1996, section 2.6). The arguments combine.
 
         What no longer moves leaves a fixed size in the types, or a `Trivial` index where copies of
         something else stand over it. A space whose frame is a gain keeps the frame: f P f⁻¹ is
@@ -78,7 +80,7 @@ class ParameterSymmetry(SymmetryData):
 
         Raises:
             UnknownName: a pattern matches no space and no shift; a `KeyError`.
-            ValueError: `groups` gives no group for the size of some space.
+            ValueError: `groups` gives no group for the size of some space, or one with copies.
         """
         return restrict(self, groups, spaces, translations)
 
