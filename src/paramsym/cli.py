@@ -157,7 +157,11 @@ def transform(
     ] = 1.0,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPACE", help="Move only this space or shift; may be repeated."),
+        typer.Option(
+            metavar="NAMES",
+            help="Move only spaces and shifts of these names, as inspect prints them: "
+            "'h.{0..11}.mlp', '*.attn.head'. May be repeated.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -166,10 +170,11 @@ def transform(
     import torch
 
     from paramsym import checkpoints, report
+    from paramsym.structure.patterns import split_patterns
 
     checkpoint = checkpoints.open_checkpoint(source, weights, inputs)
     generator = torch.Generator().manual_seed(seed)
-    names = [name for item in only or [] for name in item.split(",")] or None
+    names = [name for item in only or [] for name in split_patterns(item)] or None
     result = checkpoints.transform(checkpoint, out, generator, strength, names)
     if as_json:
         typer.echo(result.to_json())

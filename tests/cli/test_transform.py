@@ -66,6 +66,25 @@ def test_only_moves_what_it_names(run, weights: Path, tmp_path: Path):
     assert any(not torch.equal(old[n], new[n]) for n in old)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_only_takes_patterns_as_they_are_printed(run, folder: Path, tmp_path: Path):
+    out = tmp_path / "moved"
+    run("transform", folder, out, "--only", "layers.{0,9}.mlp,*.1.attn.{head,vo}")
+    old, new = load_file(folder / "model.safetensors"), load_file(out / "model.safetensors")
+    moved = {name.split(".", 2)[2] for name in old if not torch.equal(old[name], new[name])}
+    values = {f"1.self_attn.{part}_proj.weight" for part in "qkvo"}
+    mlp = {f"0.mlp.{part}_proj.weight" for part in ("gate", "up", "down")}
+    assert mlp | {"1.self_attn.v_proj.weight", "1.self_attn.o_proj.weight"} <= moved
+    assert moved <= mlp | values
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pattern_of_nothing_lists_near_names(run, folder: Path, tmp_path: Path):
+    only, out = "layers.{0..7}.atn.head", tmp_path / "moved"
+    output = run("transform", folder, out, "--only", only, code=2).output
+    assert only in output and "layers.{0..1}.attn.head" in output and not out.exists()
+
+
 def test_archives_of_torch_save_stay_archives(run, tmp_path: Path):
     source, out = tmp_path / "small.pt", tmp_path / "moved.pt"
     torch.save(Small().state_dict(), source)

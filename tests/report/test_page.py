@@ -102,6 +102,8 @@ def test_only_numbers_between_dots_repeat():
     assert common(["a.0.b", "a.1.b", "a.2.b"]) == "a.{0..2}.b"
     assert common(["a.0.b", "a.4.b"]) == "a.{0,4}.b"
     assert common(["a.0.b.1", "a.1.b.1"]) == "a.{0,1}.b.1"
+    assert common([f"a.{n}" for n in (0, 1, 2, 5, 7, 8)]) == "a.{0..2,5,7,8}"
+    assert common([f"a.{n}" for n in range(3, 80, 4)]) == "a.{3..79..4}"
 
 
 @pytest.mark.parametrize("name", ["small", "deep"])

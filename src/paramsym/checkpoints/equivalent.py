@@ -15,6 +15,7 @@ from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.writing import refuse_source, staged
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
+from paramsym.structure.patterns import UnknownName, matching
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -72,11 +73,11 @@ def transform(
         out: a file or folder of the same format as the source.
         generator: where the random element comes from.
         strength: how far to move; 0 is nowhere, 1 mixes thoroughly.
-        only: names of spaces and shifts to move; default all.
+        only: names of spaces and shifts to move, or patterns of them; default all.
 
     Raises:
-        CheckpointError: `out` is the source, a name in `only` is unknown, or what was read back
-            does not compute the same function.
+        CheckpointError: `out` is the source, a pattern in `only` matches nothing, or what was read
+            back does not compute the same function.
     """
     refuse_source(out, checkpoint.files)
     if not checkpoint.has_weights:
@@ -118,13 +119,14 @@ def transform(
 
 def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
     known = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
-    for name in only or []:
-        if name not in known:
-            shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if known[12:] else "")
-            raise CheckpointError(
-                f"--only {name}", "the model has no space or shift of that name",
-                shown or "nothing: this model has no symmetry", "Names as `inspect` prints them",
-            )  # fmt: skip
+    try:
+        matching(only or [], known, "--only")
+    except UnknownName as error:
+        raise CheckpointError(
+            f"--only {error.pattern}", "the model has no space or shift that matches",
+            ", ".join(error.near) or "nothing: this model has no symmetry",
+            "Names as `inspect` prints them, braces included; * is any text",
+        ) from error  # fmt: skip
 
 
 def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Tensor]:

@@ -7,8 +7,9 @@ is said about them agrees up to such numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -65,10 +66,22 @@ def common(names: list[str]) -> str:
 
 
 def _range(values: list[int]) -> str:
+    """Ascending numbers in braces, as patterns of names are spelled."""
     if len(values) == 1:
         return str(values[0])
-    if len(values) > 2 and values == list(range(values[0], values[-1] + 1)):
-        return f"{{{values[0]}..{values[-1]}}}"
-    if len(values) <= 4:
-        return "{" + ",".join(map(str, values)) + "}"
-    return f"{{{values[0]}..{values[-1]}, {len(values)} of them}}"
+    steps = {b - a for a, b in pairwise(values)}
+    if len(values) > 4 and len(steps) == 1 and steps != {1}:
+        return f"{{{values[0]}..{values[-1]}..{steps.pop()}}}"
+    return "{" + ",".join(_runs(values)) + "}"
+
+
+def _runs(values: list[int]) -> Iterator[str]:
+    """Numbers one by one, and runs of three and more by their ends."""
+    start = 0
+    for k, value in enumerate(values):
+        if k + 1 == len(values) or values[k + 1] != value + 1:
+            if k - start > 1:
+                yield f"{values[start]}..{value}"
+            else:
+                yield from map(str, values[start : k + 1])
+            start = k + 1

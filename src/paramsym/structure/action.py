@@ -155,7 +155,7 @@ class _Mover:
         for item in leg.frame:
             factor = self.params[item.parameter].to(self.dtype) + item.offset
             gain = gain * factor.reshape(-1) ** item.exponent
-        if not _transformed(gain) and bool((gain == 0).any()):
+        if not _transformed(gain) and bool(((gain == 0) | ~gain.isfinite()).any()):
             raise ValueError(
                 f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
                 "in its frame. Non-zero gains were expected; hold that space still (sample with "

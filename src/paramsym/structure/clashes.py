@@ -41,9 +41,10 @@ def clashes(spaces: Mapping[str, Space], signature: Signature) -> Clashes:
 def _bases(
     spaces: Mapping[str, Space], axis: AxisType, beside: tuple[str, ...]
 ) -> Iterator[tuple[Carried, tuple[str, ...]]]:
-    """The changes of basis of an axis, and the spaces of one coordinate that stand beside them."""
+    """The changes of basis of an axis, orders in a frame among them, and the spaces of one
+    coordinate that stand beside them."""
     if isinstance(axis, Carried):
-        if not isinstance(spaces[axis.factors[0][0]].group, AbstractMonomial):
+        if axis.frame or not isinstance(spaces[axis.factors[0][0]].group, AbstractMonomial):
             yield axis, beside
     elif isinstance(axis, Sum):
         for term in axis.terms:

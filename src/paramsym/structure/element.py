@@ -18,6 +18,7 @@ import torch
 from paramsym.algebra import Element, Tangent
 from paramsym.structure import given, stored
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
@@ -38,6 +39,10 @@ class Slide:
 Part = Values | Slide
 
 
+def _speaks(part: Part, name: str) -> bool:
+    return part.shift == name if isinstance(part, Slide) else name in part
+
+
 @dataclass(frozen=True, eq=False)
 class GroupElement:
     """One element of the group of a `ParameterSymmetry`; `g @ h` applies h first, `~g` inverts."""
@@ -53,18 +58,20 @@ class GroupElement:
         for unknown names and where parts do not combine: values with something between them that
         does not commute, offsets of several slides, a slide that is undone.
         """
-        moving = [p for p in self.parts if not isinstance(p, Slide) and name in p]
-        slides = [p for p in self.parts if isinstance(p, Slide) and p.shift == name]
-        shape = next((s.shape for s in self.symmetry.shifts if s.name == name), None)
-        if name in self.symmetry.spaces and (len(moving) < 2 or not self._clashes(name)):
+        speaking = [part for part in self.parts if _speaks(part, name)]
+        if name in self.symmetry.spaces and (len(speaking) < 2 or not self._clashes(name)):
             return self._value(self.symmetry.spaces[name])
-        if shape is not None and not (len(slides) > 1 or any(s.inverse for s in slides)):
-            return slides[0].offset if slides else torch.zeros(shape)
+        shape = next((s.shape for s in self.symmetry.shifts if s.name == name), None)
+        if shape is not None and not speaking:
+            return torch.zeros(shape)
+        (slide,) = speaking if len(speaking) == 1 else (None,)
+        if isinstance(slide, Slide) and not slide.inverse:
+            return slide.offset
         raise KeyError(
-            f"GroupElement[{name!r}]: {len(moving) + len(slides)} of the {len(self.parts)} parts "
-            "of the element speak of it, and parts of one space or shift of its symmetry, that "
-            "combine, were expected. The element is a word; read its .parts, from the first that "
-            "acts to the last."
+            f"GroupElement[{name!r}]: {len(speaking)} of the {len(self.parts)} parts of the "
+            "element speak of it, and parts of one space or shift of its symmetry, that combine, "
+            "were expected. The element is a word; read its .parts, from the first that acts to "
+            "the last."
         )
 
     def _clashes(self, name: str) -> bool:
@@ -237,18 +244,12 @@ def sample(
     symmetry: SymmetryData,
     generator: torch.Generator,
     strength: float,
-    only: list[str] | tuple[str, ...] | None,
+    only: Patterns | None,
     dtype: torch.dtype,
 ) -> GroupElement:
     """See `ParameterSymmetry.sample`."""
-    wanted = None if only is None else set(only)
-    if wanted is not None:
-        known = {*symmetry.spaces, *(s.name for s in symmetry.shifts)}
-        if missing := sorted(wanted - known):
-            raise KeyError(
-                f"sample(only={list(only or ())}): {missing} are neither spaces nor shifts. "
-                f"Expected some of {sorted(known)[:12]}; print(symmetry) lists all."
-            )
+    names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
+    wanted = None if only is None else matching(only, names, "symmetry.sample(only=…)")
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
         if space.exact if wanted is None else space.name in wanted:

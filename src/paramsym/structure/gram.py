@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -56,25 +56,37 @@ def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space:
             f"gram(…, {space!r}): it is no space of this symmetry. Expected one of "
             f"{[*symmetry.spaces][:12]}; print(symmetry) lists them."
         )
-    own = symmetry.spaces[space]
-    batch = [symmetry.spaces[base].size for base in own.over]
+    own, first = symmetry.spaces[space], next(iter(params.values()))
+    shape = [*(symmetry.spaces[base].size for base in own.over), own.size]
     diagonal = isinstance(own.group, AbstractMonomial)
-    first = next(iter(params.values()))
-    dtype = first.dtype.to_real() if first.is_floating_point() or first.is_complex() else None
-    shape = (*batch, own.size) if diagonal else (*batch, own.size, own.size)
-    sums = [torch.zeros(shape, dtype=dtype, device=first.device) for _ in range(2)]
-    for name in symmetry.parameters_of(space):
-        if name not in params or name in symmetry.ties:
-            continue
-        tensor = added(params[name], symmetry.offsets.get(name, 0.0))
-        for block in symmetry.blocks[name]:
-            for leg in (leg for leg in block.legs if leg.space == space and leg.power):
-                rows = _rows(block.view(tensor), leg, params)
-                found = rows.abs().square().sum(-1) if diagonal else _products(rows)
-                weight = abs(float(leg.power)) if diagonal else 1.0
-                k = int(leg.power < 0)
-                sums[k] = sums[k] + weight * found.to(sums[k].dtype)
+    numbers = first.is_floating_point() or first.is_complex()
+    zero = torch.zeros(
+        shape if diagonal else [*shape, own.size], device=first.device,
+        dtype=first.dtype.to_real() if numbers else None,
+    )  # fmt: skip
+    sums = [zero, zero]
+    for leg, x in _blocks(symmetry, params, space):
+        rows = _rows(x, leg, params)
+        if diagonal:
+            found = abs(float(leg.power)) * rows.abs().square().sum(-1)
+        else:
+            found = (rows @ rows.mH).real if rows.is_complex() else rows @ rows.mT
+        k = int(leg.power < 0)
+        sums[k] = sums[k] + found.to(zero.dtype)
     return Gram(*sums)
+
+
+def _blocks(
+    symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space: str
+) -> Iterator[tuple[Leg, torch.Tensor]]:
+    """Every leg of a space with the block that it acts on, the model's own constants added."""
+    for name in symmetry.parameters_of(space):
+        if name in params and name not in symmetry.ties:
+            tensor = added(params[name], symmetry.offsets.get(name, 0.0))
+            for block in symmetry.blocks[name]:
+                for leg in block.legs:
+                    if leg.space == space and leg.power:
+                        yield leg, block.view(tensor)
 
 
 def _rows(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -85,7 +97,3 @@ def _rows(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torc
         x = x * along if leg.power == -1 else x / along
     front = (*leg.copies, leg.axis)
     return x.movedim(front, tuple(range(len(front)))).reshape(*(x.shape[k] for k in front), -1)
-
-
-def _products(rows: torch.Tensor) -> torch.Tensor:
-    return (rows @ rows.mH).real if rows.is_complex() else rows @ rows.mT

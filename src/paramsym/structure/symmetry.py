@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from paramsym.algebra import Group
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import (
     AlgebraElement,
@@ -21,6 +22,8 @@ from paramsym.structure.element import (
     velocity,
 )
 from paramsym.structure.files import from_json, to_json
+from paramsym.structure.patterns import Patterns
+from paramsym.structure.restriction import restrict
 from paramsym.structure.stored import fingerprint
 from paramsym.structure.text import listing, table
 from paramsym.structure.walk import Blocks
@@ -47,13 +50,14 @@ class ParameterSymmetry(SymmetryData):
         self,
         generator: torch.Generator,
         strength: float = 1.0,
-        only: list[str] | tuple[str, ...] | None = None,
+        only: Patterns | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> GroupElement:
-        """A random element; `only` restricts it to the named spaces and shifts.
+        """A random element; `only` restricts it to the spaces and shifts of these names.
 
-        Without `only`, every family that is exact takes part; approximate ones (`exact=False`)
-        move when they are named.
+        Names may be patterns, as in `restrict`; a space moves without its shifts, which have names
+        of their own. Without `only`, every family that is exact takes part; approximate ones
+        (`exact=False`) move when they are named.
         """
         return sample(self, generator, strength, only, dtype)
 
@@ -67,8 +71,8 @@ class ParameterSymmetry(SymmetryData):
         A value is an order (integers, (g x)[i] = x[order[i]]), scales, a pair of both, or a matrix,
         as the group of the space has them: `symmetry.group(space)`. Spaces with copies take one
         value per copy, with the units of what they stand over as leading dimensions, or one for
-        all. Shifts take their offset δ and act after the spaces, in the order given. Where several
-        spaces move at once, orders act first: value k is that of the k-th copy as it stands then.
+        all. Orders act first: value k is that of the copy that stands at place k then. Shifts take
+        their offset δ and act after the spaces, in the order given.
 
         Args:
             values: by name; names with dots need a dict.
@@ -100,9 +104,38 @@ class ParameterSymmetry(SymmetryData):
         """A SHA-256 hash of what acts and how; elements on file carry it."""
         return fingerprint(self)
 
-    def only(self, *names: str) -> ParameterSymmetry:
-        """The symmetry without its shifts, or with the named shifts alone."""
-        return replace(self, shifts=tuple(s for s in self.shifts if s.name in names))
+    def restrict(
+        self,
+        groups: Callable[[int], Group] | None = None,
+        spaces: Patterns | None = None,
+        translations: bool | None = None,
+    ) -> ParameterSymmetry:
+        """The restriction to a subgroup H ≤ G: the same action, fewer moves.
+
+        Every element of the result is an element of this symmetry, space by space one of the meet
+        Hₛ = Gₛ ∧ Kₙ in the lattice of listed groups, with as many copies (for subgroups of wreath
+        products: Dixon and Mortimer, Permutation Groups, 1996, section 2.6). The arguments combine.
+
+        What no longer moves leaves a fixed size in the types, or a `Trivial` index where copies of
+        something else stand over it. A space whose frame is a gain keeps the frame: f P f⁻¹ is
+        conjugate to P, and as much a subgroup. Where an order would come to stand beside scales on
+        one axis, which no type can say, one of the two yields: whichever loses fewer dimensions
+        and, if none, fewer components. `why` of each space says what became of it. Dead parameters
+        stay dead, and what was checked of G holds for H.
+
+        Args:
+            groups: n ↦ a group on n coordinates, for example `Permutation`; every space keeps the
+                meet of its group with it.
+            spaces: patterns of names as `print` shows them, such as `"h.{0..11}.mlp"` or
+                `"*.attn.head"`; all other spaces are held still. Shifts stay if their own name or
+                that of their space matches.
+            translations: False leaves out all shifts.
+
+        Raises:
+            UnknownName: a pattern matches no space and no shift; a `KeyError`.
+            ValueError: `groups` gives no group for the size of some space, or one with copies.
+        """
+        return restrict(self, groups, spaces, translations)
 
     @property
     def dual(self) -> ParameterSymmetry:

@@ -1,0 +1,161 @@
+"""Restrictions of every symmetry of the zoo: subgroups that keep the function, and say so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paramsym import ParameterSymmetry, act, find_symmetry
+from paramsym.algebra import (
+    AbstractMonomial,
+    Element,
+    Group,
+    Monomial,
+    Orthogonal,
+    Permutation,
+    PositiveScaling,
+    SignedPermutation,
+)
+from paramsym.algebra.complex_scaling import AbstractComplexScaling
+from paramsym.recording.precision import converted
+from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.tangent import orbit_dimension
+from paramsym.structure.text import is_free
+from tests.tracing.zoo import ZOO, build, errors
+
+GROUPS: dict[str, Callable[[int], Group]] = {
+    "Permutation": Permutation,
+    "Orthogonal": Orthogonal,
+    "PositiveScaling": PositiveScaling,
+    "SignedPermutation": SignedPermutation,
+    "Monomial": lambda n: Monomial(n, signed=True),
+}
+FEW = ["MLP, ReLU", "MLP, radial", "convolutions", "Llama", "GPT-NeoX", "ResNet"]
+
+
+@cache
+def case(name: str) -> tuple[torch.nn.Module, Any, ParameterSymmetry]:
+    model, inputs = build(name)
+    return model, inputs, find_symmetry(model, inputs, check=False)
+
+
+def read_in(symmetry: ParameterSymmetry, element: GroupElement) -> GroupElement:
+    """An element of a smaller group as an element of a symmetry, by dense matrices."""
+
+    def value(name: str, found: Element) -> Element:
+        group = symmetry.spaces[name].group
+        if isinstance(group, (AbstractMonomial, AbstractComplexScaling)):
+            return found
+        return Element(matrix=group.matrix(found, torch.float64))
+
+    parts = [
+        part if isinstance(part, Slide) else {n: value(n, found) for n, found in part.items()}
+        for part in element.parts
+    ]
+    return GroupElement(symmetry, tuple(parts))
+
+
+def distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
+    """The largest difference of two states, relative to the largest entry of each tensor."""
+    return max(
+        float((a[n] - b[n]).abs().max() / a[n].abs().max().clamp_min(1.0))
+        for n in a
+        if a[n].numel() and a[n].dtype != torch.bool
+    )
+
+
+def assert_is_a_subgroup(
+    small: ParameterSymmetry, symmetry: ParameterSymmetry, state: dict
+) -> None:
+    """Its elements are elements of the symmetry that act alike, and what it says fits."""
+    generator = torch.Generator().manual_seed(7)
+    g, h = (small.sample(generator, 0.5) for _ in range(2))
+    assert distance(act(small, g, state), act(symmetry, read_in(symmetry, g), state)) < 1e-10
+    for name, space in small.spaces.items():
+        assert space.group <= symmetry.spaces[name].group
+    one_by_one = act(small, g, act(small, h, state))
+    assert distance(act(small, g @ h, state), one_by_one) < 1e-8
+    assert distance(act(small, ~g, act(small, g, state)), state) < 1e-8
+    assert all(small.shape(name) == symmetry.shape(name) for name in symmetry.signature)
+    assert ParameterSymmetry.from_json(small.to_json()) == small
+    below = {base for space in small.spaces.values() for base in space.over}
+    assert all(is_free(space) or space.name in below for space in small.spaces.values())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("name", ZOO)
+def test_the_meet_with_a_group_keeps_the_function(name: str, group: str) -> None:
+    model, inputs, symmetry = case(name)
+    small = symmetry.restrict(GROUPS[group])
+    assert all(space.group <= GROUPS[group](space.size) for space in small.spaces.values())
+    assert_is_a_subgroup(small, symmetry, converted(model, torch.float64))
+    found = errors(model, small, inputs, each=False)
+    assert found["everything"] < 1e-10 < 1e-3 < found["a wrong move"]
+    assert small.restrict(GROUPS[group]) == small
+    assert symmetry.restrict() == symmetry
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_spaces_by_pattern_move_alone(name: str) -> None:
+    model, inputs, symmetry = case(name)
+    state = converted(model, torch.float64)
+    draw = random.Random(name)
+    names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
+    for _ in range(3):
+        chosen = draw.sample(names, draw.randint(1, len(names)))[:4]
+        patterns = [_pattern(n, draw) for n in chosen]
+        small = symmetry.restrict(spaces=patterns)
+        assert {*chosen} & {n for n, s in symmetry.spaces.items() if is_free(s)} <= {*small.spaces}
+        assert {*chosen} & {s.name for s in symmetry.shifts} <= {s.name for s in small.shifts}
+        assert_is_a_subgroup(small, symmetry, state)
+        found = errors(model, small, inputs, each=False)
+        assert found["everything"] < 1e-10 < 1e-3 < found["a wrong move"]
+
+
+def _pattern(name: str, draw: random.Random) -> str:
+    """A pattern that matches a name: itself, or with a part of it left open."""
+    parts = name.split(".")
+    place = draw.randrange(len(parts))
+    if parts[place].isdigit():
+        parts[place] = draw.choice(["*", "{0..99}", "{" + parts[place] + ",77}"])
+    elif draw.random() < 0.5:
+        parts[place] = "*"
+    return ".".join(parts)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_an_orbit_of_a_subgroup_is_not_larger(name: str) -> None:
+    model, _, symmetry = case(name)
+    state = dict(model.state_dict())
+    whole = orbit_dimension(symmetry, state)
+    sizes = [orbit_dimension(symmetry.restrict(group), state) for group in GROUPS.values()]
+    assert max(sizes) <= whole
+    still = orbit_dimension(symmetry.restrict(Permutation, translations=False), state)
+    assert still == orbit_dimension(symmetry.restrict(spaces=()), state) <= min(sizes)
+    assert still < whole  # a restriction that did nothing would be seen
+
+
+def test_a_larger_element_is_no_element_of_the_subgroup() -> None:
+    _, _, symmetry = case("MLP, radial")
+    small = symmetry.restrict(Permutation)
+    g = symmetry.sample(torch.Generator().manual_seed(0), only="mlp")
+    assert symmetry.spaces["mlp"].group.contains(g["mlp"])  # type: ignore[arg-type]
+    assert not small.spaces["mlp"].group.contains(g["mlp"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["Llama", "ViT", "GPT-NeoX"])
+def test_an_order_in_a_frame_without_its_frame_is_another_function(name: str) -> None:
+    """The frames of a restricted rotation are needed, and on dual axes inverted."""
+    model, inputs, symmetry = case(name)
+    small = symmetry.restrict(Permutation, spaces="residual", translations=False)
+    assert errors(model, small, inputs, each=False)["everything"] < 1e-12
+    text = small.to_json()
+    assert " ^ -1]" in text
+    wrong = ParameterSymmetry.from_json(text.replace(" ^ -1]", "]"))
+    assert errors(model, wrong, inputs, each=False)["everything"] > 1e-3
