@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.orbit import orbit_dimension as orbit_dimension
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
-    from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
 
 __version__ = "0.1.0"
@@ -39,7 +39,7 @@ _HOMES = {
     "ParameterSymmetry": "paramsym.structure.symmetry",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
-    "orbit_dimension": "paramsym.structure.tangent",
+    "orbit_dimension": "paramsym.structure.orbit",
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
