@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.moment import moment_map as moment_map
     from paramsym.structure.orbit import orbit_dimension as orbit_dimension
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
@@ -39,6 +40,7 @@ _HOMES = {
     "ParameterSymmetry": "paramsym.structure.symmetry",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
+    "moment_map": "paramsym.structure.moment",
     "orbit_dimension": "paramsym.structure.orbit",
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.recording.refusals",

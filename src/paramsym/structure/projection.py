@@ -9,7 +9,7 @@ section 10) need F and F* once in each step, and not c itself. What is left, e_k
 
     ‖e_k‖² = Σ_{j ≥ k} ‖v_{j+1} − v_j‖²,
 
-for the steps are orthogonal to each other, with a preconditioner as well. The first terms of that sum
+for the steps are orthogonal to each other, preconditioned or not. The first terms of that sum
 estimate the error of the vector itself, however F scales its columns, and rounding does not spoil
 them (Strakoš and Tichý, 2002, On error estimation in the conjugate gradient method).
 """
@@ -27,6 +27,7 @@ Adjoint = Callable[[dict[str, torch.Tensor]], torch.Tensor]
 Progress = Callable[[int, float], None]
 
 _DELAY = 5  # steps whose lengths tell the error before them
+_ROUNDING = 100.0  # units in the last place of the longest columns: shorter ones are no columns
 _PROBES = 4  # random vectors that measure the lengths of columns
 
 
@@ -36,6 +37,8 @@ class NotConverged(ValueError):
 
 def balanced(adjoint: Adjoint, like: Vectors, sizes: Sequence[int]) -> torch.Tensor:
     """One over the mean square length of the columns of F, block by block: a preconditioner.
+
+    It is 0 for blocks that move nothing.
 
     Columns of one family are about as long, and families differ by orders of magnitude: an offset
     moves a whole matrix, a scale one row. For random ξ of independent entries of variance 1 the
@@ -55,7 +58,9 @@ def balanced(adjoint: Adjoint, like: Vectors, sizes: Sequence[int]) -> torch.Ten
     assert isinstance(squares, torch.Tensor)
     means = [part.mean().expand(part.shape) for part in squares.split(list(sizes))]
     lengths = torch.cat(means)
-    return torch.where(lengths > 0, 1 / lengths, 1.0)  # a family that does not move has no length
+    # A family that cancels itself at these parameters moves them by rounding errors alone.
+    least = lengths.amax() * (_ROUNDING * torch.finfo(lengths.dtype).eps) ** 2
+    return torch.where(lengths > least, 1 / lengths, 0.0)
 
 
 def onto_range(
@@ -74,7 +79,7 @@ def onto_range(
         forwards: the map F.
         adjoint: F*, for the pairing Σ Re x̄ y.
         vector: v, with a name for everything that F moves.
-        scales: a positive diagonal that preconditions the normal equations, from `balanced`.
+        scales: a diagonal that preconditions the normal equations, from `balanced`.
         tolerance: the error that is accepted, relative to `norm`.
         norm: to which errors are relative.
         steps: the most steps that are taken.
