@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paramsym.structure.element import GroupElement as GroupElement
     from paramsym.structure.moment import moment_map as moment_map
     from paramsym.structure.orbit import orbit_dimension as orbit_dimension
+    from paramsym.structure.polar import polar as polar
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
@@ -42,6 +43,7 @@ _HOMES = {
     "Space": "paramsym.structure.space",
     "moment_map": "paramsym.structure.moment",
     "orbit_dimension": "paramsym.structure.orbit",
+    "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
