@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paramsym.structure.polar import polar as polar
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
+    from paramsym.structure.state import act_state as act_state
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.tangent import tangent as tangent
 
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "act": "paramsym.structure.action",
     "act_dual": "paramsym.structure.action",
+    "act_state": "paramsym.structure.state",
     "infinitesimal": "paramsym.structure.action",
     "AlgebraElement": "paramsym.structure.element",
     "GroupElement": "paramsym.structure.element",

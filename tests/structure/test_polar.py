@@ -25,7 +25,7 @@ def distance(a: dict, b: dict) -> float:
     return max(float((a[n] - b[n]).abs().max()) for n in a if a[n].numel())
 
 
-@pytest.mark.parametrize("name", ["MLP, ReLU", "MLP, radial", "MultiheadAttention", "ResNet"])
+@pytest.mark.parametrize("name", ["MLP, ReLU", "MLP, identity", "MultiheadAttention", "ResNet"])
 def test_positive_then_compact_is_the_element(name: str) -> None:
     """Also where copies of a space follow the order of another."""
     model, inputs = build(name)
