@@ -189,6 +189,18 @@ def test_projection_of_a_gradient_is_rounding_and_of_a_velocity_itself() -> None
     torch.testing.assert_close(operator.project(velocity), velocity, rtol=0, atol=1e-8)
 
 
+def test_parameters_of_a_model_that_trains_are_taken_as_they_are() -> None:
+    model, inputs = build("MLP, identity")
+    symmetry = find_symmetry(model.double(), (inputs[0].double(),))
+    own = tangent(symmetry, dict(model.named_parameters()))
+    plain = tangent(symmetry, model.state_dict())
+    vector = drawn(plain)
+    assert own.rmatvec(vector).requires_grad  # a moment can be trained on
+    for n, x in own.project(vector).items():
+        assert not x.requires_grad
+        torch.testing.assert_close(x, plain.project(vector)[n])
+
+
 def test_what_has_no_generators_has_no_velocities() -> None:
     operator = operator_of("MLP, tanh")
     assert operator.project(drawn(operator)) == {} == operator.matvec(torch.zeros(0).double())

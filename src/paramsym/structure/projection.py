@@ -54,8 +54,8 @@ def balanced(adjoint: Adjoint, like: Vectors, sizes: Sequence[int]) -> torch.Ten
     def draw(x: torch.Tensor) -> torch.Tensor:
         return torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
 
-    squares = sum(adjoint({n: draw(x) for n, x in like.items()}) ** 2 for _ in range(_PROBES))
-    assert isinstance(squares, torch.Tensor)
+    draws = [adjoint({n: draw(x) for n, x in like.items()}) for _ in range(_PROBES)]
+    squares = torch.stack(draws).square().mean(0)
     means = [part.mean().expand(part.shape) for part in squares.split(list(sizes))]
     lengths = torch.cat(means)
     # A family that cancels itself at these parameters moves them by rounding errors alone.

@@ -144,7 +144,7 @@ class TangentOperator:
         given = covector_of(self.symmetry, self.params, covector, "rmatvec")
         if not self.blocks:
             return self.zero
-        moved, pull = torch.func.vjp(self._curve(tuple(given)), self.zero)
+        moved, pull = torch.func.vjp(self._curve(tuple(given)), self.zero)[:2]
         return pull({n: given[n].to(x.dtype) for n, x in moved.items()})[0]
 
     def project(
@@ -178,6 +178,12 @@ class TangentOperator:
         given = covector_of(self.symmetry, self.params, vector, "project")
         if not self.blocks:
             return {}
+        with torch.no_grad():  # the parameters may be a model's own
+            return self._projected(given, tolerance, steps, progress)
+
+    def _projected(
+        self, given: Vectors, tolerance: float, steps: int, progress: Progress | None
+    ) -> Vectors:
         forwards, adjoint, rest = self._passes()
         start = {n: given[n].to(zero.dtype) if n in given else zero for n, zero in rest.items()}
         norm = math.sqrt(sum(float(torch.linalg.vector_norm(x)) ** 2 for x in given.values()))
@@ -190,7 +196,7 @@ class TangentOperator:
         What `act` computes is kept between calls. The adjoint is linear, so that its own reverse
         pass is `matvec`.
         """
-        moved, pull = torch.func.vjp(self._curve(self.names), self.zero)
+        moved, pull = torch.func.vjp(self._curve(self.names), self.zero)[:2]
         rest = {n: torch.zeros_like(x) for n, x in moved.items()}
         push = torch.func.vjp(lambda covector: pull(covector)[0], rest)[1]
         return lambda c: push(c)[0], lambda covector: pull(covector)[0], rest
