@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
     from paramsym.structure.gram import gram as gram
+    from paramsym.structure.moment import moment_map as moment_map
+    from paramsym.structure.orbit import orbit_dimension as orbit_dimension
+    from paramsym.structure.polar import polar as polar
     from paramsym.structure.shift import Shift as Shift
     from paramsym.structure.space import Space as Space
+    from paramsym.structure.state import act_state as act_state
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.symmetry import blocks as blocks
-    from paramsym.structure.tangent import orbit_dimension as orbit_dimension
     from paramsym.structure.tangent import tangent as tangent
 
 __version__ = "0.1.0"
@@ -35,6 +38,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "act": "paramsym.structure.action",
     "act_dual": "paramsym.structure.action",
+    "act_state": "paramsym.structure.state",
     "infinitesimal": "paramsym.structure.action",
     "AlgebraElement": "paramsym.structure.element",
     "GroupElement": "paramsym.structure.element",
@@ -43,7 +47,9 @@ _HOMES = {
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
-    "orbit_dimension": "paramsym.structure.tangent",
+    "moment_map": "paramsym.structure.moment",
+    "orbit_dimension": "paramsym.structure.orbit",
+    "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",

@@ -22,14 +22,14 @@ from paramsym.algebra import (
     Scaling,
     UnitComplex,
 )
-from paramsym.structure import counting, tangent
+from paramsym.structure import counting, orbit
 from paramsym.structure.axes import Product, parse_axis
 from paramsym.structure.counting import Count, generic_dimension, random_weights
+from paramsym.structure.orbit import OrbitTooLarge
 from paramsym.structure.rank import matrix_rank
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import OrbitTooLarge
 from tests.tracing.networks import TABLE, Row, build
 from tests.tracing.random_networks import STEPS, RandomNetwork
 
@@ -193,7 +193,7 @@ def test_too_large_for_a_dense_rank_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     symmetry = find_symmetry(model, (torch.randn(3, 3),))
     assert orbit_dimension(symmetry, model.state_dict()) == 4
-    monkeypatch.setattr(tangent, "GENERATOR_LIMIT", 3)
+    monkeypatch.setattr(orbit, "GENERATOR_LIMIT", 3)
     with pytest.raises(OrbitTooLarge, match=r"4 generators.*at most 3.*generic_dimension"):
         orbit_dimension(symmetry, model.state_dict())
 

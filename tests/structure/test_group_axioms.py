@@ -31,7 +31,7 @@ def distance(a: State, b: State) -> float:
 
 
 def violations(
-    symmetry: ParameterSymmetry, state: State, strength: float = 0.3
+    symmetry: ParameterSymmetry, state: State, strength: float = 1.0
 ) -> dict[str, float]:
     """By how much each axiom of a group action fails for random elements."""
     generator = torch.Generator().manual_seed(7)

@@ -11,8 +11,9 @@ from paramsym.checking.audit import AuditTooLarge, audit, audit_cost
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.verify import assert_invariant, verify
 from paramsym.recording.precision import converted, functional, lifted
+from paramsym.structure.orbit import orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import orbit_dimension, tangent
+from paramsym.structure.tangent import tangent
 from tests.tracing.networks import TABLE, Row, build
 
 _WIDE = torch.float64

@@ -5,6 +5,7 @@ from .complex_scaling import UnitComplex as UnitComplex
 from .element import Element as Element
 from .element import Tangent as Tangent
 from .element import dense as dense
+from .element import first_order as first_order
 from .group import Group as Group
 from .group import Power as Power
 from .group import default_tolerance as default_tolerance

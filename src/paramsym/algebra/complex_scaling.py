@@ -82,6 +82,14 @@ class AbstractComplexScaling(Group):
             diagonal=None if g.diagonal is None else g.diagonal.reciprocal().conj().resolve_conj()
         )
 
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        if g.diagonal is None:
+            return g, Element()
+        modulus = g.diagonal.abs()
+        return Element(diagonal=g.diagonal / modulus), Element(
+            diagonal=modulus.to(g.diagonal.dtype)
+        )
+
     def apply(self, g: Element, x: Tensor, axis: int, power: Power = 1) -> Tensor:
         require_length(x, axis, self.size, self)
         require_plain_power(self, power)

@@ -124,6 +124,21 @@ class Tangent(NamedTuple):
         return self.map(lambda tensor: _cast(tensor, dtype, device))
 
 
+def first_order(a: Tangent) -> Element:
+    """1 + a, which agrees with exp(a) to first order: all that a derivative at the identity needs.
+
+    It lies in no group in particular, and costs no matrix exponential.
+    """
+    matrix = a.matrix
+    if matrix is not None:
+        matrix = matrix + torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return Element(
+        diagonal=None if a.diagonal is None else 1 + a.diagonal,
+        matrix=matrix,
+        base=None if a.base is None else first_order(a.base),
+    )
+
+
 def dense(g: Element, size: int, dtype: torch.dtype | None = None) -> Tensor:
     """The n×n matrix of an element, of shape (*B, n, n), written entry by entry.
 

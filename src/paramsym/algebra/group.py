@@ -94,6 +94,16 @@ class Group(abc.ABC):
     def dual(self, g: Element) -> Element:
         """The inverse transpose, which is again in the group: (g⁻¹)ᵀ."""
 
+    @abc.abstractmethod
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        """The polar factors (k, p) of an element: g = compose(k, p), k orthogonal, p positive.
+
+        p = (gᵀ g)^½ is symmetric and positive definite, and both factors lie in the group. k is in
+        its compact part, the meet with Orthogonal(n): orders, signs, angles and rotations. p is the
+        exponential of a symmetric velocity: scales, moduli, and of GL(n) the positive matrices.
+        The factors are unique.
+        """
+
     def matrix(self, g: Element, dtype: torch.dtype | None = None) -> Tensor:
         """The dense n×n matrix, of shape (*B, n, n): the slow twin of `apply`."""
         return dense(g, self.size, dtype)

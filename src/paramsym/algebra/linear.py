@@ -136,6 +136,9 @@ class AbstractRotation(AbstractLinear):
     def dual(self, g: Element) -> Element:
         return g
 
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        return g, Element()
+
     def contains_matrix(self, matrix: Tensor, tol: float | None = None) -> bool:
         tol = default_tolerance(matrix.dtype) if tol is None else tol
         eye = torch.eye(self.size, dtype=matrix.dtype, device=matrix.device)
@@ -265,6 +268,14 @@ class GeneralLinear(AbstractLinear):
 
     def dual(self, g: Element) -> Element:
         return Element(matrix=None if g.matrix is None else torch.linalg.inv(g.matrix).mT)
+
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        # g = U S Vᵀ = (U Vᵀ) (V S Vᵀ)
+        if g.matrix is None:
+            return g, Element()
+        left, stretch, right = torch.linalg.svd(g.matrix)
+        positive = right.mT @ (stretch[..., None] * right)
+        return Element(matrix=left @ right), Element(matrix=(positive + positive.mT) / 2)
 
     def tangent(self, coordinates: Tensor) -> Tangent:
         return Tangent(matrix=coordinates.unflatten(-1, (self.size, self.size)))

@@ -150,6 +150,18 @@ class AbstractMonomial(Group):
     def dual(self, g: Element) -> Element:
         return g._replace(diagonal=None if g.diagonal is None else g.diagonal.reciprocal())
 
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        # D P = (sign(D) P) (P⁻¹ |D| P): the modulus acts before the order
+        if not self.scales or g.diagonal is None:
+            return g, Element()
+        g = g.expand(g.batch_shape)
+        assert g.diagonal is not None
+        modulus = g.diagonal.abs()
+        if g.order is not None:
+            modulus = take(modulus, g.order.argsort(-1), -1)
+        sign = g.diagonal.sign() if self.signs else None
+        return Element(order=g.order, diagonal=sign), Element(diagonal=modulus)
+
     def apply(self, g: Element, x: Tensor, axis: int, power: Power = 1) -> Tensor:
         require_length(x, axis, self.size, self)
         if g.order is not None:

@@ -101,6 +101,14 @@ class Wreath(Group):
     def dual(self, g: Element) -> Element:
         return Element(order=g.order, base=self.base.dual(g.base or Element()))
 
+    def polar(self, g: Element) -> tuple[Element, Element]:
+        # copy by copy; the positive factor acts before the copies are permuted
+        g = g.expand(g.batch_shape)
+        compact, positive = self.base.polar(g.base or Element())
+        if g.order is not None:
+            positive = positive.take(g.order.argsort(-1))
+        return Element(order=g.order, base=compact), Element(base=positive)
+
     def apply(self, g: Element, x: Tensor, axis: int, power: Power = 1) -> Tensor:
         return self._copywise(g, x, axis, power, dual=False)
 

@@ -13,8 +13,8 @@ import torch
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError
 from paramsym.structure.counting import Count, generic_dimension
+from paramsym.structure.orbit import OrbitTooLarge, orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import OrbitTooLarge, orbit_dimension
 
 COUNT_LIMIT = 300_000  # parameters up to which the orbit dimension is computed at the weights
 

@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from paramsym.structure.axes import frames_of
+from paramsym.structure.orbit import unreached_columns
 from paramsym.structure.rank import matrix_rank
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import real_entries, tangent, unreached_columns
+from paramsym.structure.tangent import real_entries, tangent
 from paramsym.structure.windows import Moves, Ranges, families
 
 _WORK = 4e9  # operations of the largest dense rank

@@ -268,7 +268,8 @@ def reindex(
     symmetry: SymmetryData, space: Space, value: Element, values: Values, inverse: bool = False
 ) -> Element:
     """Copies of a fibered value read through the permutations of the spaces below it."""
-    for axis, base in enumerate(space.over):
+    steps = [*enumerate(space.over)]
+    for axis, base in reversed(steps) if inverse else steps:  # undone from the last to the first
         order = values[base].order if base in values else None
         if order is None:
             continue

@@ -29,6 +29,8 @@ def monomial_matrix(symmetry, values, x: torch.Tensor, axes: tuple[AxisType, ...
         return None
     if x.device.type != "cpu" or type(x) not in (torch.Tensor, torch.nn.Parameter):
         return None
+    if torch.is_grad_enabled() and (x.requires_grad or any(map(_is_followed, values.values()))):
+        return None
     plans = []
     for axis in axes:
         plan = _plan(symmetry, values, axis, x.dtype)
@@ -38,6 +40,11 @@ def monomial_matrix(symmetry, values, x: torch.Tensor, axes: tuple[AxisType, ...
     if any(order is not None for order, _ in plans[2:]):
         return None
     return _move(x.detach().contiguous(), plans)
+
+
+def _is_followed(value) -> bool:
+    """Whether derivatives are computed through an element; scales alone can ask for them here."""
+    return value.diagonal is not None and value.diagonal.requires_grad
 
 
 def _plan(symmetry, values, axis: AxisType, dtype):

@@ -3,27 +3,29 @@
     coordinates  c = (one algebra element per copy of each space, one offset per shift)
     tangent(c)   = d/dt act(exp(t c), θ) at t = 0
 
-The operator's velocities are those of `infinitesimal`, which differentiates `act` itself; nothing
-about any group is written here. Its rank at θ is the dimension of the orbit through θ.
+Velocities and their adjoint are derivatives of `act` itself, forwards and in reverse; nothing about
+any group is written here. The rank at θ is the dimension of the orbit through θ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 
-from paramsym.structure.action import infinitesimal
-from paramsym.structure.element import AlgebraElement, batch_of
-from paramsym.structure.rank import matrix_rank
+from paramsym.algebra import first_order
+from paramsym.structure.action import act, infinitesimal
+from paramsym.structure.covector import covector_of
+from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, batch_of
+from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
 from paramsym.structure.symmetry import ParameterSymmetry
 
+Vectors = dict[str, torch.Tensor]
+
 _CHUNK = 1 << 23  # entries of one batch of velocities
-DENSE_LIMIT = 150_000_000  # entries of the largest dense matrix of generators
-GENERATOR_LIMIT = 6_000  # rows of the largest one, whose cube is the cost of its rank
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,13 @@ class Block:
     parameters: tuple[str, ...]
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The coordinates of each copy, or the shape of δ."""
+        return self.batch if self.is_shift else (*self.batch, self.width)
+
+    @property
     def size(self) -> int:
-        return math.prod(self.batch) * self.width
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -93,24 +100,118 @@ class TangentOperator:
             start += real_entries(self.params[name])
         return found
 
+    @property
+    def zero(self) -> torch.Tensor:
+        """The coordinates of the identity, at the precision of the parameters."""
+        first = self.params[self.names[0]] if self.names else torch.zeros(())
+        kinds = [self.params[n].dtype.to_real() for n in self.names]
+        dtype = reduce(torch.promote_types, kinds, torch.float32)
+        return torch.zeros(self.shape[0], dtype=dtype, device=first.device)
+
+    def split(self, coordinates: torch.Tensor) -> list[tuple[Block, torch.Tensor]]:
+        """Coordinates of shape (generators,), block by block in the block's shape."""
+        parts = coordinates.split([block.size for block in self.blocks])
+        return [(b, part.reshape(b.shape)) for b, part in zip(self.blocks, parts, strict=True)]
+
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
         """The algebra element with these coordinates, of shape (generators,)."""
-        values, offsets, start = {}, {}, 0
-        for block in self.blocks:
-            part = coordinates[start : start + block.size]
-            start += block.size
-            if block.is_shift:
-                offsets[block.name] = part.reshape(block.batch)
-            else:
-                group = self.symmetry.spaces[block.name].group
-                values[block.name] = group.tangent(part.reshape(*block.batch, block.width))
+        parts, spaces = self.split(coordinates), self.symmetry.spaces
+        values = {b.name: spaces[b.name].group.tangent(c) for b, c in parts if not b.is_shift}
+        offsets = {b.name: delta for b, delta in parts if b.is_shift}
         return AlgebraElement(self.symmetry, values, offsets)
 
-    def matvec(self, coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
+    def matvec(self, coordinates: torch.Tensor) -> Vectors:
         """The velocity of each parameter that moves, for coordinates of shape (generators,)."""
         if not self.blocks:
             return {}
-        return self._kept(infinitesimal(self.symmetry, self.algebra(coordinates), self.params))
+        zero = torch.zeros_like(coordinates)
+        return torch.func.jvp(self._curve(self.names), (zero,), (coordinates,))[1]
+
+    def rmatvec(self, covector: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """How a covector pairs with every generator: ⟨ξ, X_j θ⟩ for all j, of shape (generators,).
+
+        The adjoint of `matvec`, ⟨ξ, matvec(c)⟩ = ⟨rmatvec(ξ), c⟩, by one reverse pass through
+        `act` at the identity. The pairing is that of `columns`: Σ Re ξ̄ v over all entries, of tied
+        tensors once.
+
+        Args:
+            covector: tensors by parameter or floating buffer, of its shape; missing names count as
+                zero. Of tied names, that of the signature is read, and any other in its absence.
+
+        Raises:
+            ValueError: a name that is no parameter, another shape, complex numbers for real ones.
+        """
+        given = covector_of(self.symmetry, self.params, covector, "rmatvec")
+        if not self.blocks:
+            return self.zero
+        moved, pull = torch.func.vjp(self._curve(tuple(given)), self.zero)[:2]
+        return pull({n: given[n].to(x.dtype) for n, x in moved.items()})[0]
+
+    def project(
+        self,
+        vector: Mapping[str, torch.Tensor],
+        tolerance: float = 1e-8,
+        steps: int = 1000,
+        progress: Progress | None = None,
+    ) -> Vectors:
+        """The orthogonal projection of a vector onto the tangent space of the orbit.
+
+        The velocity matvec(c) that comes nearest to the vector, by conjugate gradients on the
+        normal equations of min ‖matvec(c) − v‖. They are consistent whatever the rank, and no
+        matrix is formed: a step costs one pass through `act` forwards and one in reverse. Floating
+        buffers are entries like those of parameters.
+
+        Args:
+            vector: tensors by name as in `rmatvec`; missing names count as zero.
+            tolerance: the error that is accepted, relative to the norm of the vector. It is
+                estimated from what the last steps added.
+            steps: the most steps that are taken.
+            progress: called after each step with its number and the estimated relative error.
+
+        Returns:
+            The projected vector, for every parameter that moves.
+
+        Raises:
+            NotConverged: the tolerance was not reached.
+            ValueError: as `rmatvec`.
+        """
+        given = covector_of(self.symmetry, self.params, vector, "project")
+        if not self.blocks:
+            return {}
+        with torch.no_grad():  # the parameters may be a model's own
+            return self._projected(given, tolerance, steps, progress)
+
+    def _projected(
+        self, given: Vectors, tolerance: float, steps: int, progress: Progress | None
+    ) -> Vectors:
+        forwards, adjoint, rest = self._passes()
+        start = {n: given[n].to(zero.dtype) if n in given else zero for n, zero in rest.items()}
+        norm = math.sqrt(sum(float(torch.linalg.vector_norm(x)) ** 2 for x in given.values()))
+        scales = balanced(adjoint, rest, [block.size for block in self.blocks])
+        return onto_range(forwards, adjoint, start, scales, tolerance, norm, steps, progress)
+
+    def _passes(self) -> tuple[Forwards, Adjoint, Vectors]:
+        """`matvec`, `rmatvec`, and zero for every parameter that moves, to be used many times.
+
+        What `act` computes is kept between calls. The adjoint is linear, so that its own reverse
+        pass is `matvec`.
+        """
+        moved, pull = torch.func.vjp(self._curve(self.names), self.zero)[:2]
+        rest = {n: torch.zeros_like(x) for n, x in moved.items()}
+        push = torch.func.vjp(lambda covector: pull(covector)[0], rest)[1]
+        return lambda c: push(c)[0], lambda covector: pull(covector)[0], rest
+
+    def _curve(self, names: tuple[str, ...]) -> Callable[[torch.Tensor], Vectors]:
+        """Coordinates ↦ those of some parameters that move, right to first order at zero."""
+
+        def moved(coordinates: torch.Tensor) -> Vectors:
+            a = self.algebra(coordinates)
+            values = {space: first_order(velocity) for space, velocity in a.values.items()}
+            parts: list[Part] = [values, *(Slide(name, d) for name, d in a.offsets.items())]
+            found = act(self.symmetry, GroupElement(self.symmetry, tuple(parts)), self.params)
+            return {n: found[n] for n in names if found[n] is not self.params[n]}
+
+        return moved
 
     def velocities(self, block: Block) -> Iterator[dict[str, torch.Tensor]]:
         """Velocities of a block's generators, in batches: name → (batch, *shape)."""
@@ -177,109 +278,6 @@ def real_entries(tensor: torch.Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In double precision, integers as they are."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
 def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> TangentOperator:
     """The tangent operator of the orbit through `params` (a complete state dict)."""
     return TangentOperator(symmetry, dict(params))
-
-
-class OrbitTooLarge(ValueError):
-    """A component of the generators is too large for a dense rank."""
-
-
-def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> int:
-    """In how many independent directions the parameters can move at `params`.
-
-    Groups, shifts and dead parameters count together, overlaps once. Buffers (running statistics)
-    are held: only directions that leave them where they are count, which for the matrix G of all
-    generators are rank(G) − rank(G restricted to the columns of buffers).
-
-    Parameters that no generator joins form independent components, whose ranks add up. They are
-    dense, at most `GENERATOR_LIMIT` generators and `DENSE_LIMIT` entries each. For larger models
-    `paramsym.structure.counting.generic_dimension` finds the number at generic weights.
-
-    Args:
-        symmetry: what `find_symmetry` derived.
-        params: the complete state dict; ranks are computed in float64.
-
-    Raises:
-        OrbitTooLarge: a component is larger than the limits.
-    """
-    wide = {n: _wide(p.detach()) for n, p in params.items()}
-    operator = tangent(symmetry, wide)
-    dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
-    total = sum(real_entries(wide[n]) for n in dead)
-    for blocks, names in components(operator):
-        total += _component_rank(operator, blocks, tuple(n for n in names if n not in dead))
-    for name, found in symmetry.unreached.items():
-        if name in wide and name not in dead and found:
-            total += len(found) * real_entries(wide[name][0])
-    return total
-
-
-def _component_rank(
-    operator: TangentOperator, blocks: tuple[Block, ...], alive: tuple[str, ...]
-) -> int:
-    """The directions of one component that hold the buffers, but for entries never reached."""
-    _require_dense(operator, blocks, alive)
-    matrix = operator.dense(blocks, alive)
-    matrix[:, unreached_columns(operator, alive)] = 0.0  # these are counted entry by entry
-    return held_rank(matrix, _buffer_columns(operator, alive))
-
-
-def _require_dense(
-    operator: TangentOperator, blocks: tuple[Block, ...], names: tuple[str, ...]
-) -> None:
-    rows = sum(block.size for block in blocks)
-    entries = sum(real_entries(operator.params[n]) for n in names)
-    if rows > GENERATOR_LIMIT or rows * entries > DENSE_LIMIT:
-        raise OrbitTooLarge(
-            f"orbit_dimension(symmetry, params): {rows:,} generators of {blocks[0].name!r} and "
-            f"others move {entries:,} entries together; at most {GENERATOR_LIMIT:,} generators and "
-            f"{DENSE_LIMIT:,} numbers were expected, since their rank is taken densely. Call "
-            "paramsym.structure.counting.generic_dimension(symmetry, params), which needs shapes "
-            "alone and counts at generic weights."
-        )
-
-
-def unreached_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
-    """Which entries of some parameters are in rows that no input reaches."""
-    marks = []
-    for name in names:
-        mark = torch.zeros(as_real(operator.params[name]).shape, dtype=torch.bool)
-        if rows := operator.symmetry.unreached.get(name):  # a single number has no rows
-            mark[list(rows)] = True
-        marks.append(mark.reshape(-1))
-    return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
-
-
-def held_rank(matrix: torch.Tensor, buffers: torch.Tensor) -> int:
-    """The dimension of the combinations of rows that vanish in the marked columns."""
-    return matrix_rank(matrix).rank - matrix_rank(matrix[:, buffers]).rank
-
-
-def _buffer_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.Tensor:
-    held = set(operator.symmetry.buffers)
-    marks = [torch.full((real_entries(operator.params[n]),), n in held) for n in names]
-    return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
-
-
-def components(operator: TangentOperator) -> list[tuple[tuple[Block, ...], tuple[str, ...]]]:
-    """Blocks of generators that share no parameter with each other, and what they move."""
-    groups: list[tuple[list[Block], set[str]]] = []
-    for block in operator.blocks:
-        members, names = [block], set(block.parameters)
-        for other in [g for g in groups if g[1] & names]:
-            groups.remove(other)
-            members, names = other[0] + members, other[1] | names
-        groups.append((members, names))
-    return [
-        (tuple(members), tuple(n for n in operator.names if n in names))
-        for members, names in groups
-    ]

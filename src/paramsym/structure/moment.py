@@ -1,0 +1,41 @@
+"""The moment map: how fast the norm of the parameters changes under every generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import tangent
+
+
+def moment_map(
+    symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The moments of parameters, one for each generator X_j of the symmetry:
+
+        μ_j(θ) = ⟨θ, X_j θ⟩ = d/dt ½ ‖exp(t X_j) · θ‖² at t = 0.
+
+    Gradient flow moves θ at right angles to every X_j θ, because the loss is constant along
+    orbits; where X_j is symmetric, as for scales and changes of basis, it therefore keeps μ_j. For
+    a linear interface W₂ W₁ it is W₁ W₁ᵀ − W₂ᵀ W₂. The moments vanish exactly at the points of an
+    orbit where the norm is stationary.
+
+    The norm is that of the parameters as they are stored; buffers do not count, and tied tensors
+    count once. It costs one pass through `act` in reverse.
+
+    Args:
+        symmetry: what `find_symmetry` derived.
+        params: the complete state dict.
+
+    Returns:
+        By space the coordinates of `Group.tangent`, of shape (copies…, dimension of the group), and
+        by shift a tensor of its shape. Spaces without a continuous part have none.
+
+    Raises:
+        ValueError: as `act`.
+    """
+    operator = tangent(symmetry, params)
+    own = {n: p for n, p in params.items() if n not in symmetry.buffers}
+    return {block.name: part for block, part in operator.split(operator.rmatvec(own))}
