@@ -56,7 +56,9 @@ def test_the_identity_has_the_identity() -> None:
 def test_slides_and_spaces_that_do_not_commute_are_refused() -> None:
     model, inputs = build("MultiheadAttention")
     slid = find_symmetry(model, inputs, check=False)
-    with pytest.raises(ValueError, match=r"slides along '.*only values of groups.*translations=False"):
+    with pytest.raises(
+        ValueError, match=r"slides along '.*only values of groups.*translations=False"
+    ):
         polar(slid.sample(torch.Generator()))
     spaces = {"b": Space("b", Orthogonal(3)), "s": Space("s", PositiveScaling(3))}
     symmetry = ParameterSymmetry(spaces, {"w": (parse_axis("b⊙s"),)})
