@@ -118,6 +118,8 @@ def test_channel_three_by_two(rectified: tuple[nn.Module, ParameterSymmetry, Ten
     both = symmetry.element(mlp=([1, 0, 2, 3, 4, 5, 6], scales))
     assert both["mlp"].order.tolist()[:2] == [1, 0] and both["mlp"].diagonal[3] == 2
     assert not symmetry.identity().parts
+    assert repr(both) == "GroupElement(1 part moving mlp)"
+    assert repr(symmetry.identity()) == "GroupElement(0 parts moving nothing)"
     assert symmetry.identity()["mlp"].order.tolist() == [*range(7)]
 
 

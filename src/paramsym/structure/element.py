@@ -74,6 +74,12 @@ class GroupElement:
             "the last."
         )
 
+    def __repr__(self) -> str:
+        moved = [n for p in self.parts for n in ([p.shift] if isinstance(p, Slide) else [*p])]
+        names = ", ".join(dict.fromkeys(moved)) or "nothing"
+        more = f"{names[:200]}…" if names[200:] else names
+        return f"GroupElement({len(self.parts)} part{'s'[: len(self.parts) != 1]} moving {more})"
+
     def _clashes(self, name: str) -> bool:
         """Whether something that moves here does not commute with a space."""
         moved = {n for part in self.parts if not isinstance(part, Slide) for n in part}
