@@ -25,7 +25,7 @@ from paramsym.algebra import (
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.recording.precision import converted
 from paramsym.structure.element import GroupElement, Slide
-from paramsym.structure.tangent import orbit_dimension
+from paramsym.structure.orbit import orbit_dimension
 from paramsym.structure.text import is_free
 from tests.tracing.zoo import ZOO, build, errors
 
