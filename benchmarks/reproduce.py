@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from paramsym import audit, find_symmetry, verify
 from paramsym.recording.precision import converted, lifted
-from paramsym.structure.tangent import orbit_dimension
+from paramsym.structure.orbit import orbit_dimension
 from tests.tracing.networks import TABLE, build, randomise
 from tests.tracing.zoo import _GROUPED as GROUPED
 from tests.tracing.zoo import _causal as causal
