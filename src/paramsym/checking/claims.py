@@ -143,19 +143,16 @@ def _choice(op: Choice, f: Function, xs: list[torch.Tensor], draw: torch.Generat
 
 def _reduce(op: Reduce, f: Function, xs: list[torch.Tensor], draw: torch.Generator):
     (x,) = xs
-    if op.is_linear:
-        yield from _linear(op, f, xs, draw)
-    if op.how == "mean":
-        yield "to be a mean: f(1) = 1", f(torch.ones_like(x)), torch.ones_like(f(x))
-    if op.how == "max":
-        yield f"f({_S} x) = {_S} f(x)", f(_S * x), _S * f(x)
+    yield from _mix(op, f, xs, draw)
     if op.how == "norm2":
         for d in op.dims:
             yield "that reflections do not show", f(_reflected(x, d, draw)[0]), f(x)
     yield "to be symmetric", f(x.flip(op.dims)), f(x)
 
 
-def _mix(op: Mix, f: Function, xs: list[torch.Tensor], draw: torch.Generator) -> Iterator[Claim]:
+def _mix(
+    op: Mix | Reduce, f: Function, xs: list[torch.Tensor], draw: torch.Generator
+) -> Iterator[Claim]:
     (x,) = xs
     if op.is_linear:
         yield from _linear(op, f, xs, draw)

@@ -12,7 +12,7 @@ from collections import defaultdict
 import torch
 
 from paramsym.lowering.builder import Builder
-from paramsym.lowering.data import Evaluator, moving_values
+from paramsym.lowering.data import Evaluator
 from paramsym.primitives import Lookup, Primitive
 from paramsym.primitives.tensor import Tensor
 
@@ -32,7 +32,7 @@ def _reads(build: Builder) -> dict[int, set[int]]:
     """The rows that are read of each tensor of which only rows are read."""
     graph = build.graph
     given = {value.id for value in graph.values if value.kind == "input"}
-    evaluator = Evaluator(graph, moving_values(graph) | given)
+    evaluator = Evaluator(graph, build.data.closed | given)
     rows: dict[int, set[int]] = defaultdict(set)
     whole: set[int] = set()
     for op in build.ops:

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
-    is_functorch_wrapped_tensor,
-)
 
 from paramsym.algebra import Element
 from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.belonging import require_own
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
+from paramsym.structure.following import is_followed, is_transformed
 from paramsym.structure.layout import laid_like
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Factor, Shift, Window
@@ -39,9 +37,9 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
         state_dict: tensors by name; names outside the signature pass unchanged.
 
     Raises:
-        ValueError: a tensor is missing, has another shape than its type, or is of a dtype that
-            cannot be moved so; the element moves spaces or shifts that the symmetry does not have,
-            or by more than their groups allow; a gain that serves as a frame has a zero.
+        ValueError: a tensor is missing or has another shape than its type; the element moves
+            spaces or shifts that the symmetry does not have, or by more than their groups allow; a
+            gain that serves as a frame has a zero.
     """
     check_parameters(symmetry, state_dict)
     require_own(symmetry, element)
@@ -155,22 +153,13 @@ class _Mover:
         for item in leg.frame:
             factor = self.params[item.parameter].to(self.dtype) + item.offset
             gain = gain * factor.reshape(-1) ** item.exponent
-        if not _transformed(gain) and bool(((gain == 0) | ~gain.isfinite()).any()):
+        if not is_transformed(gain) and bool(((gain == 0) | ~gain.isfinite()).any()):
             raise ValueError(
                 f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
                 "in its frame. Non-zero gains were expected; hold that space still (sample with "
                 "only=…) or prune the unit."
             )
         return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
-
-
-def _transformed(x: torch.Tensor) -> bool:
-    return is_functorch_wrapped_tensor(x)
-
-
-def _is_followed(x: torch.Tensor) -> bool:
-    """Whether derivatives or batches are computed through a tensor."""
-    return _transformed(x) or (x.requires_grad and torch.is_grad_enabled())
 
 
 # -- shifts ------------------------------------------------------------------------------------
@@ -249,7 +238,7 @@ def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) ->
     """A tensor with an update added in a window of it; in place if it is the caller's own."""
     if _covers(window, x):
         return x + update.reshape(x.shape)
-    if not (_is_followed(x) or _is_followed(update)):
+    if not (is_followed(x) or is_followed(update)):
         x = x if mine else x.clone(memory_format=torch.contiguous_format)
         x.as_strided(window.shape, window.strides, window.start).add_(update)
         return x

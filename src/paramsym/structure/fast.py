@@ -11,11 +11,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import torch
-from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
-    is_functorch_wrapped_tensor,
-)
 
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product
+from paramsym.structure.following import is_followed
 
 _SMALL = 1 << 16  # entries below which the general path is as good
 # Entries per panel: 128 KB of float32 stay in the cache between passes, and torch does not split so
@@ -29,7 +27,8 @@ def monomial_matrix(symmetry, values, x: torch.Tensor, axes: tuple[AxisType, ...
         return None
     if x.device.type != "cpu" or type(x) not in (torch.Tensor, torch.nn.Parameter):
         return None
-    if torch.is_grad_enabled() and (x.requires_grad or any(map(_is_followed, values.values()))):
+    scales = (v.diagonal for v in values.values() if v.diagonal is not None)
+    if is_followed(x) or any(map(is_followed, scales)):
         return None
     plans = []
     for axis in axes:
@@ -40,11 +39,6 @@ def monomial_matrix(symmetry, values, x: torch.Tensor, axes: tuple[AxisType, ...
     if any(order is not None for order, _ in plans[2:]):
         return None
     return _move(x.detach().contiguous(), plans)
-
-
-def _is_followed(value) -> bool:
-    """Whether derivatives are computed through an element; scales alone can ask for them here."""
-    return value.diagonal is not None and value.diagonal.requires_grad
 
 
 def _plan(symmetry, values, axis: AxisType, dtype):
@@ -66,8 +60,6 @@ def _plan(symmetry, values, axis: AxisType, dtype):
             scale = diagonal if scale is None else scale * diagonal
         if value.order is not None:
             order = value.order  # at most one, before every scale
-    if scale is not None and is_functorch_wrapped_tensor(scale):
-        return None
     return order, None if scale is None else scale.to(dtype)
 
 

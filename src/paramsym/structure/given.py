@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
-    is_functorch_wrapped_tensor,
-)
 
 from paramsym.algebra import (
     AbstractMonomial,
@@ -27,6 +24,7 @@ from paramsym.algebra import (
     UnitComplex,
 )
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.following import is_transformed
 from paramsym.structure.space import Space
 
 Given = Mapping[str, Any]
@@ -79,9 +77,9 @@ def as_element(symmetry: SymmetryData, name: str, value: Any) -> Element:
     space = symmetry.spaces[name]
     reader = _Reader(symmetry, space, "element")
     element = value if isinstance(value, Element) else reader.element(value)
-    made = element.map(lambda part, tail: reader.spread(part, tail, name))
+    made = element.map(lambda part, tail: reader.spread(part, tail))
     tensors = [part for part in (made.order, made.diagonal, made.matrix) if part is not None]
-    if any(is_functorch_wrapped_tensor(part) for part in tensors):
+    if any(is_transformed(part) for part in tensors):
         return made
     if not space.group.contains(made.map(lambda part, _: part.detach())):
         read = "" if made.order is None else " (whole numbers are read as an order)"
@@ -98,11 +96,11 @@ def as_tangent(symmetry: SymmetryData, name: str, value: Any) -> Tangent:
     reader = _Reader(symmetry, space, "velocity")
     velocity = value if isinstance(value, Tangent) else reader.tangent(value)
     made = Tangent(
-        None if velocity.diagonal is None else reader.spread(velocity.diagonal, 1, name),
-        None if velocity.matrix is None else reader.spread(velocity.matrix, 2, name),
+        None if velocity.diagonal is None else reader.spread(velocity.diagonal, 1),
+        None if velocity.matrix is None else reader.spread(velocity.matrix, 2),
     )
     tensors = [part for part in made[:2] if part is not None]
-    if not tensors or any(is_functorch_wrapped_tensor(part) for part in tensors):
+    if not tensors or any(is_transformed(part) for part in tensors):
         return made
     group, still = space.group, made.map(lambda part: part.detach())
     back = group.tangent(group.coordinates(still))
@@ -160,7 +158,7 @@ class _Reader:
             return scales[..., None]
         return scales
 
-    def spread(self, part: torch.Tensor, tail: int, name: str) -> torch.Tensor:
+    def spread(self, part: torch.Tensor, tail: int) -> torch.Tensor:
         """A part at every copy; its last `tail` dimensions belong to the group."""
         n = self.group.size
         own = (n // 2 if part.is_complex() else n,) if tail == 1 else (n, n)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch._C._functorch import (  # pyright: ignore[reportMissingImports]
-    is_functorch_wrapped_tensor,
-)
+
+from paramsym.structure.following import is_transformed
 
 
 def laid_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device and, where it is dense, with the strides of another of its shape."""
     made = made.to(tensor.device)
-    if is_functorch_wrapped_tensor(made) or is_functorch_wrapped_tensor(tensor):
+    if is_transformed(made) or is_transformed(tensor):
         return made.contiguous() if tensor.is_contiguous() else made
     if made.stride() == tensor.stride():
         return made

@@ -33,8 +33,10 @@ def fingerprint(symmetry: SymmetryData) -> str:
     Why something is held, and how the symmetry was checked, do not change its elements and do not
     enter.
     """
-    acting = replace(symmetry, dead=(), reasons={}, unknown={}, unreached={}, random={})
-    data = json.loads(to_json(replace(acting, checked=Checked())))
+    acting = replace(
+        symmetry, dead=(), reasons={}, unknown={}, unreached={}, random={}, checked=Checked()
+    )
+    data = json.loads(to_json(acting))
     spaces = [[s.name, str(s.group), list(s.over)] for s in symmetry.spaces.values()]
     text = json.dumps({**data, "spaces": spaces}, ensure_ascii=False)
     return sha256(text.encode()).hexdigest()
