@@ -211,7 +211,7 @@ def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
     return [
         Absence(forward[a.stride], a.profile.renamed(forward), a.offset)
         for a in absences
-        if a.stride in forward and joint.is_whole(k, a.stride)
+        if a.stride in forward and a.stride in joint.whole(k)
     ]
 
 
@@ -230,7 +230,7 @@ def kernels(
         return
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
     for stride, target in shared.items():
-        if stride in along and joint.is_whole(k, stride):
+        if stride in along and stride in joint.whole(k):
             batch = tuple(sorted((s, t) for s, t in shared.items() if s != stride))
             columns = Columns(power.source.name, block.start, slots, stride, batch)
             if columns.count < dict(slots)[stride]:

@@ -29,6 +29,8 @@ class Joint:
         self.op, self.where, self.inputs, self.out = op, where, inputs, out
         self.labels, self.layout, self.sizes = labels, layout, sizes
         self._slots: dict[int, dict[At, int]] = {}
+        self._whole: dict[int, frozenset[int]] = {}
+        self._forward: dict[int, dict[int, int]] = {}
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
@@ -47,11 +49,19 @@ class Joint:
                         found[label, position] = block.stride(axis, position)
         return found
 
-    def is_whole(self, k: int, stride: int) -> bool:
-        """Whether all of a slot of input k is read here; a window in a coarse place sees less."""
-        block = self.inputs[k]
-        size = block.sizes.get(stride)
-        return size is not None and size == self.sizes.get((*block.key, stride), size)
+    def whole(self, k: int) -> frozenset[int]:
+        """The slots of input k that are read here as a whole; a window in a coarse place sees less.
+
+        It is asked when every joint of the network is known.
+        """
+        found = self._whole.get(k)
+        if found is None:
+            block = self.inputs[k]
+            found = self._whole[k] = frozenset(
+                stride for stride, size in block.sizes.items()
+                if size == self.sizes.get((*block.key, stride), size)
+            )  # fmt: skip
+        return found
 
     def is_single(self, k: int, axis: int) -> bool:
         """Whether this joint spans an axis of input k."""
@@ -61,7 +71,12 @@ class Joint:
             place is not None and math.prod(leaf.size for leaf, _ in place.leaves) == length
         )
 
-    def forward(self, k: int) -> dict[int, int]:
+    def forward(self, k: int) -> Mapping[int, int]:
         """Slots of input k that the output has as well: stride there → stride in the output."""
-        target = self.slots(-1)
-        return {stride: target[at] for at, stride in self.slots(k).items() if at in target}
+        found = self._forward.get(k)
+        if found is None:
+            target = self.slots(-1)
+            found = self._forward[k] = {
+                stride: target[at] for at, stride in self.slots(k).items() if at in target
+            }
+        return found

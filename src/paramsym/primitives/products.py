@@ -115,7 +115,7 @@ class Contract(Primitive):
             at = at_of.get(absence.stride)
             if not absence.is_zero or at not in mine or at in target or self.power != 1:
                 continue
-            if joint.is_whole(1 - k, absence.stride):
+            if absence.stride in joint.whole(1 - k):
                 rename = {theirs[a]: mine[a] for a in theirs if a in mine}
                 found.append({mine[at]: absence.profile.inverse().renamed(rename)})
         return found

@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 # in place, these only give a tensor another layout on its storage
 REWINDOWED = {"transpose", "t", "squeeze", "unsqueeze", "as_strided"}
 
+_PLAIN = {int, float, bool, str, complex, type(None), torch.dtype, torch.device}
+
 
 @dataclass(frozen=True)
 class Written:
@@ -100,4 +102,23 @@ def same_entries(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    """All tensors of a structure that torch's pytree knows, in its order."""
+    found: list[torch.Tensor] = []
+    map_tensors(found.append, tree)
+    return found
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """A structure with its tensors replaced: `pytree.tree_map`, quick on what calls are made of."""
+    kind = type(tree)
+    if kind in _PLAIN:
+        return tree
+    if kind is tuple:
+        return tuple([map_tensors(function, item) for item in tree])
+    if kind is list:
+        return [map_tensors(function, item) for item in tree]
+    if kind is dict:
+        return {key: map_tensors(function, item) for key, item in tree.items()}
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    return pytree.tree_map_only(torch.Tensor, function, tree)

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils import _pytree as pytree
 
 from paramsym.recording.graph import Call, Graph, Value, canonical_name
 from paramsym.recording.in_place import (
@@ -23,6 +22,7 @@ from paramsym.recording.in_place import (
     Written,
     is_basic,
     is_result,
+    map_tensors,
     place,
     same_entries,
     tensors_in,
@@ -66,10 +66,7 @@ class _Recorder(TorchFunctionMode):
         """Run one function and enter its call, with the calls that its writes bring about."""
         given = tensors_in((args, kwargs))
         before = {id(t): (t._version, place(t)) for t in given}
-        call_args, call_kwargs = pytree.tree_map(
-            lambda leaf: self.ledger.value(leaf) if isinstance(leaf, torch.Tensor) else leaf,
-            (tuple(args), dict(kwargs)),
-        )
+        call_args, call_kwargs = map_tensors(self.ledger.value, (tuple(args), dict(kwargs)))
         result = (_FAKE.get(name) or func)(*args, **kwargs)
         call = Call(0, name, func, call_args, call_kwargs, [], None, self.ledger.where)
         moved = [t for t in given if place(t) != before[id(t)][1]]
@@ -116,9 +113,7 @@ class _Recorder(TorchFunctionMode):
                 if value.call is None:  # otherwise it is read from a torn storage
                     value.call = call
         call.outputs = [v for v in fresh.values() if v.call is call]
-        call.result = pytree.tree_map(
-            lambda leaf: fresh[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf, result
-        )
+        call.result = map_tensors(lambda tensor: fresh[id(tensor)], result)
         if call.outputs:
             self._enter(call)
 
@@ -277,14 +272,12 @@ def _enter_state(
 def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
     counter = iter(range(1 << 30))
 
-    def fake_input(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def fake_input(leaf: torch.Tensor) -> torch.Tensor:
         made = _fake(ledger, leaf)
         ledger.add(made, "input", f"input{next(counter)}", captured(leaf.detach(), (1 << 16) - 1))
         return made
 
-    return pytree.tree_map(fake_input, split_inputs(example_inputs))
+    return map_tensors(fake_input, split_inputs(example_inputs))
 
 
 def _fake(ledger: Ledger, tensor: torch.Tensor) -> torch.Tensor:

@@ -92,6 +92,7 @@ def _settings() -> Callable[[], None]:
 
 
 _CONTAINERS = (dict, list, set, deque)
+_KEPT = (*_CONTAINERS, torch.Tensor)
 _CLONED = 1 << 20  # tensors that are plain attributes are kept up to this many entries
 
 
@@ -121,7 +122,7 @@ class Attributes:
         if isinstance(item, _CONTAINERS):
             self.containers.append((item, _entries(item)))
             for value in item.values() if isinstance(item, dict) else item:
-                if isinstance(value, (*_CONTAINERS, torch.Tensor)):
+                if isinstance(value, _KEPT):
                     self.save(value)
         elif item.device.type != "meta" and item.numel() <= _CLONED and not item.is_inference():
             self.tensors.append((item, item._version, item.detach().clone()))

@@ -60,7 +60,7 @@ class SymmetryData:
                     )
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
-        for space, base, name in misplaced(self.spaces, self.blocks):
+        for space, base, name in misplaced(self.spaces, self.signature):
             axes = ", ".join(map(str, self.signature[name]))
             raise ValueError(
                 f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "

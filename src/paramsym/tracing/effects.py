@@ -113,7 +113,7 @@ class Effects:
         return found
 
     def _through(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
-        if not all(joint.is_whole(k, s) for s in change.at):
+        if not change.at.keys() <= joint.whole(k):
             return None
         if joint.op.multiplies:
             others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]

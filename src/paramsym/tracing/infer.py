@@ -21,7 +21,6 @@ from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.walk import blocks_of
 from paramsym.tracing.describe import described
 from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
@@ -62,7 +61,7 @@ class _Writer:
         Namer(self.found).name()
         spaces = {c.name: self._space(c) for c in self.found.in_order()}
         signature, reasons = self._signature()
-        for name, base, where in list(misplaced(spaces, blocks_of(spaces, signature))):
+        for name, base, where in list(misplaced(spaces, signature)):
             why = f"{where} does not tell its copies for each unit of {base} apart"
             size = spaces[name].size
             spaces[name] = replace(spaces[name], group=Trivial(size), over=(), why=why)

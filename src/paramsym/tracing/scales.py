@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -55,26 +55,30 @@ def _jointly(items: list, joint: set[Component], serial) -> Iterator[tuple[Compo
 
 
 def sites(
-    joint: Joint, pairs: set[Component], signs: bool
+    joint: Joint, pairs: set[Component], wanted: Collection[Component]
 ) -> Iterator[tuple[Component, ScaleSite]]:
-    """Every component of the scales of a joint."""
+    """Every wanted component of a joint, for its scales and for its signs."""
+    blocks = [(block, joint.slots(k)) for k, block in enumerate(joint.inputs)]
+    blocks.append((joint.out, joint.slots(-1)))
+    for component, chosen in _components(joint, pairs):
+        if component in wanted:
+            *parts, result = [_unknown(block, slots, chosen) for block, slots in blocks]
+            yield component, ScaleSite(joint, chosen, parts, result, signs=False)
+            yield component, ScaleSite(joint, chosen, parts, result, signs=True)
+
+
+def _components(joint: Joint, pairs: set[Component]) -> Iterator[tuple[Component, tuple]]:
+    """Every component of the scales of a joint, with the places of its leaves."""
     places = [
         (label, position, leaf)
         for label, place in joint.where.items()
         for position, (leaf, _) in enumerate(place.leaves)
     ]
-    blocks = [(block, joint.slots(k)) for k, block in enumerate(joint.inputs)]
-    blocks.append((joint.out, joint.slots(-1)))
-
-    def at(component: Component, chosen: tuple) -> tuple[Component, ScaleSite]:
-        parts = [_unknown(block, slots, chosen) for block, slots in blocks]
-        return component, ScaleSite(joint, chosen, parts[:-1], parts[-1], signs)
-
-    yield at((), ())
+    yield (), ()
     for item in places:
-        yield at((item[2].serial,), (item,))
+        yield (item[2].serial,), (item,)
     for component, chosen in _jointly(places, pairs, lambda item: item[2].serial):
-        yield at(component, tuple(chosen))
+        yield component, tuple(chosen)
 
 
 def _unknown(block: Block, slots: dict, chosen: tuple) -> Unknown | None:
@@ -91,23 +95,25 @@ def _unknown(block: Block, slots: dict, chosen: tuple) -> Unknown | None:
 
 
 def equations(
-    circuit: Circuit, pairs: set[Component], signs: bool
-) -> Iterator[tuple[Component, Equation, str]]:
-    """All equations of a network, each with the leaves that it speaks of and its cause."""
+    circuit: Circuit, pairs: set[Component], wanted: Collection[Component]
+) -> Iterator[tuple[bool, Component, Equation, str]]:
+    """All equations on the wanted components: whether for signs, on which one, and their cause."""
     for joint in circuit.joints:
         cause = f"{joint.op.title} at {joint.op.where}"
-        for component, site in sites(joint, pairs, signs):
+        for component, site in sites(joint, pairs, wanted):
             for equation in joint.op.scales(site):
                 kept = [(c, u) for c, u in equation if u is not None]
                 if kept:
-                    yield component, kept, cause
+                    yield site.signs, component, kept, cause
     held = list(circuit.held)
     for value in circuit.build.graph.outputs:
         tensor = circuit.build.tensor(value)
         held += [(b, "it is an output of the model") for b in tensor_blocks(tensor, circuit.layout)]
     for block, reason in held:
         for component, unknown in block_unknowns(block, pairs):
-            yield component, [(1, unknown)], reason
+            if component in wanted:
+                yield False, component, [(1, unknown)], reason
+                yield True, component, [(1, unknown)], reason
 
 
 @dataclass(eq=False)
@@ -169,8 +175,9 @@ class Freedom:
             for component, unknown in block_unknowns(block, self.pairs):
                 self.members[component].append(unknown)
         self.negligible = self._negligible()
-        self.scales = self._collect(signs=False)
-        self.signs = self._collect(signs=True)
+        self.scales: dict[Component, System] = {}
+        self.signs: dict[Component, System] = {}
+        self._collect()
         self.generators: list[Generator] = list(mixing)
         for component in sorted(self.members, key=lambda c: -len(c)):
             self._solve(component)
@@ -186,16 +193,16 @@ class Freedom:
                         result[component].append(unknown)
         return result
 
-    def _collect(self, signs: bool) -> dict[Component, System]:
-        systems: dict[Component, System] = {}
-        for component, equation, reason in equations(self.circuit, self.pairs, signs):
-            if component not in self.members:
-                continue
+    def _collect(self) -> None:
+        """Write the systems of all components that some parameter has."""
+        for signs, component, equation, reason in equations(
+            self.circuit, self.pairs, self.members.keys()
+        ):
+            systems = self.signs if signs else self.scales
             system = systems.get(component)
             if system is None:
                 system = systems[component] = System(2 if signs else 0)
             system.add(equation, reason)
-        return systems
 
     def _solve(self, component: Component) -> None:
         members = self.members[component]

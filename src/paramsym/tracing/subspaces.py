@@ -80,7 +80,7 @@ class Unread:
 def _is_whole(joint: Joint, k: int, pattern: Unseen) -> bool:
     """Whether the slots of all kernels are read as a whole, copies among them."""
     return all(
-        joint.is_whole(k, s)
+        s in joint.whole(k)
         for slot, profile in pattern.items()
         for columns in profile.kernel
         for s in (slot, *(tied for _, tied in columns.batch))

@@ -142,7 +142,7 @@ class Translations:
             at = place.get(absence.stride)
             if at is None or at not in mine or at in target:
                 continue
-            whole = joint.is_whole(1 - k, absence.stride) and joint.is_whole(k, mine[at])
+            whole = absence.stride in joint.whole(1 - k) and mine[at] in joint.whole(k)
             if whole and not absence.is_zero:
                 profile = absence.profile.renamed(rename)
                 if profile.fits(joint.inputs[k].sizes[mine[at]]):
