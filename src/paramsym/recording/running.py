@@ -139,13 +139,15 @@ class Attributes:
 
 def _entries(item: Any) -> list[Any]:
     """What a container holds; of a dict, the keys and then the values."""
+    if not item:  # as most tables of hooks
+        return []
     return [*item.keys(), *item.values()] if isinstance(item, dict) else [*item]
 
 
 def _refill(item: Any, before: list[Any]) -> None:
     """Put the entries of a container back if they are others than before."""
     now = _entries(item)
-    if len(now) == len(before) and all(map(operator.is_, now, before)):
+    if not (now or before) or (len(now) == len(before) and all(map(operator.is_, now, before))):
         return
     item.clear()
     if isinstance(item, dict):
