@@ -240,5 +240,7 @@ class _Company:
 
 def _twice(leaves: dict[Any, int], at: tuple) -> set[int]:
     """Leaves that stand at two other places of one tensor."""
+    if len({*leaves.values()}) == len(leaves):
+        return set()
     count = Counter(serial for k, serial in leaves.items() if k != at)
     return {serial for serial, n in count.items() if n > 1}
