@@ -17,7 +17,7 @@ import torch
 
 from paramsym.algebra import Element, Tangent
 from paramsym.structure import given, stored
-from paramsym.structure.data import SymmetryData
+from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
@@ -239,11 +239,6 @@ def velocity(
     found, offsets = given.gathered(symmetry, values, named, "velocity(…)")
     made = {name: given.as_tangent(symmetry, name, value) for name, value in found.items()}
     return AlgebraElement(symmetry, made, offsets)
-
-
-def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:
-    """One copy of the group per unit of the spaces below."""
-    return tuple(symmetry.spaces[base].size for base in space.over)
 
 
 def sample(

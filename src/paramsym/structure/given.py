@@ -23,7 +23,7 @@ from paramsym.algebra import (
     Tangent,
     UnitComplex,
 )
-from paramsym.structure.data import SymmetryData
+from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.following import is_transformed
 from paramsym.structure.space import Space
 
@@ -116,7 +116,7 @@ class _Reader:
 
     def __init__(self, symmetry: SymmetryData, space: Space, what: str):
         self.space, self.group, self.what = space, space.group, what
-        self.batch = tuple(symmetry.spaces[base].size for base in space.over)
+        self.batch = batch_of(symmetry, space)
 
     def element(self, value: Any) -> Element:
         """An order, scales or a matrix; an order and scales as a pair."""
