@@ -29,10 +29,10 @@ from paramsym.algebra import (
 )
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import Slide
-from paramsym.structure.membership import tensors_of
 from paramsym.structure.replacing import replacing
 from paramsym.structure.shift import Term, Window
 from paramsym.structure.stored_text import LIMIT
+from tests.elements import numbers, same
 
 HALF = (torch.bfloat16, torch.float16)  # complex numbers have no such halves
 SUFFIXES = ["json", "safetensors"]
@@ -64,39 +64,6 @@ def velocity() -> AlgebraElement:
         for n, s in symmetry.spaces.items()
     }
     return AlgebraElement(symmetry, values, {"shift:b": torch.randn(4, generator=draw)})
-
-
-Tensors = list[tuple[str, torch.Tensor]]
-
-
-def numbers(element: GroupElement | AlgebraElement) -> Tensors:
-    """Every tensor of an element with its place, in order."""
-    if isinstance(element, AlgebraElement):
-        found: list[tuple[str, Any]] = [*element.values.items(), *element.offsets.items()]
-    else:
-        found = [
-            item
-            for part in element.parts
-            for item in ([(part.shift + str(part.inverse), part.offset)]
-                         if isinstance(part, Slide) else part.items())
-        ]  # fmt: skip
-    return [
-        (f"{name}.{field}", x)
-        for name, value in found
-        for field, x in ([("", value)] if isinstance(value, torch.Tensor) else tensors_of(value))
-    ]
-
-
-def real(x: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(x) if x.is_complex() else x
-
-
-def same(one: Tensors, other: Tensors) -> bool:
-    """Equal to the last digit, with dtypes and shapes."""
-    return len(one) == len(other) and all(
-        a == b and x.dtype == y.dtype and x.shape == y.shape and torch.equal(real(x), real(y))
-        for (a, x), (b, y) in zip(one, other, strict=True)
-    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
