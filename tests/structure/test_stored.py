@@ -124,7 +124,7 @@ def test_text_can_be_read_and_written_by_hand(tmp_path: Path) -> None:
     assert GroupElement.load(path, symmetry).parts == ()
 
 
-def test_what_is_large_or_not_finite_is_no_text(tmp_path: Path) -> None:
+def test_what_is_large_or_too_narrow_is_no_text(tmp_path: Path) -> None:
     n = LIMIT + 1
     symmetry = ParameterSymmetry({"m": Space("m", Monomial(n))}, {"a": (parse_axis("m"),)})
     large = symmetry.element(m=torch.ones(n))
@@ -133,10 +133,30 @@ def test_what_is_large_or_not_finite_is_no_text(tmp_path: Path) -> None:
         large.save(tmp_path / "element.json")
     assert not [*tmp_path.iterdir()]
     large.save(tmp_path / "element.safetensors")
-    odd = symmetry_by_hand()
-    infinite = GroupElement(odd, (Slide("shift:b", torch.tensor([1.0, 2.0, 3.0, float("nan")])),))
-    with pytest.raises(ValueError, match="'0.offset.shift:b' has numbers that are not finite.*exp"):
-        infinite.save(tmp_path / "element.json")
+    tiny = torch.ones(3).to(torch.float8_e4m3fn)
+    three = ParameterSymmetry({"m": Space("m", Monomial(3))}, {"a": (parse_axis("m"),)})
+    with pytest.raises(ValueError, match=r"'0.diagonal.m' has dtype float8_e4m3fn, .*int64.*Conv"):
+        GroupElement(three, ({"m": Element(diagonal=tiny)},)).save(tmp_path / "element.json")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_could_not_be_read_back_is_not_written(suffix: str, tmp_path: Path) -> None:
+    symmetry, path = symmetry_by_hand(), tmp_path / f"element.{suffix}"
+    symmetry.element(m=torch.ones(3)).save(path)
+    before = path.read_bytes()
+    nan = Slide("shift:b", torch.tensor([1.0, 2.0, 3.0, float("nan")]))
+    for part, says in (
+        (nan, "finite real numbers"),
+        ({"m": Element(diagonal=torch.ones(64, 3))}, r"shape \(64, 3\)"),
+        ({"m": Element(diagonal=-torch.ones(3))}, "outside the group Monomial"),
+        ({"nobody": Element()}, "nobody"),
+    ):
+        with pytest.raises(ValueError, match=rf"save\('.*\): what came .*{says}.*one by one"):
+            GroupElement(symmetry, (part,)).save(path)
+    turned = Tangent(matrix=torch.eye(2))
+    with pytest.raises(ValueError, match=r"AlgebraElement.save\(.*'matrix', which Wreath"):
+        AlgebraElement(symmetry, {"w": turned}, {}).save(path)
+    assert path.read_bytes() == before
 
 
 # -- what others write -----------------------------------------------------------------------------
@@ -283,13 +303,12 @@ def test_whatever_stands_in_a_file_it_is_an_element_or_told(
 def test_velocities_outside_the_algebra_are_told(tmp_path: Path) -> None:
     symmetry, path = symmetry_by_hand(), tmp_path / "velocity.json"
     skew = torch.tensor([[0.0, 1.0], [-1.0, 0.0]]).expand(2, 2, 2)
-    for matrix, fits in ((skew, True), (skew + torch.eye(2), False)):
-        value = Tangent(base=Tangent(matrix=matrix))
-        AlgebraElement(symmetry, {"w": value}, {}).save(path)
-        if fits:
-            assert AlgebraElement.load(path, symmetry).values.keys() == {"w"}
-        else:
-            assert "outside the Lie algebra" in refused(path, symmetry, AlgebraElement)
+    AlgebraElement(symmetry, {"w": Tangent(base=Tangent(matrix=skew))}, {}).save(path)
+    assert AlgebraElement.load(path, symmetry).values.keys() == {"w"}
+    path.write_text(path.read_text().replace("-1.0", "-2.0"))
+    assert "outside the Lie algebra" in refused(path, symmetry, AlgebraElement)
+    path.write_text(path.read_text().replace("base/matrix", "order"))
+    refused(path, symmetry, AlgebraElement)
     assert "kind 'AlgebraElement'" in refused(path, symmetry)
 
 

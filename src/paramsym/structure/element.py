@@ -107,7 +107,8 @@ class GroupElement:
         that an old one is never half gone.
 
         Raises:
-            ValueError: there are more than 100,000 numbers for text, or some that are not finite.
+            ValueError: there are more than 100,000 numbers for text, or a value could not be read
+                back: it lies outside its group, or stands for many elements at once.
         """
         parts: stored.Parts = []
         for part in self.parts:
@@ -116,7 +117,7 @@ class GroupElement:
                 parts.append((header, {"offset": {part.shift: part.offset}}))
             else:
                 parts.append(({"spaces": [*part]}, stored.fields_of(part)))
-        stored.write(path, "GroupElement", self.symmetry, parts)
+        stored.write(path, "GroupElement", self.symmetry, parts, _word)
 
     @staticmethod
     def load(path: str | Path, symmetry: SymmetryData) -> GroupElement:
@@ -130,11 +131,7 @@ class GroupElement:
             ValueError: the file is none, belongs to another symmetry, or says what its groups do
                 not allow.
         """
-
-        def build(parts: stored.Parts) -> GroupElement:
-            return GroupElement(symmetry, tuple(_part(symmetry, *part) for part in parts))
-
-        return stored.read(path, "GroupElement", symmetry, build)
+        return stored.read(path, "GroupElement", symmetry, _word)
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
         if self.symmetry != other.symmetry:
@@ -197,23 +194,29 @@ class AlgebraElement:
         """Write the velocity with the fingerprint of its symmetry; see `GroupElement.save`."""
         fields = {**stored.fields_of(self.values), "offset": dict(self.offsets)}
         header = {"spaces": [*self.values], "shifts": [*self.offsets]}
-        stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)])
+        stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)], _velocity)
 
     @staticmethod
     def load(path: str | Path, symmetry: SymmetryData) -> AlgebraElement:
         """Read what `save` wrote; see `GroupElement.load`."""
+        return stored.read(path, "AlgebraElement", symmetry, _velocity)
 
-        def build(parts: stored.Parts) -> AlgebraElement:
-            ((header, fields),) = parts
-            own = {field: named for field, named in fields.items() if field != "offset"}
-            values = {}
-            for name in header["spaces"]:
-                space, value = symmetry.spaces[name], stored.tangent_of(name, own)
-                values[name] = require_tangent(space.group, batch_of(symmetry, space), value)
-            offsets = {name: _offset(symmetry, name, fields) for name in header["shifts"]}
-            return AlgebraElement(symmetry, values, offsets)
 
-        return stored.read(path, "AlgebraElement", symmetry, build)
+def _word(symmetry: SymmetryData, parts: stored.Parts) -> GroupElement:
+    """The element that was stored."""
+    return GroupElement(symmetry, tuple(_part(symmetry, *part) for part in parts))
+
+
+def _velocity(symmetry: SymmetryData, parts: stored.Parts) -> AlgebraElement:
+    """The velocity that was stored."""
+    ((header, fields),) = parts
+    own = {field: named for field, named in fields.items() if field != "offset"}
+    values = {}
+    for name in header["spaces"]:
+        space, value = symmetry.spaces[name], stored.tangent_of(name, own)
+        values[name] = require_tangent(space.group, batch_of(symmetry, space), value)
+    offsets = {name: _offset(symmetry, name, fields) for name in header["shifts"]}
+    return AlgebraElement(symmetry, values, offsets)
 
 
 def _part(symmetry: SymmetryData, header: Mapping[str, Any], fields: stored.Fields) -> Part:

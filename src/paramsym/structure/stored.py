@@ -32,6 +32,7 @@ Fields = dict[str, dict[str, torch.Tensor]]  # field ("order", "diagonal", …) 
 Parts = list[tuple[Any, Fields]]  # a header (any JSON value) and tensors, for each part
 Header = Mapping[str, Any]
 Made = TypeVar("Made")
+Build = Callable[[SymmetryData, Parts], Made]
 
 # An element may be the key to weights that are published in another basis: for its owner alone.
 _PRIVATE = 0o600
@@ -92,11 +93,22 @@ def _without_order(value: Element) -> Tangent:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def write(path: str | Path, kind: str, symmetry: SymmetryData, parts: Sequence[Any]) -> None:
-    """Write `Parts` to a new file or over an old one: JSON if it ends in `.json`, or safetensors.
+def write(
+    path: str | Path, kind: str, symmetry: SymmetryData, parts: Parts, build: Build[Any]
+) -> None:
+    """Write parts to a new file or over an old one: JSON if it ends in `.json`, or safetensors.
 
-    Raises `ValueError` if the parts are too large for text.
+    Raises `ValueError` if they are too large for text, or if `build` could not read them back.
     """
+    where = f"{kind}.save({str(path)!r})"
+    try:
+        build(symmetry, parts)
+    except _MALFORMED as error:
+        raise ValueError(
+            f"{where}: what came could not be read back ({type(error).__name__}: {error}). "
+            "Expected values of the groups of its symmetry, one for each copy. Make them with "
+            "symmetry.element, velocity or sample, and save several elements one by one."
+        ) from error
     tensors: dict[str, torch.Tensor] = {}
     for k, (_, fields) in enumerate(parts):
         for field, named in fields.items():
@@ -109,15 +121,12 @@ def write(path: str | Path, kind: str, symmetry: SymmetryData, parts: Sequence[A
     target = Path(path)
     with replacing(target, _PRIVATE) as draft:
         if target.suffix == ".json":
-            where = f"{kind}.save({str(path)!r})"
             write_text(draft, where, {**header, "parts": headers}, tensors)
         else:
             save_file(tensors, draft, {**header, "parts": json.dumps(headers)})
 
 
-def read(
-    path: str | Path, kind: str, symmetry: SymmetryData, build: Callable[[Parts], Made]
-) -> Made:
+def read(path: str | Path, kind: str, symmetry: SymmetryData, build: Build[Made]) -> Made:
     """What `build` makes of the parts that `write` wrote.
 
     Raises `ValueError` if the file is of another kind, belongs to another symmetry, or holds
@@ -128,7 +137,7 @@ def read(
         header, tensors = (read_text if is_text(Path(path)) else _read_tensors)(Path(path))
     _require_header(where, kind, header, symmetry)
     with _told(where, kind):
-        return build(_parts(header["parts"], tensors()))
+        return build(symmetry, _parts(header["parts"], tensors()))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def is_text(path: Path) -> bool:
 def write_text(path: Path, where: str, header: Mapping[str, Any], tensors: Tensors) -> None:
     """Write a header and tensors, one line for each.
 
-    Raises `ValueError`, for `where`, if there are more than `LIMIT` numbers or some are not finite.
+    Raises `ValueError`, for `where`, if there are more than `LIMIT` numbers, or of another dtype.
     """
     _require_small(where, tensors)
     lines = [f" {json.dumps(n)}: {_as_text(where, n, x)}" for n, x in tensors.items()]
@@ -72,22 +72,17 @@ def _require_small(where: str, tensors: Tensors) -> None:
 
 def _as_text(where: str, name: str, tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype not in _DTYPES or not tensor.isfinite().all():
-        what = f"dtype {dtype}" if dtype not in _DTYPES else "numbers that are not finite"
+    if dtype not in _DTYPES:
         raise ValueError(
-            f"{where}: {name!r} has {what}, but finite numbers of dtype {', '.join(_DTYPES)} were "
-            "expected in text. Check the element, or give the file the suffix .safetensors."
+            f"{where}: {name!r} has dtype {dtype}, but one of {', '.join(_DTYPES)} was expected in "
+            "text. Convert the element, or give the file the suffix .safetensors."
         )
     return _dumped({"dtype": dtype, "shape": [*tensor.shape], "values": tensor.tolist()})
 
 
 def _as_tensor(dtype: str, shape: list[int], values: Any) -> torch.Tensor:
-    """What `_as_text` wrote, checked entry by entry; the depth is that of the shape."""
-    entries = [values]
-    for n in shape:
-        if not all(isinstance(x, list) and len(x) == n for x in entries):
-            raise ValueError(f"values of the shape {shape} were expected")
-        entries = [x for found in entries for x in found]
+    """What `_as_text` wrote, checked entry by entry."""
+    entries = _entries(values, shape)
     kinds = (int,) if dtype == "int64" else (int, float)
     if not all(type(x) in kinds and math.isfinite(x) for x in entries):
         raise ValueError(f"finite numbers of dtype {dtype} were expected")
@@ -95,6 +90,16 @@ def _as_tensor(dtype: str, shape: list[int], values: Any) -> torch.Tensor:
     if not tensor.isfinite().all():
         raise ValueError(f"numbers in the range of {dtype} were expected")
     return tensor
+
+
+def _entries(values: Any, shape: list[int]) -> list[Any]:
+    """The entries of nested lists, as deep as the shape is long and not deeper."""
+    entries = [values]
+    for n in shape:
+        if not all(isinstance(x, list) and len(x) == n for x in entries):
+            raise ValueError(f"values of the shape {shape} were expected")
+        entries = [x for found in entries for x in found]
+    return entries
 
 
 def _refuse_constant(text: str) -> None:
