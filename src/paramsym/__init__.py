@@ -71,15 +71,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    if name in (
-        "algebra",
-        "structure",
-        "recording",
-        "primitives",
-        "lowering",
-        "tracing",
-        "checking",
-    ):
+    if name in _ROOMS:
         return import_module(f"paramsym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'paramsym' has no attribute {name!r}")

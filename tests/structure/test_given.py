@@ -154,6 +154,16 @@ def test_names_are_known(rectified: tuple[nn.Module, ParameterSymmetry, Tensor])
         symmetry.identity()["hidden"]
 
 
+def test_offsets_are_finite_numbers_of_their_shape() -> None:
+    symmetry, _ = network("MLP, identity")
+    shift = symmetry.shifts[0]
+    offset = torch.ones(shift.shape, dtype=torch.float64)
+    assert symmetry.element({shift.name: offset}).parts
+    for wrong in (offset / 0, offset[None], offset.long()):
+        with pytest.raises(ValueError, match="finite real numbers of shape"):
+            symmetry.element({shift.name: wrong})
+
+
 def test_a_velocity_lies_in_the_algebra() -> None:
     symmetry, _ = network("Llama")
     name, space = next((n, s) for n, s in symmetry.spaces.items() if s.group.dimension > s.size)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -16,14 +13,14 @@ from safetensors.torch import save_file
 
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.tensors import INDEX, read_index
+from paramsym.structure.replacing import replacing
 
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
     """A path to write to, which becomes `out` when the block ends without an error.
 
-    The file or folder grows under a temporary name beside its place and is renamed at the end, so
-    that nobody ever sees half of it; after an error nothing is left.
+    See `replacing`; its errors, and places where nothing may be written, are told as ours.
     """
     parent = out.absolute().parent
     if not parent.is_dir():
@@ -36,26 +33,15 @@ def staged(out: Path) -> Iterator[Path]:
             str(out), "the folder exists and is not empty", "a new name, or an empty folder",
             "Choose another name, or remove the folder",
         )  # fmt: skip
-    try:
-        workshop = Path(tempfile.mkdtemp(dir=parent, prefix=f".{out.name}.", suffix=".tmp"))
-    except OSError as error:
-        raise CheckpointError(
-            str(out), f"nothing can be written there ({error.strerror})",
-            "a folder with permission to write", "Choose another place",
-        ) from error  # fmt: skip
-    try:
-        draft = workshop / out.name
+    with ExitStack() as stack:
+        try:
+            draft = stack.enter_context(replacing(out))
+        except OSError as error:
+            raise CheckpointError(
+                str(out), f"nothing can be written there ({error.strerror})",
+                "a folder with permission to write", "Choose another place",
+            ) from error  # fmt: skip
         yield draft
-        _flush(draft)
-        os.replace(draft, out)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
-
-
-def _flush(draft: Path) -> None:
-    for path in [draft] if draft.is_file() else [p for p in draft.rglob("*") if p.is_file()]:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
 
 
 def refuse_source(out: Path, sources: list[Path]) -> None:

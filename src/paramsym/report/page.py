@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from paramsym.report.drawing import draw
 from paramsym.report.findings import Findings
 from paramsym.report.spectrum import spectrum
 from paramsym.report.tables import family_rows, frozen, proof_rows, space_rows
+from paramsym.structure.replacing import replacing
 
 
 def render_page(findings: Findings) -> str:
@@ -65,22 +64,11 @@ def write_page(findings: Findings, path: Path) -> None:
         CheckpointError: nothing can be written there.
     """
     text = render_page(findings)
-    folder = path.absolute().parent
     try:
-        handle, draft = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".tmp")
+        with replacing(path, mode=0o644) as draft:
+            draft.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CheckpointError(
             f"--html {path}", f"nothing can be written there ({error.strerror})",
             "a file in an existing folder", "Create the folder, or choose another place",
-        ) from error  # fmt: skip
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(draft, 0o644)
-        os.replace(draft, path)
-    except OSError as error:
-        os.unlink(draft)
-        raise CheckpointError(
-            f"--html {path}", f"it cannot be written ({error.strerror})", "a file",
-            "Choose another name",
         ) from error  # fmt: skip

@@ -102,7 +102,7 @@ class SymmetryData:
 
     def copies(self, space: str) -> int:
         """How many copies of its group a space has."""
-        return math.prod(self.spaces[base].size for base in self.spaces[space].over)
+        return math.prod(batch_of(self, self.spaces[space]))
 
     def dimension(self, space: str) -> int:
         """Continuous dimension of a space, all copies together."""
@@ -112,6 +112,29 @@ class SymmetryData:
         """log₁₀ of the number of equivalent copies by discrete moves (permutations, signs)."""
         total = sum(s.group.log_order * self.copies(s.name) for s in self.spaces.values())
         return total / math.log(10)
+
+    @cached_property
+    def orders(self) -> dict[str, tuple[str, ...]]:
+        """Each space whose units are permuted, with the spaces whose copies go along.
+
+        A space that stands over others (`Space.over`) has a copy of its group for each of their
+        units, and g = (P, …) moves copy P[k] to place k before the copies act: heads carry their
+        bases of query–key and value–output, the units of a layer their scales. Who permutes one of
+        these spaces permutes the copies of all that are named with it; what nobody stands over, or
+        what is not permuted, is left out.
+
+            >>> symmetry.orders  # of an attention layer
+            {'attn.head': ('attn.qk', 'attn.vo')}
+        """
+        permuted = [
+            s.name
+            for s in self.spaces.values()
+            if isinstance(s.group, AbstractMonomial) and s.group.permutes
+        ]
+        above = {
+            name: tuple(s.name for s in self.spaces.values() if name in s.over) for name in permuted
+        }
+        return {name: carried for name, carried in above.items() if carried}
 
     def translations(self, space: str) -> tuple[Shift, ...]:
         """The shifts that describe a space: its origin, what is unread and what is absent."""
@@ -131,6 +154,11 @@ class SymmetryData:
     def frame_parameters(self) -> set[str]:
         """Gains in whose frame some axis is moved."""
         return {f.parameter for axes in self.signature.values() for a in axes for f in frames_of(a)}
+
+
+def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:
+    """One copy of the group per unit of the spaces below."""
+    return tuple(symmetry.spaces[base].size for base in space.over)
 
 
 def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str) -> None:

@@ -17,7 +17,8 @@ import torch
 
 from paramsym.algebra import Element, Tangent
 from paramsym.structure import given, stored
-from paramsym.structure.data import SymmetryData
+from paramsym.structure.data import SymmetryData, batch_of
+from paramsym.structure.membership import require_element, require_tangent
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
@@ -99,38 +100,38 @@ class GroupElement:
         return product.get(space.name) or space.group.identity(batch_of(self.symmetry, space))
 
     def save(self, path: str | Path) -> None:
-        """Write the element as safetensors with the fingerprint of its symmetry.
+        """Write the element with the fingerprint of its symmetry, for its owner alone to read.
 
-        The file is written under another name and renamed, so that an old one is never half gone.
+        A path that ends in `.json` becomes text, one line for each tensor with every number in
+        full; any other becomes safetensors. The file is written under another name and renamed, so
+        that an old one is never half gone.
+
+        Raises:
+            ValueError: there are more than 100,000 numbers for text, or a value could not be read
+                back: it lies outside its group, or stands for many elements at once.
         """
-        parts: list[tuple[Any, stored.Fields]] = []
+        parts: stored.Parts = []
         for part in self.parts:
             if isinstance(part, Slide):
                 header = {"shift": part.shift, "inverse": part.inverse}
                 parts.append((header, {"offset": {part.shift: part.offset}}))
             else:
-                parts.append(({"spaces": [*part]}, _fields(part)))
-        stored.write(path, "GroupElement", self.symmetry, parts)
+                parts.append(({"spaces": [*part]}, stored.fields_of(part)))
+        stored.write(path, "GroupElement", self.symmetry, parts, _word)
 
     @staticmethod
     def load(path: str | Path, symmetry: SymmetryData) -> GroupElement:
-        """Read what `save` wrote.
+        """Read what `save` wrote, as safetensors or as text, to the same numbers.
 
         Args:
             path: the file.
             symmetry: the symmetry that the element belongs to, of the same fingerprint.
 
         Raises:
-            ValueError: the file is none, or belongs to another symmetry.
+            ValueError: the file is none, belongs to another symmetry, or says what its groups do
+                not allow.
         """
-        parts: list[Part] = []
-        for header, fields in stored.read(path, "GroupElement", symmetry):
-            if "shift" in header:
-                offset = fields["offset"][header["shift"]]
-                parts.append(Slide(header["shift"], offset, header["inverse"]))
-            else:
-                parts.append({name: _element(name, fields) for name in header["spaces"]})
-        return GroupElement(symmetry, tuple(parts))
+        return stored.read(path, "GroupElement", symmetry, _word)
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
         if self.symmetry != other.symmetry:
@@ -190,38 +191,52 @@ class AlgebraElement:
         return self.values[name] if name in self.values else self.offsets[name]
 
     def save(self, path: str | Path) -> None:
-        """Write the velocity as safetensors with the fingerprint of its symmetry."""
-        fields = {**_fields(self.values), "offset": dict(self.offsets)}
+        """Write the velocity with the fingerprint of its symmetry; see `GroupElement.save`."""
+        fields = {**stored.fields_of(self.values), "offset": dict(self.offsets)}
         header = {"spaces": [*self.values], "shifts": [*self.offsets]}
-        stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)])
+        stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)], _velocity)
 
     @staticmethod
     def load(path: str | Path, symmetry: SymmetryData) -> AlgebraElement:
         """Read what `save` wrote; see `GroupElement.load`."""
-        ((header, fields),) = stored.read(path, "AlgebraElement", symmetry)
-        values = {name: _tangent(_element(name, fields)) for name in header["spaces"]}
-        offsets = {name: fields["offset"][name] for name in header["shifts"]}
-        return AlgebraElement(symmetry, values, offsets)
+        return stored.read(path, "AlgebraElement", symmetry, _velocity)
 
 
-_FIELDS = ("order", "diagonal", "matrix")
+def _word(symmetry: SymmetryData, parts: stored.Parts) -> GroupElement:
+    """The element that was stored."""
+    return GroupElement(symmetry, tuple(_part(symmetry, *part) for part in parts))
 
 
-def _fields(values: Mapping[str, Element] | Mapping[str, Tangent]) -> stored.Fields:
-    """The tensors of values by field and space; those of all copies of a value have one name."""
-    return {
-        field: {n: x for n, v in values.items() if (x := getattr(v, field, None)) is not None}
-        for field in _FIELDS
-    }
+def _velocity(symmetry: SymmetryData, parts: stored.Parts) -> AlgebraElement:
+    """The velocity that was stored."""
+    ((header, fields),) = parts
+    own = {field: named for field, named in fields.items() if field != "offset"}
+    values = {}
+    for name in header["spaces"]:
+        space, value = symmetry.spaces[name], stored.tangent_of(name, own)
+        values[name] = require_tangent(space.group, batch_of(symmetry, space), value)
+    offsets = {name: _offset(symmetry, name, fields) for name in header["shifts"]}
+    return AlgebraElement(symmetry, values, offsets)
 
 
-def _element(name: str, fields: stored.Fields) -> Element:
-    order, diagonal, matrix = (fields.get(field, {}).get(name) for field in _FIELDS)
-    return Element(order, diagonal, matrix)
+def _part(symmetry: SymmetryData, header: Mapping[str, Any], fields: stored.Fields) -> Part:
+    """One part of a word, as it was stored."""
+    if "shift" in header:
+        name, inverse = header["shift"], header["inverse"]
+        if not isinstance(inverse, bool):
+            raise TypeError(f"'inverse' of {name!r} is true or false, and not {inverse!r:.20}")
+        return Slide(name, _offset(symmetry, name, fields), inverse)
+    values = {}
+    for name in header["spaces"]:
+        space, value = symmetry.spaces[name], stored.element_of(name, fields)
+        values[name] = require_element(space.group, batch_of(symmetry, space), value)
+    return values
 
 
-def _tangent(element: Element) -> Tangent:
-    return Tangent(element.diagonal, element.matrix)
+def _offset(symmetry: SymmetryData, name: str, fields: stored.Fields) -> torch.Tensor:
+    """The offset of one shift, as it was stored."""
+    shapes = {shift.name: shift.shape for shift in symmetry.shifts}
+    return given.as_offset(fields["offset"][name], shapes[name], name)
 
 
 def element(symmetry: SymmetryData, values: given.Given | None, named: given.Given) -> GroupElement:
@@ -239,11 +254,6 @@ def velocity(
     found, offsets = given.gathered(symmetry, values, named, "velocity(…)")
     made = {name: given.as_tangent(symmetry, name, value) for name, value in found.items()}
     return AlgebraElement(symmetry, made, offsets)
-
-
-def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:
-    """One copy of the group per unit of the spaces below."""
-    return tuple(symmetry.spaces[base].size for base in space.over)
 
 
 def sample(

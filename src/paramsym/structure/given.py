@@ -23,8 +23,9 @@ from paramsym.algebra import (
     Tangent,
     UnitComplex,
 )
-from paramsym.structure.data import SymmetryData
+from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.following import is_transformed
+from paramsym.structure.membership import is_tangent
 from paramsym.structure.space import Space
 
 Given = Mapping[str, Any]
@@ -47,7 +48,7 @@ def gathered(
             f"with dots go into a dict: {what.partition('(')[0]}({{name: value}})."
         )
     offsets = {
-        n: _offset(as_tensor(given[n]), shifts[n].shape, f"{what.partition('(')[0]}({n!r})")
+        n: as_offset(as_tensor(given[n]), shifts[n].shape, f"{what.partition('(')[0]}({n!r})")
         for n in given if n in shifts
     }  # fmt: skip
     return {n: given[n] for n in given if n in symmetry.spaces}, offsets
@@ -58,11 +59,13 @@ def as_tensor(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
 
 
-def _offset(offset: torch.Tensor, shape: tuple[int, ...], where: str) -> torch.Tensor:
-    if tuple(offset.shape) != shape or not offset.is_floating_point():
+def as_offset(offset: torch.Tensor, shape: tuple[int, ...], where: str) -> torch.Tensor:
+    """An offset as it is; `ValueError` if it is not of a shape, or no real and finite number."""
+    fits = tuple(offset.shape) == shape and offset.is_floating_point()
+    if not fits or not (is_transformed(offset) or offset.isfinite().all()):
         raise ValueError(
             f"{where}: the offset of a shift has shape {tuple(offset.shape)} and dtype "
-            f"{offset.dtype}, but real numbers of shape {shape} were expected. See "
+            f"{offset.dtype}, but finite real numbers of shape {shape} were expected. See "
             "symmetry.shifts for the shape of each δ."
         )
     return offset
@@ -102,12 +105,8 @@ def as_tangent(symmetry: SymmetryData, name: str, value: Any) -> Tangent:
     tensors = [part for part in made[:2] if part is not None]
     if not tensors or any(is_transformed(part) for part in tensors):
         return made
-    group, still = space.group, made.map(lambda part: part.detach())
-    back = group.tangent(group.coordinates(still))
-    for given, found in zip(still[:2], back[:2], strict=True):
-        near = given is None or (found is not None and torch.allclose(given, found, atol=1e-6))
-        if not near:
-            raise reader.refused(value, f"it lies outside the Lie algebra of {group}")
+    if not is_tangent(space.group, made.map(lambda part: part.detach())):
+        raise reader.refused(value, f"it lies outside the Lie algebra of {space.group}")
     return made
 
 
@@ -116,7 +115,7 @@ class _Reader:
 
     def __init__(self, symmetry: SymmetryData, space: Space, what: str):
         self.space, self.group, self.what = space, space.group, what
-        self.batch = tuple(symmetry.spaces[base].size for base in space.over)
+        self.batch = batch_of(symmetry, space)
 
     def element(self, value: Any) -> Element:
         """An order, scales or a matrix; an order and scales as a pair."""

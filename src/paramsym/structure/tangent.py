@@ -19,7 +19,8 @@ import torch
 from paramsym.algebra import first_order
 from paramsym.structure.action import act, infinitesimal
 from paramsym.structure.covector import covector_of
-from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, batch_of
+from paramsym.structure.data import batch_of
+from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
 from paramsym.structure.symmetry import ParameterSymmetry
 

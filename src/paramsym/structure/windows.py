@@ -22,7 +22,7 @@ from paramsym.algebra import (
     UnitComplex,
 )
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, powers_of
-from paramsym.structure.element import batch_of
+from paramsym.structure.data import batch_of
 from paramsym.structure.shift import Shift, Term, Window
 from paramsym.structure.symmetry import ParameterSymmetry
 
