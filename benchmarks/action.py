@@ -19,7 +19,7 @@ import torch
 
 from paramsym import ParameterSymmetry, Space, act
 from paramsym.algebra import Group, Monomial, Permutation, PositiveScaling
-from paramsym.structure import action
+from paramsym.structure import blockwise
 from paramsym.structure.axes import parse_axis
 
 WIDTH, HIDDEN, BLOCKS = 2048, 8192, 7
@@ -71,13 +71,13 @@ def measure(group: Callable[[int], Group], turns: int) -> dict[str, Any]:
 
 def agrees_with_the_general_path(symmetry, element, params, made) -> bool:
     """Whether two matrices come out as on the general path, up to one rounding."""
-    fast, action.monomial_matrix = action.monomial_matrix, lambda *_: None
+    fast, blockwise.monomial_matrix = blockwise.monomial_matrix, lambda *_: None
     try:
         names = ["0.up.weight", f"{BLOCKS - 1}.down.weight"]
         part = ParameterSymmetry(symmetry.spaces, {n: symmetry.signature[n] for n in names})
         moved = act(part, element, {n: params[n] for n in names})
     finally:
-        action.monomial_matrix = fast
+        blockwise.monomial_matrix = fast
     close = [torch.allclose(moved[n], made[n], rtol=1e-6, atol=0) for n in names]
     return all(close)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ class GroupElement:
             "were expected. The element is a word; read its .parts, from the first that acts to "
             "the last."
         )
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """The parts that speak of each space or shift, by their places in the word."""
+        found: dict[str, list[int]] = {}
+        for k, part in enumerate(self.parts):
+            for name in (part.shift,) if isinstance(part, Slide) else part:
+                found.setdefault(name, []).append(k)
+        return found
 
     def __repr__(self) -> str:
         moved = [n for p in self.parts for n in ([p.shift] if isinstance(p, Slide) else [*p])]
