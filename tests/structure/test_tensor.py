@@ -147,10 +147,10 @@ def llama_like(layers: int) -> ParameterSymmetry:
 
 
 def test_streaming_costs_little_more_than_act() -> None:
-    """126 layers, tensors without numbers: what is timed is the walk alone."""
+    """126 layers of tiny tensors: what is timed is the walk, and next to no arithmetic."""
     symmetry = llama_like(126)
     g = symmetry.sample(torch.Generator().manual_seed(0), dtype=torch.float32)
-    state = {n: torch.empty(symmetry.shape(n), device="meta") for n in symmetry.signature}
+    state = {n: torch.ones(symmetry.shape(n)) for n in symmetry.signature}
     act(symmetry, g, state)
     times: dict[str, list[float]] = {"act": [], "act_tensor": []}
     for _ in range(3):
@@ -161,7 +161,6 @@ def test_streaming_costs_little_more_than_act() -> None:
         for name in state:
             act_tensor(symmetry, g, name, {n: state[n] for n in symmetry.needs(name, g)})
         times["act_tensor"].append(time.process_time() - start)
-    print({key: round(min(found), 3) for key, found in times.items()})
     assert min(times["act_tensor"]) < 1.5 * min(times["act"])
 
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from paramsym.algebra import Element
+from paramsym.algebra import Element, Group, Wreath
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import GroupElement, Slide, Values
@@ -105,8 +105,7 @@ def require_values(
         if value is None:
             continue
         frame = [params[f.parameter] for f in leg.frame]
-        paired = isinstance(spaces[leg.space].group, AbstractComplexScaling)
-        if _is_complex(value, paired) or any(gain.is_complex() for gain in frame):
+        if _is_complex(value, spaces[leg.space].group) or any(gain.is_complex() for gain in frame):
             raise _unfit(symmetry, name, x, f"complex factors of {leg.space!r}", "complex")
         only_order = _is_order(value, scaled=leg.power != 0) and not symmetry.offsets.get(name)
         if not number and (frame or x.is_quantized or not only_order):
@@ -130,11 +129,13 @@ def _is_order(value: Element, scaled: bool) -> bool:
     return value.base is None or _is_order(value.base, scaled)
 
 
-def _is_complex(value: Element, paired: bool) -> bool:
+def _is_complex(value: Element, group: Group) -> bool:
     """Whether complex numbers occur other than as factors of pairs of real coordinates."""
+    if value.base is not None and isinstance(group, Wreath):
+        return _is_complex(value.base, group.base)
+    paired = isinstance(group, AbstractComplexScaling)
     parts = (value.matrix, None if paired else value.diagonal)
-    inner = value.base is not None and _is_complex(value.base, paired)
-    return inner or any(part is not None and part.is_complex() for part in parts)
+    return any(part is not None and part.is_complex() for part in parts)
 
 
 def _unfit(

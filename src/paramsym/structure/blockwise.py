@@ -29,6 +29,9 @@ def moved(
     """The tensor `name` after the values of some spaces, whose groups `spaces` says."""
     x, axes = params[name], symmetry.signature[name]
     require_values(symmetry, spaces, values, name, params)
+    if x.is_floating_point() and x.itemsize == 1:  # only permuted, for which its bits will do
+        bits = {**params, name: x.view(torch.uint8)}
+        return moved(symmetry, spaces, values, name, bits).view(x.dtype)
     offset = symmetry.offsets.get(name, 0.0)
     fast = None if offset else monomial_matrix(symmetry, values, x, axes)
     if fast is not None:

@@ -119,7 +119,7 @@ class GroupElement:
                 header = {"shift": part.shift, "inverse": part.inverse}
                 parts.append((header, {"offset": {part.shift: part.offset}}))
             else:
-                parts.append(({"spaces": [*part]}, _fields(part)))
+                parts.append(({"spaces": [*part]}, stored.fields_of(part)))
         stored.write(path, "GroupElement", self.symmetry, parts)
 
     @staticmethod
@@ -139,7 +139,7 @@ class GroupElement:
                 offset = fields["offset"][header["shift"]]
                 parts.append(Slide(header["shift"], offset, header["inverse"]))
             else:
-                parts.append({name: _element(name, fields) for name in header["spaces"]})
+                parts.append({name: stored.element_of(name, fields) for name in header["spaces"]})
         return GroupElement(symmetry, tuple(parts))
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
@@ -201,7 +201,7 @@ class AlgebraElement:
 
     def save(self, path: str | Path) -> None:
         """Write the velocity as safetensors with the fingerprint of its symmetry."""
-        fields = {**_fields(self.values), "offset": dict(self.offsets)}
+        fields = {**stored.fields_of(self.values), "offset": dict(self.offsets)}
         header = {"spaces": [*self.values], "shifts": [*self.offsets]}
         stored.write(path, "AlgebraElement", self.symmetry, [(header, fields)])
 
@@ -209,29 +209,9 @@ class AlgebraElement:
     def load(path: str | Path, symmetry: SymmetryData) -> AlgebraElement:
         """Read what `save` wrote; see `GroupElement.load`."""
         ((header, fields),) = stored.read(path, "AlgebraElement", symmetry)
-        values = {name: _tangent(_element(name, fields)) for name in header["spaces"]}
+        values = {name: stored.tangent_of(name, fields) for name in header["spaces"]}
         offsets = {name: fields["offset"][name] for name in header["shifts"]}
         return AlgebraElement(symmetry, values, offsets)
-
-
-_FIELDS = ("order", "diagonal", "matrix")
-
-
-def _fields(values: Mapping[str, Element] | Mapping[str, Tangent]) -> stored.Fields:
-    """The tensors of values by field and space; those of all copies of a value have one name."""
-    return {
-        field: {n: x for n, v in values.items() if (x := getattr(v, field, None)) is not None}
-        for field in _FIELDS
-    }
-
-
-def _element(name: str, fields: stored.Fields) -> Element:
-    order, diagonal, matrix = (fields.get(field, {}).get(name) for field in _FIELDS)
-    return Element(order, diagonal, matrix)
-
-
-def _tangent(element: Element) -> Tangent:
-    return Tangent(element.diagonal, element.matrix)
 
 
 def element(symmetry: SymmetryData, values: given.Given | None, named: given.Given) -> GroupElement:

@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from paramsym.algebra import Element, Tangent
 from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.files import to_json
@@ -101,3 +102,38 @@ def read(path: str | Path, kind: str, symmetry: SymmetryData) -> list[tuple[Any,
             field, tensor = field[:-1], torch.view_as_complex(tensor)
         parts[int(k)][1].setdefault(field, {})[name] = tensor
     return parts
+
+
+_FIELDS = ("order", "diagonal", "matrix")
+_BASE = "base/"  # before the fields of the copies of a wreath product
+
+
+def fields_of(values: Mapping[str, Element] | Mapping[str, Tangent]) -> Fields:
+    """The tensors of values by field and space; those of all copies of a value have one name."""
+    found: Fields = {}
+    for name, value in values.items():
+        inner, prefix = value, ""
+        while inner is not None:
+            for field in _FIELDS:
+                if (tensor := getattr(inner, field, None)) is not None:
+                    found.setdefault(prefix + field, {})[name] = tensor
+            inner, prefix = inner.base, prefix + _BASE
+    return found
+
+
+def element_of(name: str, fields: Fields, prefix: str = "") -> Element:
+    """The value of a space."""
+    order, diagonal, matrix = (fields.get(prefix + field, {}).get(name) for field in _FIELDS)
+    inner = prefix + _BASE
+    deeper = any(name in named for field, named in fields.items() if field.startswith(inner))
+    return Element(order, diagonal, matrix, element_of(name, fields, inner) if deeper else None)
+
+
+def tangent_of(name: str, fields: Fields) -> Tangent:
+    """The velocity of a space."""
+    return _velocity(element_of(name, fields))
+
+
+def _velocity(element: Element) -> Tangent:
+    base = None if element.base is None else _velocity(element.base)
+    return Tangent(element.diagonal, element.matrix, base)
