@@ -4,8 +4,8 @@
 
 The checkpoint lies in memory: float32 matrices of seven residual blocks, with a permutation, a
 scaling, or both on every space. Copying is `torch.clone` of every tensor, the least that a new
-checkpoint costs. Streaming is `act_tensor` for every tensor, from what `symmetry.needs` lists; nothing is kept.
-The times are the best of several turns, in which the three alternate.
+checkpoint costs. Streaming is `act_tensor` for every tensor, from what `symmetry.needs` lists, and
+nothing is kept. The times are the best of several turns, in which the three alternate.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class SymmetryData:
     @cached_property
     def clashes(self) -> Clashes:
         """Each change of basis with the spaces that do not commute with it."""
-        return clashes(self.spaces, self.signature)
+        return clashes(self.spaces, self.signature, self.blocks)
 
     @property
     def frame_parameters(self) -> set[str]:
