@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
+    from paramsym.structure.action import act_tensor as act_tensor
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "act": "paramsym.structure.action",
     "act_dual": "paramsym.structure.action",
+    "act_tensor": "paramsym.structure.action",
     "act_state": "paramsym.structure.state",
     "infinitesimal": "paramsym.structure.action",
     "AlgebraElement": "paramsym.structure.element",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramsym import find_symmetry, orbit_dimension
+from paramsym import act, find_symmetry, orbit_dimension
 from paramsym.algebra import (
     ComplexScaling,
     GeneralLinear,
@@ -30,6 +30,8 @@ from paramsym.structure.rank import matrix_rank
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.windows import families
+from tests.tracing import zoo
 from tests.tracing.networks import TABLE, Row, build
 from tests.tracing.random_networks import STEPS, RandomNetwork
 
@@ -225,3 +227,22 @@ def test_noise_of_an_empty_projector_is_no_row() -> None:
     assert matrix_rank(rows).rank == 1
     small = torch.tensor([[1.0, 2.0], [3e-10, -1e-10]], dtype=torch.float64)
     assert matrix_rank(small).rank == 2  # small, and well above rounding
+
+
+@pytest.mark.parametrize("name", ["GPT-NeoX", "MultiheadAttention", "convolutions", "Phi-3"])
+def test_a_family_moves_nothing_outside_its_boxes(name: str) -> None:
+    model, inputs = zoo.build(name)
+    symmetry = find_symmetry(model, inputs, check=False)
+    state = {n: p.double() for n, p in model.state_dict().items() if p.is_floating_point()}
+    outside = 0
+    for moves in families(symmetry, {n: tuple(p.shape) for n, p in state.items()}):
+        g = symmetry.sample(torch.Generator().manual_seed(0), only=[moves.name])
+        moved = act(symmetry, g, state)
+        for n, before in state.items():
+            held = torch.ones(before.shape, dtype=torch.bool)
+            own = symmetry.ties.get(n, n)
+            for box in (box for box in moves.boxes if box.parameter == own):
+                held[tuple(slice(a, b) for a, b in box.ranges)] = False
+            assert torch.equal(before[held], moved[n][held])
+            outside += int(held.sum()) if not held.all() else 0
+    assert outside  # some boxes are parts of a tensor

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from paramsym import AlgebraElement, GroupElement, ParameterSymmetry, act, find_symmetry
+from paramsym import AlgebraElement, GroupElement, ParameterSymmetry, Space, act, find_symmetry
+from paramsym.algebra import ComplexScaling, Wreath
+from paramsym.structure import stored
+from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import Slide
 from tests.tracing import zoo
 
@@ -258,3 +262,50 @@ def test_many_copies_at_once(rectified) -> None:
     found = torch.func.vmap(outputs)(scales)
     assert found.shape == (64, 4, 3)
     torch.testing.assert_close(found, model(x).expand(64, 4, 3))
+
+
+def test_copies_of_a_wreath_product_go_into_files(tmp_path: Path) -> None:
+    group = Wreath(Wreath(ComplexScaling(4), 2), 3)
+    symmetry = ParameterSymmetry({"h": Space("h", group)}, {"w": (parse_axis("h"),)})
+    element = symmetry.sample(torch.Generator().manual_seed(0))
+    element.save(tmp_path / "element.safetensors")
+    back = GroupElement.load(tmp_path / "element.safetensors", symmetry)
+    state = {"w": torch.randn(24, dtype=torch.float64)}
+    assert torch.equal(act(symmetry, back, state)["w"], act(symmetry, element, state)["w"])
+    value, inner = element["h"], element["h"].base.base.diagonal  # type: ignore[union-attr]
+    assert torch.equal(back["h"].base.base.diagonal, inner)  # type: ignore[union-attr]
+    only_order = GroupElement(symmetry, ({"h": value._replace(base=None)},))  # type: ignore[union-attr]
+    assert not torch.equal(act(symmetry, only_order, state)["w"], act(symmetry, back, state)["w"])
+    velocity = group.random_algebra(torch.Generator().manual_seed(0), dtype=torch.float64)
+    AlgebraElement(symmetry, {"h": velocity}, {}).save(tmp_path / "velocity.safetensors")
+    read = AlgebraElement.load(tmp_path / "velocity.safetensors", symmetry)["h"]
+    assert torch.equal(read.base.base.diagonal, velocity.base.base.diagonal)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["MLP, ReLU", "MLP, identity", "MultiheadAttention"])
+def test_a_batch_of_elements_goes_into_a_file(name: str, tmp_path: Path) -> None:
+    """Tensors with a leading dimension, as `torch.func.vmap` takes them."""
+    symmetry, state = network(name)
+    generator = torch.Generator().manual_seed(0)
+    several = [symmetry.sample(generator) for _ in range(3)]
+
+    def tensors(element: GroupElement) -> tuple:
+        values, *slides = element.parts
+        assert not isinstance(values, Slide)
+        offsets = {slide.shift: slide.offset for slide in slides if isinstance(slide, Slide)}
+        return stored.fields_of(values), offsets
+
+    def element(found: tuple) -> GroupElement:
+        fields, offsets = found
+        values = {n: stored.element_of(n, fields) for n in several[0].parts[0]}  # type: ignore[union-attr]
+        return GroupElement(symmetry, (values, *(Slide(n, x) for n, x in offsets.items())))
+
+    batch = element(tree_map(lambda *each: torch.stack(each), *map(tensors, several)))
+    batch.save(tmp_path / "batch.safetensors")
+    back = tensors(GroupElement.load(tmp_path / "batch.safetensors", symmetry))
+    assert all(tree_leaves(tree_map(torch.equal, back, tensors(batch))))
+    copies = torch.func.vmap(lambda one: act(symmetry, element(one), state))(back)
+    for k, one in enumerate(several):
+        for n, tensor in act(symmetry, one, state).items():
+            torch.testing.assert_close(copies[n][k], tensor)
+    assert any((copies[n][0] - copies[n][1]).abs().max() > 1e-2 for n in copies)

@@ -22,6 +22,7 @@ from paramsym.algebra import (
     Wreath,
 )
 from paramsym.structure.axes import parse_axis
+from paramsym.structure.element import Slide
 from paramsym.structure.patterns import UnknownName
 from paramsym.structure.shift import Shift, Term, Window
 
@@ -142,16 +143,37 @@ def test_an_order_yields_to_what_indexes_copies() -> None:
     assert groups(symmetry.restrict(Permutation)) == {"h": Permutation(3)}  # 3! each: the first
 
 
-def test_an_order_with_scales_yields_in_a_frame() -> None:
+def test_an_order_keeps_its_frame_on_either_side_with_signs_and_scales() -> None:
     framed = {"w": "b[g]*, 5", "v": "5, b[g]", "g": "4"}
     symmetry = written(framed, Space("b", GeneralLinear(4)))
-    small = symmetry.restrict(signed)
-    assert groups(small) == {"b": Scaling(4)}
-    assert types(small) == {"w": "b*, 5", "v": "5, b", "g": "4"}  # scales commute with the frame
-    assert_acts_as_a_group(small)
-    kept = symmetry.restrict(SignedPermutation)
-    assert types(kept) == {"w": "b[g ^ -1], 5", "v": "5, b[g]", "g": "4"}
-    assert_acts_as_a_group(kept)
+    for group in (signed, Monomial, SignedPermutation, Permutation):
+        small = symmetry.restrict(group)
+        assert groups(small) == {"b": group(4)}
+        assert types(small) == framed
+        assert_acts_as_a_group(small)
+        assert_acts_alike(small, symmetry)
+    scales = symmetry.restrict(PositiveScaling)
+    assert types(scales) == {"w": "b*, 5", "v": "5, b", "g": "4"}  # they commute with the frame
+    assert_acts_alike(scales, symmetry)
+
+
+def assert_acts_alike(small: ParameterSymmetry, symmetry: ParameterSymmetry) -> None:
+    """Elements of the smaller symmetry act as those of the larger one with the same matrices."""
+    generator = torch.Generator().manual_seed(1)
+    state = {
+        name: torch.randn(symmetry.shape(name), generator=generator, dtype=torch.float64)
+        for name in symmetry.signature
+    }
+    g = small.sample(generator)
+    dense = {
+        n: symmetry.spaces[n].group.matrix(v, torch.float64)
+        for part in g.parts if not isinstance(part, Slide) for n, v in part.items()
+    }  # fmt: skip
+    moved = act(small, g, state)
+    for same in (act(symmetry, symmetry.element(dense), state), act(symmetry, g, state)):
+        for name in state:
+            torch.testing.assert_close(moved[name], same[name])
+    assert any((moved[name] - state[name]).abs().max() > 1e-3 for name in state)
 
 
 def test_an_order_in_a_frame_that_moves_stays_a_letter_of_a_word() -> None:

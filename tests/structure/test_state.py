@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from paramsym import ParameterSymmetry, act, act_dual, act_state, find_symmetry
-from paramsym.algebra import AbstractMonomial
+from paramsym.algebra import AbstractMonomial, Permutation
 from tests.tracing.zoo import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
@@ -118,3 +118,25 @@ def test_unknown_entries_and_names_are_refused() -> None:
         act_state(symmetry, g, {name: {"sum": gradients[name]}})
     with pytest.raises(ValueError, match="0: ….*none of the .*named_parameters"):
         act_state(symmetry, g, {0: {"exp_avg": gradients[name]}})  # type: ignore[dict-item]
+
+
+def test_squares_in_the_frame_of_a_gain_are_refused() -> None:
+    """A permuted RMS-norm stream moves gradients of gains by more than their squares tell."""
+    _, symmetry, _, gradients = made("Llama")
+    small = symmetry.restrict(Permutation, translations=False)
+    g = small.sample(torch.Generator().manual_seed(1))
+    with pytest.raises(ValueError, match="'residual' in the frame of a gain"):
+        act_state(small, g, {n: {"exp_avg_sq": v**2} for n, v in gradients.items()})
+    rest = small.sample(torch.Generator().manual_seed(1), only="*.mlp")
+    act_state(small, rest, {n: {"exp_avg_sq": v**2} for n, v in gradients.items()})
+
+
+def test_an_element_of_a_smaller_group_moves_the_state_by_itself() -> None:
+    _, symmetry, params, gradients = made("MLP, identity")
+    small = symmetry.restrict(Permutation, translations=False)
+    g = small.sample(torch.Generator().manual_seed(1))
+    moved = act_state(symmetry, g, {n: {"exp_avg": v} for n, v in gradients.items()})
+    expected = act_dual(small, g, params, gradients)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(moved[name]["exp_avg"], gradient)
+    assert max(float((expected[n] - gradients[n]).abs().max()) for n in expected) > 1e-2

@@ -147,7 +147,7 @@ def test_what_could_not_be_read_back_is_not_written(suffix: str, tmp_path: Path)
     nan = Slide("shift:b", torch.tensor([1.0, 2.0, 3.0, float("nan")]))
     for part, says in (
         (nan, "finite real numbers"),
-        ({"m": Element(diagonal=torch.ones(64, 3))}, r"shape \(64, 3\)"),
+        ({"m": Element(diagonal=torch.ones(64, 4))}, r"shape \(64, 4\)"),
         ({"m": Element(diagonal=-torch.ones(3))}, "outside the group Monomial"),
         ({"nobody": Element()}, "nobody"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -24,6 +25,7 @@ from paramsym.algebra import (
 )
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.recording.precision import converted
+from paramsym.structure.axes import parts_of
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.orbit import orbit_dimension
 from paramsym.structure.text import is_free
@@ -151,11 +153,32 @@ def test_a_larger_element_is_no_element_of_the_subgroup() -> None:
 
 @pytest.mark.parametrize("name", ["Llama", "ViT", "GPT-NeoX"])
 def test_an_order_in_a_frame_without_its_frame_is_another_function(name: str) -> None:
-    """The frames of a restricted rotation are needed, and on dual axes inverted."""
+    """The frames of a restricted rotation are needed, and on dual axes the other way round."""
     model, inputs, symmetry = case(name)
     small = symmetry.restrict(Permutation, spaces="residual", translations=False)
     assert errors(model, small, inputs, each=False)["everything"] < 1e-12
     text = small.to_json()
-    assert " ^ -1]" in text
-    wrong = ParameterSymmetry.from_json(text.replace(" ^ -1]", "]"))
-    assert errors(model, wrong, inputs, each=False)["everything"] > 1e-3
+    assert "]*" in text
+    for wrong in (text.replace("]*", "]"), re.sub(r"residual\[[^\]]*\]", "residual", text)):
+        other = ParameterSymmetry.from_json(wrong)
+        assert errors(model, other, inputs, each=False)["everything"] > 1e-3
+
+
+@pytest.mark.parametrize("group", ["Permutation", "SignedPermutation", "Monomial"])
+def test_frames_follow_the_power_alone(group: str) -> None:
+    """RMS norm gains on axes of either side: what is left of a rotation acts as it did."""
+    model, inputs, symmetry = case("Llama")
+    small = symmetry.restrict(GROUPS[group], spaces="residual", translations=False)
+    framed = [p for axes in small.signature.values() for a in axes for p in parts_of(a) if p.frame]
+    assert {item.factors[0][1] for item in framed} == {-1}
+    assert not any(frame.exponent < 0 for item in framed for frame in item.frame)
+    state = converted(model, torch.float64)
+    g = small.sample(torch.Generator().manual_seed(0))
+    assert distance(act(small, g, state), act(symmetry, g, state)) < 1e-12  # read in by itself
+    assert distance(act(small, g, state), state) > 1e-3
+    dual = small.dual  # a gradient in the same frames, which stand the other way round
+    assert {p.factors[0][1] for axes in dual.signature.values() for a in axes
+            for p in parts_of(a) if p.frame} == {1}  # fmt: skip
+    pairing = sum((act(dual, g, state)[n] * act(small, g, state)[n]).sum() for n in small.signature)
+    plain = sum((state[n] * state[n]).sum() for n in small.signature)
+    torch.testing.assert_close(pairing, plain)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from paramsym.algebra import Element
-from paramsym.structure.axes import Fixed, spaces_of
-from paramsym.structure.belonging import require_own
-from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
-from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.following import is_followed, is_transformed
-from paramsym.structure.layout import laid_like
-from paramsym.structure.origin import added
-from paramsym.structure.shift import Factor, Shift, Window
+from paramsym.structure import blockwise
+from paramsym.structure.belonging import require_own, require_shape
+from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
+from paramsym.structure.needs import moved_by, steps
+from paramsym.structure.shift import Params
+from paramsym.structure.sliding import slid
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.walk import Leg, walked
-
-Params = Mapping[str, torch.Tensor]
-_LOW = (torch.bfloat16, torch.float16)
 
 
 def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) -> dict[str, Any]:
@@ -29,7 +21,8 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
 
     Each axis of each tensor transforms by the representation that the signature names; shifts are
     added. Tensors that do not move are shared with the input, which is never modified; the others
-    are new, with the same dtype and device (half precision is computed in float32).
+    are new, with the same dtype and device (half precision is computed in float32). Integers and
+    booleans may be permuted.
 
     Args:
         symmetry: what `find_symmetry` derived, or a hand-written signature.
@@ -37,237 +30,94 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
         state_dict: tensors by name; names outside the signature pass unchanged.
 
     Raises:
-        ValueError: a tensor is missing or has another shape than its type; the element moves
-            spaces or shifts that the symmetry does not have, or by more than their groups allow; a
-            gain that serves as a frame has a zero.
+        ValueError: a tensor is missing or has another shape than its type; its dtype cannot carry
+            the element (scales or matrices on integers, booleans, 8-bit floats or quantised
+            tensors, complex factors on real numbers); the element moves spaces or shifts that the
+            symmetry does not have, or by more than their groups allow; a gain that serves as a
+            frame has a zero.
     """
-    check_parameters(symmetry, state_dict)
+    _check_parameters(symmetry, state_dict)
     require_own(symmetry, element)
     moved = dict(state_dict)
-    shifts = {shift.name: shift for shift in symmetry.shifts}
     for part in element.parts:
-        if isinstance(part, Slide):
-            shift, delta = shifts[part.shift], part.offset
-            delta = _inverse_offset(shift, delta, moved) if part.inverse else delta
-            moved = _act_shift(shift, delta, moved)
-        elif part:
-            moved = _act_group(symmetry, part, moved)
+        names = [name for name in moved_by(symmetry, part) if name in moved]
+        _move(symmetry, element, part, names, moved)
     for alias, name in symmetry.ties.items():
         if alias in moved and name in moved:
             moved[alias] = moved[name]
     return moved
 
 
-def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
+def act_tensor(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Params
+) -> torch.Tensor:
+    """One tensor of `act(symmetry, element, state_dict)`, from the tensors that it needs alone.
+
+    A checkpoint can so be moved one tensor at a time. What comes out is equal to that entry of
+    `act` to the last bit.
+
+    Args:
+        symmetry: what `find_symmetry` derived, or a hand-written signature.
+        element: what moves it, as for `act`.
+        name: the tensor to move; tied names give the one tensor that they share.
+        tensors: at least those of `symmetry.needs(name, element)`, as they are before the move;
+            a tied tensor under any of its names.
+
+    Returns:
+        The moved tensor; the one given, and not a copy, if nothing moves it.
+
+    Raises:
+        ValueError: as `act`, where a needed tensor is missing or does not fit.
+    """
+    require_own(symmetry, element)
+    name = symmetry.ties.get(name, name)
+    found = steps(symmetry, element, name)
+    state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
+    for place, names in found.moved.items():
+        _move(symmetry, element, element.parts[place], names, state)
+    return state[name]
+
+
+def _move(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    part: Part,
+    names: Iterable[str],
+    state: dict[str, torch.Tensor],
+) -> None:
+    """Move some tensors by one part, which reads all of them as they were before it."""
+    if isinstance(part, Slide):
+        shift = symmetry.shift_of[part.shift]
+        state |= {name: slid(shift, part, name, state) for name in names}
+    else:
+        spaces = element.symmetry.spaces  # it may be the element of a smaller group
+        state |= {n: blockwise.moved(symmetry, spaces, part, n, state) for n in names}
+
+
+def _check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
     """Raise a `ValueError` that says which tensor does not fit its type."""
     for name, axes in symmetry.signature.items():
-        if name not in state_dict:
-            if any(True for axis in axes for _ in spaces_of(axis)):
-                raise ValueError(
-                    f"act(symmetry, g, params): {name!r} is missing. Its type "
-                    f"({', '.join(map(str, axes))}) moves with the symmetry, so that it is needed. "
-                    "Pass the complete state_dict() of the model."
-                )
-            continue
-        wanted, shape = symmetry.shape(name), tuple(state_dict[name].shape)
-        if wanted != shape:
+        if name in state_dict:
+            require_shape(symmetry, name, state_dict[name])
+        elif symmetry.movers[name]:
             raise ValueError(
-                f"act(symmetry, g, params): {name!r} has shape {shape}, but its type "
-                f"({', '.join(map(str, axes))}) needs {wanted}. Was the symmetry inferred from "
-                "another model?"
+                f"act(symmetry, g, params): {name!r} is missing. Its type "
+                f"({', '.join(map(str, axes))}) moves with the symmetry, so that it is needed. "
+                "Pass the complete state_dict() of the model, or move one tensor with act_tensor."
             )
 
 
-# -- groups ------------------------------------------------------------------------------------
-
-
-def _act_group(symmetry: ParameterSymmetry, values: Values, params: Params) -> dict[str, Any]:
-    moved = dict(params)
-    for name, axes in symmetry.signature.items():
-        if name in params and any(s in values for axis in axes for s in spaces_of(axis)):
-            moved[name] = _move_tensor(symmetry, values, params, name, axes)
-    return moved
-
-
-def _move_tensor(
-    symmetry: ParameterSymmetry, values: Values, params: Params, name: str, axes: tuple
-) -> torch.Tensor:
-    x = params[name]
-    offset = symmetry.offsets.get(name, 0.0)
-    dtype = torch.float32 if x.dtype in _LOW else x.dtype
-    fast = None if offset else monomial_matrix(symmetry, values, x, axes)
-    if fast is not None:
-        return laid_like(fast, x)
-    work = x.to(dtype)
-    if offset:
-        work = added(work, offset)
-    mover, legs = _Mover(symmetry, values, params, dtype), iter(symmetry.blocks[name])
-    work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(legs).legs))
-    if offset:
-        work = added(work, -offset)
-    return laid_like(work.to(x.dtype), x)
-
-
-class _Mover:
-    """Applies one element to the blocks of one tensor."""
-
-    def __init__(self, symmetry, values: Values, params: Params, dtype: torch.dtype):
-        self.symmetry, self.values, self.params, self.dtype = symmetry, values, params, dtype
-        # a diagonal stays real for complex tensors, and is no number of integers
-        real = dtype.is_floating_point or dtype.is_complex
-        self.real = dtype.to_real() if real else torch.float64
-
-    def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
-        """Move one block, leg by leg."""
-        for leg in legs:
-            value = self.values.get(leg.space)
-            if value is None:
-                continue
-            linear = value.matrix is not None or (
-                value.diagonal is not None and value.diagonal.is_complex()
-            )
-            dual = linear and leg.power == -1
-            frame = self._frame(leg, x) if leg.frame else None
-            if frame is not None:
-                x = x * frame if dual else x / frame
-            x = self._apply(x, leg, value.to(self.real, x.device), dual)
-            if frame is not None:
-                x = x / frame if dual else x * frame
-        return x
-
-    def _apply(self, x: torch.Tensor, leg: Leg, value: Element, dual: bool) -> torch.Tensor:
-        group, copies = self.symmetry.spaces[leg.space].group, leg.copies
-        front = x.movedim(copies, tuple(range(len(copies)))) if copies else x
-        at = [d for d in range(x.ndim) if d not in copies].index(leg.axis) + len(copies)
-        if dual:
-            moved = group.apply_dual(value, front, at)
-        elif group.dimension and value.matrix is not None:
-            moved = group.apply(value, front, at)
-        else:
-            moved = group.apply(value, front, at, leg.power)
-        return moved.movedim(tuple(range(len(copies))), copies) if copies else moved
-
-    def _frame(self, leg: Leg, x: torch.Tensor) -> torch.Tensor:
-        """The diagonal in whose coordinates an axis is moved."""
-        gain = torch.ones((), dtype=self.dtype, device=x.device)
-        for item in leg.frame:
-            factor = self.params[item.parameter].to(self.dtype) + item.offset
-            gain = gain * factor.reshape(-1) ** item.exponent
-        if not is_transformed(gain) and bool(((gain == 0) | ~gain.isfinite()).any()):
-            raise ValueError(
-                f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
-                "in its frame. Non-zero gains were expected; hold that space still (sample with "
-                "only=…) or prune the unit."
-            )
-        return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
-
-
-# -- shifts ------------------------------------------------------------------------------------
-
-
-def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params):
-    operands, subscripts = [delta], [letters]
-    for factor in factors:
-        if factor.kernel:
-            operands.append(_projector(factor, params).to(delta))
-            subscripts.append(factor.window.letters)
-            continue
-        window = factor.window.view(params).to(delta)
-        if factor.offset:
-            window = window + factor.offset
-        operands.append(window if factor.power == 1 else window**factor.power)
-        subscripts.append(factor.window.letters)
-    present = "".join(c for c in out if any(c in s for s in subscripts))
-    result = torch.einsum(",".join(subscripts) + "->" + present, *operands)
-    for k, letter in enumerate(out):
-        if letter not in present:
-            result = result.unsqueeze(k)
-    return result
-
-
-def _projector(factor: Factor, params: Params) -> torch.Tensor:
-    """The projector onto what is orthogonal to all columns of some windows along their letter x.
-
-    Its letters are those of the factor's window: (out, in), then one for each batch, which the
-    windows call A, B, … in this order.
-    """
-    batch = [chr(ord("A") + k) for k in range(len(factor.window.letters) - 2)]
-    sizes = factor.window.shape[2:]
-    columns = []
-    for window in factor.kernel:
-        view = window.view(params)
-        lead = [window.letters.index(c) for c in batch if c in window.letters]
-        kept = [c in window.letters for c in batch]
-        rest = [k for k, c in enumerate(window.letters) if c != "x" and c not in batch]
-        view = view.permute(*lead, *rest, window.letters.index("x"))
-        shape = [n if k else 1 for n, k in zip(sizes, kept, strict=True)]
-        columns.append(view.reshape(*shape, -1, view.shape[-1]).expand(*sizes, -1, -1))
-    stacked = torch.cat(columns, dim=-2)  # (batch …, columns, n)
-    eye = torch.eye(stacked.shape[-1], dtype=stacked.dtype, device=stacked.device)
-    return (eye - torch.linalg.pinv(stacked) @ stacked).permute(
-        -2, -1, *range(len(batch))
-    )  # fmt: skip
-
-
-def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order: bool = False):
-    """What a shift adds, term by term; the divisor only matters for finite motions."""
-    divisor = 1.0
-    if shift.divisor is not None and not first_order:
-        divisor = 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
-    for term in shift.terms:
-        update = term.coefficient * _einsum(
-            delta, shift.letters, term.factors, term.target.letters, params
-        )
-        yield term, update / divisor if term.divided else update
-
-
-def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, Any]:
-    first = params[shift.terms[0].target.parameter]
-    dtype = torch.float32 if first.dtype in _LOW else first.dtype
-    delta = delta.to(first.device, dtype)
-    work: dict[str, torch.Tensor] = {}
-    for term, update in shift_updates(shift, delta, params):
-        name, update = term.target.parameter, update.expand(term.target.shape)
-        x, mine = work.get(name, params[name].to(dtype)), name in work
-        work[name] = _added(x, term.target, update, mine)
-    moved = {n: laid_like(x.to(params[n].dtype), params[n]) for n, x in work.items()}
-    return {**params, **moved}
-
-
-def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:
-    """A tensor with an update added in a window of it; in place if it is the caller's own."""
-    if _covers(window, x):
-        return x + update.reshape(x.shape)
-    if not (is_followed(x) or is_followed(update)):
-        x = x if mine else x.clone(memory_format=torch.contiguous_format)
-        x.as_strided(window.shape, window.strides, window.start).add_(update)
-        return x
-    index = torch.arange(x.numel(), device=x.device).as_strided(
-        window.shape, window.strides, window.start
+def _given(symmetry: ParameterSymmetry, name: str, needed: str, tensors: Params) -> torch.Tensor:
+    """A needed tensor, under any of its names."""
+    for known in (needed, *symmetry.aliases.get(needed, ())):
+        if known in tensors:
+            require_shape(symmetry, needed, tensors[known])
+            return tensors[known]
+    raise ValueError(
+        f"act_tensor(symmetry, element, {name!r}, tensors): {needed!r} is missing among the "
+        f"{len(tensors)} tensors that came. The element reads it to move {name!r}. Pass what "
+        f"symmetry.needs({name!r}, element) lists, as it is before the move."
     )
-    return x.reshape(-1).index_add(0, index.reshape(-1), update.reshape(-1)).reshape(x.shape)
-
-
-def _covers(window, tensor: torch.Tensor) -> bool:
-    """Whether a window is the whole of a tensor, entry by entry."""
-    whole = math.prod(window.shape) == tensor.numel() and window.start == 0
-    return whole and _row_major(window)
-
-
-def _row_major(window) -> bool:
-    expected = 1
-    for n, stride in zip(reversed(window.shape), reversed(window.strides), strict=True):
-        if n > 1 and stride != expected:
-            return False
-        expected *= n
-    return True
-
-
-def _inverse_offset(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
-    """The offset that undoes a shift: −δ, and for a transvection −δ / (1 + Σ δ·divisor)."""
-    if shift.divisor is None:
-        return -delta
-    return -delta / (1.0 + _einsum(delta, shift.letters, shift.divisor, "", params))
 
 
 # -- first order -------------------------------------------------------------------------------
@@ -318,6 +168,3 @@ def act_dual(
 
     pull = torch.func.vjp(back, {n: moved[n] for n in names})[1]
     return pull({n: gradients[n] for n in names})[0]
-
-
-__all__ = ["Fixed", "act", "act_dual", "check_parameters", "infinitesimal", "shift_updates"]

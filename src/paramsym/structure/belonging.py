@@ -1,10 +1,22 @@
-"""Whether an element may act: what moves must be spaces and shifts of the symmetry at hand."""
+"""Whether an element may act: on the spaces and shifts at hand, and on tensors of that kind."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import torch
+
+from paramsym.algebra import Element, Group, Wreath
+from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.structure.data import SymmetryData
-from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.element import GroupElement, Slide, Values
+from paramsym.structure.shift import Params, Shift
 from paramsym.structure.space import Space
+
+# The symmetry that an element was last found to be at home in: asked anew for every tensor.
+_KNOWN: WeakKeyDictionary[GroupElement, SymmetryData] = WeakKeyDictionary()
 
 
 def require_own(symmetry: SymmetryData, element: GroupElement) -> None:
@@ -13,12 +25,12 @@ def require_own(symmetry: SymmetryData, element: GroupElement) -> None:
     It may belong to a smaller symmetry, or to the dual one: what counts is what it moves.
     """
     own = element.symmetry
-    if own is symmetry:
+    if own is symmetry or _KNOWN.get(element) is symmetry:
         return
-    shifts = {shift.name: shift for shift in symmetry.shifts}
+    shifts = symmetry.shift_of
     for part in element.parts:
         if isinstance(part, Slide):
-            if part.shift not in shifts or shifts[part.shift] not in own.shifts:
+            if not _is_alike(own.shift_of.get(part.shift), shifts.get(part.shift)):
                 raise _stranger(f"it slides along {part.shift!r}", "shifts", [*shifts])
             continue
         for name in part:
@@ -26,11 +38,19 @@ def require_own(symmetry: SymmetryData, element: GroupElement) -> None:
             if theirs is None or ours is None or not _is_within(theirs, ours):
                 said = "it moves " + (repr(name) if theirs is None else _text(theirs))
                 raise _stranger(said, "spaces", [*map(_text, symmetry.spaces.values())])
+    _KNOWN[element] = symmetry
 
 
 def _is_within(space: Space, larger: Space) -> bool:
     alike = (space.size, space.over) == (larger.size, larger.over)
     return alike and (space.group == larger.group or space.group <= larger.group)
+
+
+def _is_alike(shift: Shift | None, other: Shift | None) -> bool:
+    """Whether two shifts move alike, whatever space they are said to describe."""
+    if shift is None or other is None:
+        return False
+    return replace(shift, space="", kind="") == replace(other, space="", kind="")
 
 
 def _text(space: Space) -> str:
@@ -43,3 +63,94 @@ def _stranger(said: str, kind: str, known: list[str]) -> ValueError:
         f"among the {kind} of this one. Expected at most: {'; '.join(known[:8]) or 'none'}. Sample "
         "or write the element with the symmetry that you act with."
     )
+
+
+# -- tensors ---------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+)  # fmt: skip
+
+
+def require_shape(symmetry: SymmetryData, name: str, tensor: torch.Tensor) -> None:
+    """Raise a `ValueError` if a tensor has another shape than its type says."""
+    if name not in symmetry.signature:
+        return
+    wanted, shape = symmetry.shape(name), tuple(tensor.shape)
+    if wanted != shape:
+        raise ValueError(
+            f"act(symmetry, g, params): {name!r} has shape {shape}, but its type "
+            f"({_type(symmetry, name)}) needs {wanted}. Was the symmetry inferred from another "
+            "model?"
+        )
+
+
+def require_values(
+    symmetry: SymmetryData,
+    spaces: Mapping[str, Space],
+    values: Values,
+    name: str,
+    params: Params,
+) -> None:
+    """Raise a `ValueError` if the numbers of a tensor cannot carry the values that move it.
+
+    Orders move anything that torch can index; scales and matrices need numbers that are rounded,
+    and complex ones complex numbers, except on pairs of real coordinates.
+    """
+    x, number = params[name], params[name].dtype in _NUMBERS
+    if number and x.is_complex():
+        return
+    for leg in (leg for block in symmetry.blocks[name] for leg in block.legs):
+        value = values.get(leg.space)
+        if value is None:
+            continue
+        frame = [params[f.parameter] for f in leg.frame]
+        if _is_complex(value, spaces[leg.space].group) or any(gain.is_complex() for gain in frame):
+            raise _unfit(symmetry, name, x, f"complex factors of {leg.space!r}", "complex")
+        only_order = _is_order(value, scaled=leg.power != 0) and not symmetry.offsets.get(name)
+        if not number and (frame or x.is_quantized or not only_order):
+            raise _unfit(symmetry, name, x, f"{leg.space!r} by {spaces[leg.space].group}", "")
+
+
+def require_slides(shift: Shift, delta: torch.Tensor, name: str, params: Params) -> None:
+    """Raise a `ValueError` if the numbers of a tensor cannot carry a shift."""
+    x = params[name]
+    read = [delta, *(params[n] for n in shift.reads(name))]
+    if x.dtype not in _NUMBERS:
+        raise _unfit(None, name, x, f"the shift {shift.name!r}", "")
+    if not x.is_complex() and any(tensor.is_complex() for tensor in read):
+        raise _unfit(None, name, x, f"the complex shift {shift.name!r}", "complex")
+
+
+def _is_order(value: Element, scaled: bool) -> bool:
+    """Whether an element, all copies of a wreath product included, is an order alone."""
+    if value.matrix is not None or (scaled and value.diagonal is not None):
+        return False
+    return value.base is None or _is_order(value.base, scaled)
+
+
+def _is_complex(value: Element, group: Group) -> bool:
+    """Whether complex numbers occur other than as factors of pairs of real coordinates."""
+    if value.base is not None and isinstance(group, Wreath):
+        return _is_complex(value.base, group.base)
+    paired = isinstance(group, AbstractComplexScaling)
+    parts = (value.matrix, None if paired else value.diagonal)
+    return any(part is not None and part.is_complex() for part in parts)
+
+
+def _unfit(
+    symmetry: SymmetryData | None, name: str, x: torch.Tensor, moving: str, kind: str
+) -> ValueError:
+    own = f" (of the type {_type(symmetry, name)})" if symmetry is not None else ""
+    wanted = "complex64 or complex128" if kind else "float16, bfloat16, float32 or float64"
+    rest = "" if kind else "; integers and booleans can be permuted, and nothing else"
+    return ValueError(
+        f"act(symmetry, element, params): {name!r}{own} has dtype {x.dtype}, which cannot carry "
+        f"what the element does to it: {moving}. Expected {wanted}{rest}. Convert the tensor "
+        f"first (params[{name!r}].to(…), or .dequantize()), or leave that out of the element "
+        "(sample with only=…)."
+    )
+
+
+def _type(symmetry: SymmetryData, name: str) -> str:
+    return ", ".join(map(str, symmetry.signature[name]))

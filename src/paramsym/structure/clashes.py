@@ -13,56 +13,44 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from paramsym.algebra import AbstractMonomial
-from paramsym.structure.axes import AxisType, Carried, Product, Sum, powers_of
+from paramsym.structure.axes import powers_of
 from paramsym.structure.space import Space
-from paramsym.structure.walk import Signature
+from paramsym.structure.walk import Block, Blocks, Leg, Signature
 
 Clashes = Mapping[str, frozenset[str]]
 
 
-def clashes(spaces: Mapping[str, Space], signature: Signature) -> Clashes:
+def clashes(spaces: Mapping[str, Space], signature: Signature, blocks: Blocks) -> Clashes:
     """Each change of basis with the spaces that do not commute with it."""
     found: dict[str, set[str]] = defaultdict(set)
-    for axes in signature.values():
-        for axis in axes:
-            for item, beside in _bases(spaces, axis, ()):
-                basis = item.factors[0][0]
-                charges = _charges(signature, item)
-                found[basis].update(
-                    other
-                    for other, charge in charges.items()
-                    if charge or getattr(spaces[other].group, "permutes", False)
-                )
-                if len(item.factors) > 1:
-                    found[basis].update(beside)
+    for block in (block for made in blocks.values() for block in made):
+        for leg in block.legs:
+            if leg.frame or not isinstance(spaces[leg.space].group, AbstractMonomial):
+                found[leg.space].update(_others(spaces, signature, block, leg))
     return {basis: frozenset(others) for basis, others in found.items() if others}
 
 
-def _bases(
-    spaces: Mapping[str, Space], axis: AxisType, beside: tuple[str, ...]
-) -> Iterator[tuple[Carried, tuple[str, ...]]]:
-    """The changes of basis of an axis, orders in a frame among them, and the spaces of one
-    coordinate that stand beside them."""
-    if isinstance(axis, Carried):
-        if axis.frame or not isinstance(spaces[axis.factors[0][0]].group, AbstractMonomial):
-            yield axis, beside
-    elif isinstance(axis, Sum):
-        for term in axis.terms:
-            yield from _bases(spaces, term, beside)
-    elif isinstance(axis, Product):
-        single = [s for s, _ in powers_of(axis) if spaces[s].size == 1]
-        for factor in axis.factors:
-            yield from _bases(spaces, factor, (*beside, *single))
+def _others(
+    spaces: Mapping[str, Space], signature: Signature, block: Block, basis: Leg
+) -> Iterator[str]:
+    """What does not commute with a change of basis, or an order in a frame, on one axis."""
+    for name, charge in _charges(signature, block, basis).items():
+        if charge or getattr(spaces[name].group, "permutes", False):
+            yield name
+    # one scalar for each unit of the axis is a diagonal there as well
+    yield from (leg.space for leg in block.legs if basis.axis in leg.copies)
 
 
-def _charges(signature: Signature, item: Carried) -> dict[str, Fraction]:
+def _charges(signature: Signature, block: Block, basis: Leg) -> dict[str, Fraction]:
     """By how much the diagonal of an axis differs from the move of its frame, space by space."""
     charges: dict[str, Fraction] = defaultdict(Fraction)
-    for space, power in item.factors[1:]:
-        charges[space] += power
-    parity = item.factors[0][1]
-    for frame in item.frame:
-        for axis in signature.get(frame.parameter, ()):
-            for space, power in powers_of(axis):
-                charges[space] -= parity * Fraction(frame.exponent) * power
+    for leg in block.legs:
+        if leg.axis == basis.axis and leg is not basis:
+            charges[leg.space] += leg.power
+    for frame in basis.frame:
+        exponent = Fraction(frame.exponent) * (-1 if basis.is_dual else 1)
+        for space, power in (
+            p for axis in signature.get(frame.parameter, ()) for p in powers_of(axis)
+        ):
+            charges[space] -= exponent * power
     return charges

@@ -146,9 +146,34 @@ class SymmetryData:
         return blocks_of(self.spaces, self.signature)
 
     @cached_property
+    def movers(self) -> dict[str, frozenset[str]]:
+        """The names of the spaces and shifts that move each parameter or buffer."""
+        found = {
+            name: {space for axis in axes for space in spaces_of(axis)}
+            for name, axes in self.signature.items()
+        }
+        for shift in self.shifts:
+            for name in shift.parameters:
+                found.setdefault(name, set()).add(shift.name)
+        return {name: frozenset(movers) for name, movers in found.items()}
+
+    @cached_property
+    def shift_of(self) -> dict[str, Shift]:
+        """The shifts by name."""
+        return {shift.name: shift for shift in self.shifts}
+
+    @cached_property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """The further names of each tied parameter."""
+        found: dict[str, tuple[str, ...]] = {}
+        for alias, name in self.ties.items():
+            found[name] = (*found.get(name, ()), alias)
+        return found
+
+    @cached_property
     def clashes(self) -> Clashes:
         """Each change of basis with the spaces that do not commute with it."""
-        return clashes(self.spaces, self.signature)
+        return clashes(self.spaces, self.signature, self.blocks)
 
     @property
     def frame_parameters(self) -> set[str]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from paramsym.algebra import Element, Tangent
 from paramsym.structure import given, stored
 from paramsym.structure.data import SymmetryData, batch_of
-from paramsym.structure.membership import require_element, require_tangent
+from paramsym.structure.membership import leading, require_element, require_tangent
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
@@ -74,6 +74,15 @@ class GroupElement:
             "were expected. The element is a word; read its .parts, from the first that acts to "
             "the last."
         )
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """The parts that speak of each space or shift, by their places in the word."""
+        found: dict[str, list[int]] = {}
+        for k, part in enumerate(self.parts):
+            for name in (part.shift,) if isinstance(part, Slide) else part:
+                found.setdefault(name, []).append(k)
+        return found
 
     def __repr__(self) -> str:
         moved = [n for p in self.parts for n in ([p.shift] if isinstance(p, Slide) else [*p])]
@@ -203,40 +212,55 @@ class AlgebraElement:
 
 
 def _word(symmetry: SymmetryData, parts: stored.Parts) -> GroupElement:
-    """The element that was stored."""
-    return GroupElement(symmetry, tuple(_part(symmetry, *part) for part in parts))
+    """The element that was stored, or a batch of them, as the first of its values says."""
+    lead: tuple[int, ...] | None = None
+    word: list[Part] = []
+    for header, fields in parts:
+        if "shift" in header:
+            name, inverse = header["shift"], header["inverse"]
+            if not isinstance(inverse, bool):
+                raise TypeError(f"'inverse' of {name!r} is true or false, and not {inverse!r:.20}")
+            offset = fields["offset"][name]
+            lead = _lead_of_offset(symmetry, name, offset) if lead is None else lead
+            word.append(Slide(name, _offset(symmetry, name, offset, lead), inverse))
+            continue
+        values: Values = {}
+        for name in header["spaces"]:
+            space, value = symmetry.spaces[name], stored.element_of(name, fields)
+            batch = batch_of(symmetry, space)
+            lead = leading(space.group, batch, value) if lead is None else lead
+            values[name] = require_element(space.group, (*lead, *batch), value)
+        word.append(values)
+    return GroupElement(symmetry, tuple(word))
 
 
 def _velocity(symmetry: SymmetryData, parts: stored.Parts) -> AlgebraElement:
-    """The velocity that was stored."""
+    """The velocity that was stored, or a batch of them, as the first of its values says."""
     ((header, fields),) = parts
     own = {field: named for field, named in fields.items() if field != "offset"}
-    values = {}
+    lead: tuple[int, ...] | None = None
+    values, offsets = {}, {}
     for name in header["spaces"]:
         space, value = symmetry.spaces[name], stored.tangent_of(name, own)
-        values[name] = require_tangent(space.group, batch_of(symmetry, space), value)
-    offsets = {name: _offset(symmetry, name, fields) for name in header["shifts"]}
+        batch = batch_of(symmetry, space)
+        lead = leading(space.group, batch, value) if lead is None else lead
+        values[name] = require_tangent(space.group, (*lead, *batch), value)
+    for name in header["shifts"]:
+        offset = fields["offset"][name]
+        lead = _lead_of_offset(symmetry, name, offset) if lead is None else lead
+        offsets[name] = _offset(symmetry, name, offset, lead)
     return AlgebraElement(symmetry, values, offsets)
 
 
-def _part(symmetry: SymmetryData, header: Mapping[str, Any], fields: stored.Fields) -> Part:
-    """One part of a word, as it was stored."""
-    if "shift" in header:
-        name, inverse = header["shift"], header["inverse"]
-        if not isinstance(inverse, bool):
-            raise TypeError(f"'inverse' of {name!r} is true or false, and not {inverse!r:.20}")
-        return Slide(name, _offset(symmetry, name, fields), inverse)
-    values = {}
-    for name in header["spaces"]:
-        space, value = symmetry.spaces[name], stored.element_of(name, fields)
-        values[name] = require_element(space.group, batch_of(symmetry, space), value)
-    return values
+def _lead_of_offset(symmetry: SymmetryData, name: str, offset: torch.Tensor) -> tuple[int, ...]:
+    return tuple(offset.shape[: max(0, offset.ndim - len(symmetry.shift_of[name].shape))])
 
 
-def _offset(symmetry: SymmetryData, name: str, fields: stored.Fields) -> torch.Tensor:
+def _offset(
+    symmetry: SymmetryData, name: str, offset: torch.Tensor, lead: tuple[int, ...]
+) -> torch.Tensor:
     """The offset of one shift, as it was stored."""
-    shapes = {shift.name: shift.shape for shift in symmetry.shifts}
-    return given.as_offset(fields["offset"][name], shapes[name], name)
+    return given.as_offset(offset, (*lead, *symmetry.shift_of[name].shape), name)
 
 
 def element(symmetry: SymmetryData, values: given.Given | None, named: given.Given) -> GroupElement:

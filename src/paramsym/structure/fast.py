@@ -17,8 +17,10 @@ from paramsym.structure.following import is_followed
 
 _SMALL = 1 << 16  # entries below which the general path is as good
 # Entries per panel: 128 KB of float32 stay in the cache between passes, and torch does not split so
-# small a tensor over threads, whose waiting for each other would cost more than they save.
+# small a tensor over threads, whose waiting for each other would cost more than they save. A single
+# thread waits for nobody, and larger panels spare it calls.
 _PANEL = 1 << 15
+_ALONE = 4  # times as much
 
 
 def monomial_matrix(symmetry, values, x: torch.Tensor, axes: tuple[AxisType, ...]):
@@ -96,16 +98,21 @@ def _split(symmetry, axis: AxisType):
 def _move(x: torch.Tensor, plans) -> torch.Tensor:
     (rows, left), (columns, right), *rest = plans
     out = torch.empty_like(x)
-    step = max(1, _PANEL // max(1, x[0].numel()))
+    entries = _PANEL * (_ALONE if torch.get_num_threads() == 1 else 1)
+    step = min(max(1, entries // max(1, x[0].numel())), x.shape[0])
     tail = [1] * (x.ndim - 2)
+    buffer = x.new_empty((step, *x.shape[1:])) if None not in (rows, columns) else None
     for low in range(0, x.shape[0], step):
         high = min(low + step, x.shape[0])
         target = out[low:high]
-        panel = x[low:high] if rows is None else x.index_select(0, rows[low:high])
-        if columns is None:
-            target.copy_(panel)
-        else:
+        panel = x[low:high]
+        if rows is not None:  # a panel of its own each time would be fresh memory each time
+            panel = target if buffer is None else buffer[: high - low]
+            torch.index_select(x, 0, rows[low:high], out=panel)
+        if columns is not None:
             torch.index_select(panel, 1, columns, out=target)
+        elif rows is None:
+            target.copy_(panel)
         if left is not None:
             target.mul_(left[low:high].reshape(-1, 1, *tail))
         if right is not None:

@@ -71,7 +71,7 @@ def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space:
             found = abs(float(leg.power)) * rows.abs().square().sum(-1)
         else:
             found = (rows @ rows.mH).real if rows.is_complex() else rows @ rows.mT
-        k = int(leg.power < 0)
+        k = int(leg.is_dual)
         sums[k] = sums[k] + found.to(zero.dtype)
     return Gram(*sums)
 
@@ -94,6 +94,6 @@ def _rows(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torc
     for frame in leg.frame:
         gain = (params[frame.parameter] + frame.offset) ** frame.exponent
         along = gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1)).to(x.dtype)
-        x = x * along if leg.power == -1 else x / along
+        x = x * along if leg.is_dual else x / along
     front = (*leg.copies, leg.axis)
     return x.movedim(front, tuple(range(len(front)))).reshape(*(x.shape[k] for k in front), -1)

@@ -6,6 +6,13 @@ import torch
 
 from paramsym.structure.following import is_transformed
 
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def working_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype in which a tensor is moved: its own, or float32 for half precision."""
+    return torch.float32 if tensor.dtype in _LOW else tensor.dtype
+
 
 def laid_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device and, where it is dense, with the strides of another of its shape."""

@@ -58,6 +58,18 @@ def is_tangent(group: Group, value: Tangent) -> bool:
     )
 
 
+def leading(group: Group, batch: tuple[int, ...], value: Element | Tangent) -> tuple[int, ...]:
+    """The dimensions that a batch of values has in front of those of its copies."""
+    known: Element | Tangent = group.identity(batch)
+    if isinstance(value, Tangent):
+        known = group.tangent(torch.zeros(*batch, group.dimension))
+    wanted = dict(tensors_of(known))
+    for field, x in tensors_of(value):
+        if field in wanted:
+            return tuple(x.shape[: max(0, x.ndim - wanted[field].ndim)])
+    return ()
+
+
 def _require_form(
     group: Group, batch: tuple[int, ...], value: Element | Tangent, form: Element | Tangent
 ) -> None:

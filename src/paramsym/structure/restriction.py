@@ -133,7 +133,7 @@ def _settled(spaces: Spaces, signature: Signature) -> Spaces:
         kept = _measure([replace(order, group=unordered)], spaces)
         lost = tuple(a - b for a, b in zip(_measure([order], spaces), kept, strict=True))
         if conflict.stuck or lost <= _measure(beside, spaces):
-            why = f"no order beside {_listed(beside) or 'a gain in whose frame it has scales'}"
+            why = f"no order beside {_listed(beside) or 'itself'}"
             changed = [_with(order, unordered, why)]
         else:
             why = f"nothing beside the order of {order.name}"
@@ -167,22 +167,21 @@ def _clashing(spaces: Spaces, axes: tuple[AxisType, ...]) -> Iterator[_Conflict]
     carried = _carried(spaces, axes)
     indexing = {base for space, _ in carried for base in spaces[space].over}
     for item in (part for axis in axes for part in parts_of(axis)):
-        found = _clash(spaces, item, [s for s, p in item.factors if (s, p) in carried])
+        found = _clash(spaces, [s for s, p in item.factors if (s, p) in carried])
         if found is not None:
             stuck = found.stuck or not found.beside.isdisjoint(indexing)
             yield replace(found, stuck=stuck)
 
 
-def _clash(spaces: Spaces, item: Carried, names: list[str]) -> _Conflict | None:
-    """An order beside others, or one with scales in a frame, where its dual is another map."""
+def _clash(spaces: Spaces, names: list[str]) -> _Conflict | None:
+    """An order beside others."""
     groups = [(name, spaces[name].group) for name in names]
     units = {name: group for name, group in groups if isinstance(group, AbstractMonomial)}
     for order, group in units.items():
         if group.permutes:
             beside = {*units} - {order}
-            framed = bool(item.frame) and group.scales and order == item.factors[0][0]
             alone = not beside and names.count(order) == 1
-            return None if alone and not framed else _Conflict(order, group, beside, not beside)
+            return None if alone else _Conflict(order, group, beside, not beside)
     return None
 
 
@@ -220,18 +219,11 @@ def _typed_part(item: Carried, spaces: Spaces, kept: set[tuple[str, Fraction]]) 
     if not factors:
         return Fixed(spaces[item.factors[0][0]].size)
     group = spaces[factors[0][0]].group
-    if not item.frame or factors[0] != item.factors[0]:
+    framed = item.frame and factors[0] == item.factors[0]
+    # diagonal matrices commute with the frame, f d f⁻¹ = d; an order stays in it, f P f⁻¹
+    if not framed or (isinstance(group, AbstractMonomial) and not group.permutes):
         return Carried(factors)
-    if not isinstance(group, AbstractMonomial):
-        return Carried(factors, item.frame)
-    if not group.permutes:  # diagonal matrices commute with the frame: f d f⁻¹ = d
-        return Carried(factors)
-    # f P f⁻¹ stays in its frame, conjugate to P. An order with signs is its own dual, so that the
-    # dual axis f⁻¹ P f is the same order in the inverse frame.
-    space, power = factors[0]
-    sign = -1 if power < 0 else 1
-    frame = tuple(replace(f, exponent=sign * f.exponent) for f in item.frame)
-    return Carried(((space, abs(power)),), frame)
+    return Carried(factors, item.frame)
 
 
 def _product(parts: Iterable[AxisType]) -> AxisType:

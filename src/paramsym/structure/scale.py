@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from paramsym.structure.action import shift_updates
 from paramsym.structure.element import SHIFT, GroupElement, Slide
+from paramsym.structure.sliding import shift_updates
 
 
 def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> GroupElement:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import torch
+
+Params: TypeAlias = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Window:
     strides: tuple[int, ...]
     start: int = 0
 
-    def view(self, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def view(self, params: Params) -> torch.Tensor:
         tensor = params[self.parameter]
         flat = tensor if tensor.is_contiguous() else tensor.contiguous()
         return flat.as_strided(self.shape, self.strides, self.start + flat.storage_offset())
@@ -41,6 +45,11 @@ class Factor:
     power: float = 1.0
     offset: float = 0.0
     kernel: tuple[Window, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The parameters that it is read from."""
+        return tuple(w.parameter for w in self.kernel or (self.window,))
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,24 @@ class Shift:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Every parameter that the shift moves."""
-        return tuple(dict.fromkeys(term.target.parameter for term in self.terms))
+        return tuple(self.terms_of)
+
+    @cached_property
+    def terms_of(self) -> dict[str, tuple[Term, ...]]:
+        """The terms of each parameter that the shift moves."""
+        found: dict[str, tuple[Term, ...]] = {}
+        for term in self.terms:
+            name = term.target.parameter
+            found[name] = (*found.get(name, ()), term)
+        return found
+
+    def reads(self, parameter: str, inverse: bool = False) -> tuple[str, ...]:
+        """The parameters from which what is added to one is read, forwards or to undo it."""
+        terms = self.terms_of.get(parameter, ())
+        factors = [factor for term in terms for factor in term.factors]
+        if inverse or any(term.divided for term in terms):
+            factors += self.divisor or ()
+        return tuple(dict.fromkeys(name for factor in factors for name in factor.reads))
 
 
 def columns_of(kernel: tuple[Window, ...]) -> int | None:

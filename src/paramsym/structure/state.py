@@ -108,7 +108,7 @@ def _averages(
     why = _mixing(symmetry, element)
     if not why:
         dual = _restricted(symmetry, found, lambda axis: axis.T)
-        return act(dual, GroupElement(dual, element.parts), found)
+        return act(dual, element, found)
     if params is None:
         raise ValueError(
             f"act_state(symmetry, element, optimizer_state): the element {why}, so that gradients "
@@ -118,15 +118,15 @@ def _averages(
     return act_dual(symmetry, element, params, found)
 
 
+def _framed(symmetry: ParameterSymmetry) -> set[str]:
+    """The spaces that act in the frame of a gain somewhere."""
+    axes = [axis for axes in symmetry.signature.values() for axis in axes]
+    return {item.factors[0][0] for axis in axes for item in parts_of(axis) if item.frame}
+
+
 def _mixing(symmetry: ParameterSymmetry, element: GroupElement) -> str:
     """Why the dual action reads the parameters; empty if it does not."""
-    framed = {
-        item.factors[0][0]
-        for axes in symmetry.signature.values()
-        for axis in axes
-        for item in parts_of(axis)
-        if item.frame
-    }
+    framed = _framed(symmetry)
     for part in element.parts:
         if isinstance(part, Slide):
             return f"slides along the shift {part.shift!r}"
@@ -139,9 +139,12 @@ def _squares(symmetry: ParameterSymmetry, element: GroupElement, found: Params, 
     """Averages of squares of gradients, by the entrywise square of the dual."""
     monomial = {s.name for s in symmetry.spaces.values() if isinstance(s.group, AbstractMonomial)}
     carried = {s for n in found for axis in symmetry.signature[n] for s in spaces_of(axis)}
+    framed = _framed(symmetry)
     for part in element.parts:
         if isinstance(part, Slide):
             _refuse(key, f"along the shift {part.shift!r}", "mixes gradients of several parameters")
+        elif gains := sorted(framed & {*part}):
+            _refuse(key, f"{gains[0]!r} in the frame of a gain", "mixes its gradient with others")
         elif mixing := sorted({*part} & carried - monomial):
             group = symmetry.spaces[mixing[0]].group
             _refuse(key, f"{mixing[0]!r} by {group}", "mixes entries, whose squares do not add up")
@@ -156,7 +159,7 @@ def _squares(symmetry: ParameterSymmetry, element: GroupElement, found: Params, 
         return axis
 
     squared = _restricted(symmetry, found, square)
-    return act(squared, GroupElement(squared, element.parts), found)
+    return act(squared, element, found)
 
 
 def _refuse(key: str, what: str, why: str) -> NoReturn:

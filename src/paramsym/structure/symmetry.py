@@ -22,6 +22,7 @@ from paramsym.structure.element import (
     velocity,
 )
 from paramsym.structure.files import from_json, to_json
+from paramsym.structure.needs import needs
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.restriction import restrict
 from paramsym.structure.stored import fingerprint
@@ -103,6 +104,22 @@ class ParameterSymmetry(SymmetryData):
     def fingerprint(self) -> str:
         """A SHA-256 hash of what acts and how; elements on file carry it."""
         return fingerprint(self)
+
+    def needs(self, name: str, element: GroupElement | None = None) -> tuple[str, ...]:
+        """The tensors that must be together so that `act_tensor` can move one of them.
+
+        A tensor is moved by what the tensors were before: values of spaces read the gains in whose
+        frames they act, shifts read windows of other tensors. In a product each part reads what the
+        earlier ones have moved, so that the list is closed under reading.
+
+        Args:
+            name: a parameter or buffer; a tied name stands for the one in the signature.
+            element: the element that is to move it; without one, whatever any element may need.
+
+        Returns:
+            Names, the tensor's own first. That is the only one for most tensors.
+        """
+        return needs(self, name, element)
 
     def restrict(
         self,

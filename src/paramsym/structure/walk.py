@@ -37,6 +37,11 @@ class Leg:
     copies: tuple[int, ...] = ()
     frame: tuple[Frame, ...] = ()
 
+    @property
+    def is_dual(self) -> bool:
+        """Whether the axis carries the dual: x ↦ f⁻¹ g⁻ᵀ f x in the frame f, and not f g f⁻¹ x."""
+        return self.power < 0
+
 
 @dataclass(frozen=True)
 class Block:

@@ -21,10 +21,10 @@ from paramsym.algebra import (
     OrthogonalFixingOnes,
     UnitComplex,
 )
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, powers_of
 from paramsym.structure.data import batch_of
 from paramsym.structure.shift import Shift, Term, Window
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.walk import Block
 
 Ranges = tuple[tuple[int, int], ...]  # from, to along each axis of a tensor
 Shapes = Mapping[str, tuple[int, ...]]
@@ -109,9 +109,9 @@ class Moves:
 def families(symmetry: ParameterSymmetry, shapes: Shapes) -> list[Moves]:
     """All continuous families of a symmetry with the boxes that they move."""
     found: dict[str, list[Box]] = {}
-    for name, axes in symmetry.signature.items():
+    for name in symmetry.signature:
         if name in shapes and name not in symmetry.ties:
-            for space, box in _typed_boxes(symmetry, name, axes, shapes[name]):
+            for space, box in _typed_boxes(symmetry, name, shapes[name]):
                 found.setdefault(space, []).append(box)
     made = [
         Moves(s.name, math.prod(batch_of(symmetry, s)) * s.group.dimension, tuple(found[s.name]))
@@ -126,78 +126,34 @@ def families(symmetry: ParameterSymmetry, shapes: Shapes) -> list[Moves]:
 
 
 def _typed_boxes(
-    symmetry: ParameterSymmetry, name: str, axes: tuple[AxisType, ...], shape: tuple[int, ...]
+    symmetry: ParameterSymmetry, name: str, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Box]]:
-    """Every space with each box of a tensor that it moves."""
-    strides = _strides(shape)
-    for ranges, terms in _blocks(axes, symmetry.sizes):
-        leaves = _all_leaves(terms, strides, symmetry.sizes)
-        powers = [(s, p) for term in terms for s, p in powers_of(term)]
-        for space in dict.fromkeys(s for s, p in powers if p):
+    """Every space with each box of a tensor that it moves.
+
+    A block that is no box, for it was cut from inside a product, stands in the smallest box that
+    holds it.
+    """
+    for block in symmetry.blocks[name]:
+        box = Box(name, _ranges(block, shape))
+        full = math.prod(block.shape) == math.prod(b - a for a, b in box.ranges)
+        moving = [leg.space for leg in block.legs if leg.power]
+        for space in dict.fromkeys(moving):
             if symmetry.spaces[space].group.dimension:
-                alone = leaves is not None and sum(s == space for s, _ in powers) == 1
-                box = Box(name, ranges)
-                yield space, _certified(symmetry, space, box, leaves or []) if alone else box
-
-
-def _all_leaves(
-    terms: Sequence[AxisType], strides: Sequence[int], sizes: Mapping[str, int]
-) -> list[tuple[AxisType, int, int]] | None:
-    """The factors of all axes with sizes and strides; None where sums are inside products."""
-    split = [_leaves(term, s, sizes) for term, s in zip(terms, strides, strict=True)]
-    return None if None in split else [leaf for part in split for leaf in part or ()]
-
-
-def _blocks(
-    axes: Sequence[AxisType], sizes: Mapping[str, int]
-) -> Iterator[tuple[Ranges, tuple[AxisType, ...]]]:
-    """The blocks into which sums cut a tensor."""
-    if not axes:
-        yield (), ()
-        return
-    first, rest = axes[0], axes[1:]
-    start = 0
-    for term in first.terms if isinstance(first, Sum) else (first,):
-        size = term.size(sizes)
-        for ranges, terms in _blocks(rest, sizes):
-            yield ((start, start + size), *ranges), (term, *terms)
-        start += size
-
-
-def _leaves(
-    axis: AxisType, stride: int, sizes: Mapping[str, int]
-) -> list[tuple[AxisType, int, int]] | None:
-    """An axis as single factors with sizes and strides; None where sums are inside products."""
-    if isinstance(axis, Sum):
-        return None
-    if not isinstance(axis, Product):
-        return [(axis, axis.size(sizes), stride)]
-    found: list[tuple[AxisType, int, int]] = []
-    for factor in reversed(axis.factors):
-        inner = _leaves(factor, stride, sizes)
-        if inner is None:
-            return None
-        found = inner + found
-        stride *= factor.size(sizes)
-    return found
+                alone = full and sum(leg.space == space for leg in block.legs) == 1
+                yield space, _certified(symmetry, space, box, block, shape) if alone else box
 
 
 def _certified(
-    symmetry: ParameterSymmetry, space: str, box: Box, leaves: list[tuple[AxisType, int, int]]
+    symmetry: ParameterSymmetry, space: str, box: Box, block: Block, shape: tuple[int, ...]
 ) -> Box:
     """The box with what is known of the space on it."""
-    carrying = {
-        s: (size, stride)
-        for leaf, size, stride in reversed(leaves)
-        if isinstance(leaf, Carried)
-        for s, _ in leaf.factors
-    }
-    own = symmetry.spaces[space]
-    rows = _longer(carrying[s] for s in (space, *own.over))
-    columns = math.prod(size for _, size, _ in leaves) // math.prod(n for n, _ in rows)
+    own, places = symmetry.spaces[space], list(zip(block.shape, block.strides, strict=True))
+    (leg,) = (leg for leg in block.legs if leg.space == space)
+    rows = _longer(places[axis] for axis in (leg.axis, *leg.copies))
+    columns = math.prod(block.shape) // math.prod(n for n, _ in rows)
     if dead := len(symmetry.unreached.get(box.parameter, ())):
-        first, size, _ = leaves[0]
-        if not isinstance(first, Fixed) or box.ranges[0] != (0, size):
+        size = block.shape[0]
+        if size != shape[0] or any(leg.axis == 0 for leg in block.legs):
             return box
         columns = columns // size * (size - dead)
     needs, vectors = _demand(own.group)
@@ -291,7 +247,7 @@ def _is_direct(shift: Shift, term: Term) -> bool:
     return len(kernels) < 2 and needed <= letters and not into & letters
 
 
-def _ranges(window: Window, shape: tuple[int, ...]) -> Ranges:
+def _ranges(window: Window | Block, shape: tuple[int, ...]) -> Ranges:
     """The smallest box that holds a window; the whole tensor where it wraps around an axis."""
     found, start = [], window.start
     for size, stride in zip(shape, _strides(shape), strict=True):

@@ -1,0 +1,97 @@
+"""One tensor moved by the values of spaces, block by block and leg by leg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from paramsym.algebra import Element
+from paramsym.structure.belonging import require_values
+from paramsym.structure.element import Values
+from paramsym.structure.fast import monomial_matrix
+from paramsym.structure.following import is_transformed
+from paramsym.structure.layout import laid_like, working_dtype
+from paramsym.structure.origin import added
+from paramsym.structure.shift import Params
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.walk import Leg, walked
+
+
+def moved(
+    symmetry: ParameterSymmetry,
+    spaces: Mapping[str, Space],
+    values: Values,
+    name: str,
+    params: Params,
+) -> torch.Tensor:
+    """The tensor `name` after the values of some spaces, whose groups `spaces` says."""
+    x, axes = params[name], symmetry.signature[name]
+    require_values(symmetry, spaces, values, name, params)
+    if x.is_floating_point() and x.itemsize == 1:  # only permuted, for which its bits will do
+        bits = {**params, name: x.view(torch.uint8)}
+        return moved(symmetry, spaces, values, name, bits).view(x.dtype)
+    offset = symmetry.offsets.get(name, 0.0)
+    fast = None if offset else monomial_matrix(symmetry, values, x, axes)
+    if fast is not None:
+        return laid_like(fast, x)
+    work = x.to(working_dtype(x))
+    if offset:
+        work = added(work, offset)
+    mover, blocks = _Mover(spaces, values, params, work.dtype), iter(symmetry.blocks[name])
+    work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(blocks).legs))
+    if offset:
+        work = added(work, -offset)
+    return laid_like(work.to(x.dtype), x)
+
+
+class _Mover:
+    """Applies one element to the blocks of one tensor."""
+
+    def __init__(
+        self, spaces: Mapping[str, Space], values: Values, params: Params, dtype: torch.dtype
+    ):
+        self.spaces, self.values, self.params, self.dtype = spaces, values, params, dtype
+        # a diagonal stays real for complex tensors, and is no number of integers
+        real = dtype.is_floating_point or dtype.is_complex
+        self.real = dtype.to_real() if real else torch.float64
+
+    def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
+        """Move one block, leg by leg."""
+        for leg in legs:
+            value = self.values.get(leg.space)
+            if value is None:
+                continue
+            frame = self._frame(leg, x) if leg.frame else None
+            if frame is not None:
+                x = x * frame if leg.is_dual else x / frame
+            x = self._apply(x, leg, value.to(self.real, x.device))
+            if frame is not None:
+                x = x / frame if leg.is_dual else x * frame
+        return x
+
+    def _apply(self, x: torch.Tensor, leg: Leg, value: Element) -> torch.Tensor:
+        group, copies = self.spaces[leg.space].group, leg.copies
+        front = x.movedim(copies, tuple(range(len(copies)))) if copies else x
+        at = [d for d in range(x.ndim) if d not in copies].index(leg.axis) + len(copies)
+        if leg.is_dual:
+            made = group.apply_dual(value, front, at, -leg.power)
+        else:
+            made = group.apply(value, front, at, leg.power)
+        return made.movedim(tuple(range(len(copies))), copies) if copies else made
+
+    def _frame(self, leg: Leg, x: torch.Tensor) -> torch.Tensor:
+        """The diagonal in whose coordinates an axis is moved."""
+        gain = torch.ones((), dtype=self.dtype, device=x.device)
+        for item in leg.frame:
+            factor = self.params[item.parameter].to(gain) + item.offset
+            gain = gain * factor.reshape(-1) ** item.exponent
+        hidden = is_transformed(gain) or gain.is_meta
+        if not hidden and bool(((gain == 0) | ~gain.isfinite()).any()):
+            raise ValueError(
+                f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
+                "in its frame. Non-zero gains were expected; hold that space still (sample with "
+                "only=…) or prune the unit."
+            )
+        return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))

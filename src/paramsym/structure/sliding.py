@@ -1,0 +1,135 @@
+"""One tensor moved along a shift: what the shift adds to it, read off the tensors before it.
+
+window += coefficient · Σ δ · factors / (1 + Σ δ · divisor)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from paramsym.structure.belonging import require_slides
+from paramsym.structure.element import Slide
+from paramsym.structure.following import is_followed
+from paramsym.structure.layout import laid_like, working_dtype
+from paramsym.structure.shift import Factor, Params, Shift, Term, Window
+
+
+def slid(shift: Shift, slide: Slide, name: str, params: Params) -> torch.Tensor:
+    """The tensor `name` after a slide, from the tensors before it that the slide reads."""
+    x, delta = params[name], slide.offset
+    require_slides(shift, delta, name, params)
+    if slide.inverse:
+        delta = _inverse_offset(shift, delta, params)
+    work, mine = x.to(working_dtype(x)), False
+    for term, update in shift_updates(shift, delta.to(work), params, only=name):
+        work = _added(work, term.target, update.expand(term.target.shape), mine)
+        mine = True
+    return laid_like(work.to(x.dtype), x)
+
+
+def shift_updates(
+    shift: Shift,
+    delta: torch.Tensor,
+    params: Params,
+    first_order: bool = False,
+    only: str | None = None,
+) -> Iterator[tuple[Term, torch.Tensor]]:
+    """What a shift adds, term by term, to all tensors or to one.
+
+    The divisor only matters for finite motions.
+    """
+    terms = shift.terms if only is None else shift.terms_of[only]
+    divisor = None
+    if shift.divisor is not None and not first_order and any(term.divided for term in terms):
+        divisor = 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
+    for term in terms:
+        update = term.coefficient * _einsum(
+            delta, shift.letters, term.factors, term.target.letters, params
+        )
+        yield term, update / divisor if term.divided and divisor is not None else update
+
+
+def _einsum(
+    delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
+) -> torch.Tensor:
+    """Σ δ · factors, with the dimensions that `out` names."""
+    operands, subscripts = [delta], [letters]
+    for factor in factors:
+        if factor.kernel:
+            operands.append(_projector(factor, params, delta))
+            subscripts.append(factor.window.letters)
+            continue
+        window = factor.window.view(params).to(delta)
+        if factor.offset:
+            window = window + factor.offset
+        operands.append(window if factor.power == 1 else window**factor.power)
+        subscripts.append(factor.window.letters)
+    present = "".join(c for c in out if any(c in s for s in subscripts))
+    result = torch.einsum(",".join(subscripts) + "->" + present, *operands)
+    for k, letter in enumerate(out):
+        if letter not in present:
+            result = result.unsqueeze(k)
+    return result
+
+
+def _projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tensor:
+    """The projector onto what is orthogonal to all columns of some windows along their letter x.
+
+    Its letters are those of the factor's window: (out, in), then one for each batch, which the
+    windows call A, B, … in this order. It is computed in the dtype of δ.
+    """
+    batch = [chr(ord("A") + k) for k in range(len(factor.window.letters) - 2)]
+    sizes = factor.window.shape[2:]
+    columns = []
+    for window in factor.kernel:
+        view = window.view(params).to(delta)
+        lead = [window.letters.index(c) for c in batch if c in window.letters]
+        kept = [c in window.letters for c in batch]
+        rest = [k for k, c in enumerate(window.letters) if c != "x" and c not in batch]
+        view = view.permute(*lead, *rest, window.letters.index("x"))
+        shape = [n if k else 1 for n, k in zip(sizes, kept, strict=True)]
+        columns.append(view.reshape(*shape, -1, view.shape[-1]).expand(*sizes, -1, -1))
+    stacked = torch.cat(columns, dim=-2)  # (batch …, columns, n)
+    eye = torch.eye(stacked.shape[-1], dtype=stacked.dtype, device=stacked.device)
+    return (eye - torch.linalg.pinv(stacked) @ stacked).permute(
+        -2, -1, *range(len(batch))
+    )  # fmt: skip
+
+
+def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:
+    """A tensor with an update added in a window of it; in place if it is the caller's own."""
+    if _covers(window, x):
+        return (x + update.reshape(x.shape)).contiguous()
+    if not (is_followed(x) or is_followed(update)):
+        x = x if mine else x.clone(memory_format=torch.contiguous_format)
+        x.as_strided(window.shape, window.strides, window.start).add_(update)
+        return x
+    index = torch.arange(x.numel(), device=x.device).as_strided(
+        window.shape, window.strides, window.start
+    )
+    return x.reshape(-1).index_add(0, index.reshape(-1), update.reshape(-1)).reshape(x.shape)
+
+
+def _covers(window, tensor: torch.Tensor) -> bool:
+    """Whether a window is the whole of a tensor, entry by entry."""
+    whole = math.prod(window.shape) == tensor.numel() and window.start == 0
+    return whole and _row_major(window)
+
+
+def _row_major(window) -> bool:
+    expected = 1
+    for n, stride in zip(reversed(window.shape), reversed(window.strides), strict=True):
+        if n > 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _inverse_offset(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
+    """The offset that undoes a shift: −δ, and for a transvection −δ / (1 + Σ δ·divisor)."""
+    if shift.divisor is None:
+        return -delta
+    return -delta / (1.0 + _einsum(delta, shift.letters, shift.divisor, "", params))
