@@ -13,7 +13,8 @@ from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.belonging import require_own
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.following import is_followed, is_transformed
+from paramsym.structure.following import is_followed
+from paramsym.structure.frames import frame_of
 from paramsym.structure.layout import laid_like
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Factor, Shift, Window
@@ -127,7 +128,7 @@ class _Mover:
                 value.diagonal is not None and value.diagonal.is_complex()
             )
             dual = linear and leg.power == -1
-            frame = self._frame(leg, x) if leg.frame else None
+            frame = frame_of(leg, self.params, x, self.dtype) if leg.frame else None
             if frame is not None:
                 x = x * frame if dual else x / frame
             x = self._apply(x, leg, value.to(self.real, x.device), dual)
@@ -146,20 +147,6 @@ class _Mover:
         else:
             moved = group.apply(value, front, at, leg.power)
         return moved.movedim(tuple(range(len(copies))), copies) if copies else moved
-
-    def _frame(self, leg: Leg, x: torch.Tensor) -> torch.Tensor:
-        """The diagonal in whose coordinates an axis is moved."""
-        gain = torch.ones((), dtype=self.dtype, device=x.device)
-        for item in leg.frame:
-            factor = self.params[item.parameter].to(self.dtype) + item.offset
-            gain = gain * factor.reshape(-1) ** item.exponent
-        if not is_transformed(gain) and bool(((gain == 0) | ~gain.isfinite()).any()):
-            raise ValueError(
-                f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
-                "in its frame. Non-zero gains were expected; hold that space still (sample with "
-                "only=…) or prune the unit."
-            )
-        return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
 
 
 # -- shifts ------------------------------------------------------------------------------------
@@ -219,6 +206,21 @@ def shift_updates(shift: Shift, delta: torch.Tensor, params: Params, first_order
             delta, shift.letters, term.factors, term.target.letters, params
         )
         yield term, update / divisor if term.divided else update
+
+
+def shift_pairing(shift: Shift, covector: Params, params: Params) -> torch.Tensor | None:
+    """How a covector pairs with δ, the adjoint of `shift_updates` to first order, of δ's shape.
+
+    None where the shift moves nothing that the covector names.
+    """
+    total = None
+    for term in shift.terms:
+        if term.target.parameter in covector:
+            xi = term.target.view(covector).conj()
+            found = _einsum(xi, term.target.letters, term.factors, shift.letters, params)
+            found = term.coefficient * (found.real if found.is_complex() else found)
+            total = found if total is None else total + found
+    return None if total is None else total.expand(shift.shape)
 
 
 def _act_shift(shift: Shift, delta: torch.Tensor, params: Params) -> dict[str, Any]:

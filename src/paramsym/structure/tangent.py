@@ -3,8 +3,9 @@
     coordinates  c = (one algebra element per copy of each space, one offset per shift)
     tangent(c)   = d/dt act(exp(t c), θ) at t = 0
 
-Velocities and their adjoint are derivatives of `act` itself, forwards and in reverse; nothing about
-any group is written here. The rank at θ is the dimension of the orbit through θ.
+Velocities are derivatives of `act` itself, and nothing about any group is written here. The adjoint
+is read off the blocks of each tensor (`pairing`); the reverse pass through `act` is its twin in the
+tests. The rank at θ is the dimension of the orbit through θ.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from functools import cached_property, reduce
 import torch
 
 from paramsym.algebra import first_order
-from paramsym.structure.action import act, infinitesimal
+from paramsym.structure.action import act, check_parameters, infinitesimal
 from paramsym.structure.covector import covector_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, batch_of
+from paramsym.structure.pairing import paired
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -130,22 +132,31 @@ class TangentOperator:
     def rmatvec(self, covector: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """How a covector pairs with every generator: ⟨ξ, X_j θ⟩ for all j, of shape (generators,).
 
-        The adjoint of `matvec`, ⟨ξ, matvec(c)⟩ = ⟨rmatvec(ξ), c⟩, by one reverse pass through
-        `act` at the identity. The pairing is that of `columns`: Σ Re ξ̄ v over all entries, of tied
-        tensors once.
+        The adjoint of `matvec`, ⟨ξ, matvec(c)⟩ = ⟨rmatvec(ξ), c⟩. For each axis that moves, the
+        matrix Σ ξ xᵀ says how all velocities of its space pair; nothing is moved. The pairing is
+        that of `columns`: Σ Re ξ̄ v over all entries, of tied tensors once.
 
         Args:
             covector: tensors by parameter or floating buffer, of its shape; missing names count as
                 zero. Of tied names, that of the signature is read, and any other in its absence.
 
         Raises:
-            ValueError: a name that is no parameter, another shape, complex numbers for real ones.
+            ValueError: a name that is no parameter, another shape, complex numbers for real ones,
+                or as `act`.
         """
         given = covector_of(self.symmetry, self.params, covector, "rmatvec")
-        if not self.blocks:
-            return self.zero
-        moved, pull = torch.func.vjp(self._curve(tuple(given)), self.zero)[:2]
-        return pull({n: given[n].to(x.dtype) for n, x in moved.items()})[0]
+        check_parameters(self.symmetry, self.params)
+        zero = self.zero
+        wide = {
+            n: xi.to(torch.promote_types(self.params[n].dtype, zero.dtype))
+            for n, xi in given.items()
+        }
+        pairs = paired(self.symmetry, self.params, wide)
+        parts = [
+            pairs[b.name].reshape(-1).to(zero.dtype) if b.name in pairs else zero.new_zeros(b.size)
+            for b in self.blocks
+        ]
+        return torch.cat([zero[:0], *parts])
 
     def project(
         self,
