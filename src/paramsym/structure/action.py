@@ -11,6 +11,7 @@ import torch
 from paramsym.algebra import Element
 from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.belonging import require_own
+from paramsym.structure.contraction import contracted
 from paramsym.structure.element import AlgebraElement, GroupElement, Slide, Values
 from paramsym.structure.fast import monomial_matrix
 from paramsym.structure.following import is_followed
@@ -152,20 +153,19 @@ class _Mover:
 # -- shifts ------------------------------------------------------------------------------------
 
 
-def _einsum(delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params):
-    operands, subscripts = [delta], [letters]
+def _einsum(
+    delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
+) -> torch.Tensor:
+    operands = [(delta, letters)]
     for factor in factors:
         if factor.kernel:
-            operands.append(_projector(factor, params).to(delta))
-            subscripts.append(factor.window.letters)
-            continue
-        window = factor.window.view(params).to(delta)
-        if factor.offset:
-            window = window + factor.offset
-        operands.append(window if factor.power == 1 else window**factor.power)
-        subscripts.append(factor.window.letters)
-    present = "".join(c for c in out if any(c in s for s in subscripts))
-    result = torch.einsum(",".join(subscripts) + "->" + present, *operands)
+            value = _projector(factor, params).to(delta)
+        else:
+            value = factor.window.view(params).to(delta)
+            value = value + factor.offset if factor.offset else value
+            value = value if factor.power == 1 else value**factor.power
+        operands.append((value, factor.window.letters))
+    result, present = contracted(operands, out)
     for k, letter in enumerate(out):
         if letter not in present:
             result = result.unsqueeze(k)

@@ -81,9 +81,7 @@ def _along(
 ) -> torch.Tensor:
     """The matrix M of one leg with its sign, of shape (*copies, n, n), or its diagonal."""
     if isinstance(symmetry.spaces[leg.space].group, AbstractMonomial):
-        both = torch.einsum(  # no frame: diagonal matrices commute
-            "...i,...i->...", rows(xi, leg).conj(), rows(x, leg)
-        )
+        both = torch.linalg.vecdot(rows(xi, leg), rows(x, leg))  # frames commute
         return float(leg.power) * (both.real if both.is_complex() else both)
     same = xi is x
     if leg.frame:
