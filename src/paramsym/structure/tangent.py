@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import torch
@@ -23,6 +23,7 @@ from paramsym.structure.covector import covector_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, batch_of
 from paramsym.structure.pairing import paired
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
+from paramsym.structure.rest import Basis, basis_at_rest
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Vectors = dict[str, torch.Tensor]
@@ -57,11 +58,13 @@ class TangentOperator:
     A complex entry counts as two real ones, its real and its imaginary part.
 
     Rows of `dense()` are generators; `names` gives the order of its columns, which `columns`
-    spells out. Tied names count once, under the name that the signature uses.
+    spells out. Tied names count once, under the name that the signature uses. With `basis`, from
+    `at_rest`, coordinates are those of its directions instead of the generators.
     """
 
     symmetry: ParameterSymmetry
     params: Mapping[str, torch.Tensor]
+    basis: Basis | None = None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -89,9 +92,13 @@ class TangentOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(generators, real entries of all parameters and floating buffers)."""
+        """(generators, real entries of all parameters and floating buffers).
+
+        At rest the independent directions count in place of the generators.
+        """
         entries = sum(real_entries(self.params[n]) for n in self.names)
-        return sum(block.size for block in self.blocks), entries
+        generators = sum(block.size for block in self.blocks)
+        return (generators if self.basis is None else self.basis.width), entries
 
     @cached_property
     def columns(self) -> dict[str, slice]:
@@ -117,6 +124,8 @@ class TangentOperator:
 
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
         """The algebra element with these coordinates, of shape (generators,)."""
+        if self.basis is not None:
+            coordinates = self.basis.lifted(coordinates)
         parts, spaces = self.split(coordinates), self.symmetry.spaces
         values = {b.name: spaces[b.name].group.tangent(c) for b, c in parts if not b.is_shift}
         offsets = {b.name: delta for b, delta in parts if b.is_shift}
@@ -156,7 +165,28 @@ class TangentOperator:
             pairs[b.name].reshape(-1).to(zero.dtype) if b.name in pairs else zero.new_zeros(b.size)
             for b in self.blocks
         ]
-        return torch.cat([zero[:0], *parts])
+        found = torch.cat([zero[:0], *parts])
+        return found if self.basis is None else self.basis.lowered(found)
+
+    def at_rest(self) -> TangentOperator:
+        """The operator of the directions that leave every buffer where it is.
+
+        In evaluation mode a buffer is a number that the network reads: a scale in front of a batch
+        norm moves its running mean, and the loss is constant along parameters and buffers together
+        only. Along these directions it is constant along the parameters alone, so that gradients
+        pair to zero. They are the null space of (coordinates ↦ velocities of the buffers) in an
+        orthonormal basis: `shape[0]` is their number, and every method is the restriction of that
+        of all generators.
+        """
+        if self.basis is not None:
+            return self
+        starts, total = {}, 0
+        for block in self.blocks:
+            starts[block.name] = total
+            total += block.size
+        sizes = [block.size for block in self.blocks]
+        basis = basis_at_rest(self.symmetry, self.params, starts, sizes, self.rmatvec)
+        return replace(self, basis=basis)
 
     def project(
         self,
@@ -198,7 +228,8 @@ class TangentOperator:
         forwards, adjoint, rest = self._passes()
         start = {n: given[n].to(zero.dtype) if n in given else zero for n, zero in rest.items()}
         norm = math.sqrt(sum(float(torch.linalg.vector_norm(x)) ** 2 for x in given.values()))
-        scales = balanced(adjoint, rest, [block.size for block in self.blocks])
+        sizes = [b.size for b in self.blocks] if self.basis is None else self.basis.sizes
+        scales = balanced(adjoint, rest, sizes)
         return onto_range(forwards, adjoint, start, scales, tolerance, norm, steps, progress)
 
     def _passes(self) -> tuple[Forwards, Adjoint, Vectors]:
@@ -256,7 +287,12 @@ class TangentOperator:
     def dense(
         self, blocks: tuple[Block, ...] | None = None, names: tuple[str, ...] | None = None
     ) -> torch.Tensor:
-        """The matrix of generators × entries, for some blocks and some parameters if given."""
+        """The matrix of generators × entries, for some blocks and some parameters if given.
+
+        At rest the matrix of directions × entries, of all blocks.
+        """
+        if self.basis is not None:
+            return self.basis.lowered(replace(self, basis=None).dense(None, names))
         blocks = self.blocks if blocks is None else blocks
         names = self.names if names is None else names
         places, width = {}, 0
