@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -33,24 +34,24 @@ class Own(nn.Module):
         return torch.tanh(self.one(x)) * self.two(x)
 
 
-def made(name: str) -> tuple[nn.Module, object]:
+def made(name: str) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     if name == "Gemma, untied":
-        model, inputs = _causal("Gemma", **_GROUPED, head_dim=4, tie_word_embeddings=False)()
+        model, inputs = _causal("Gemma", False, **_GROUPED, head_dim=4, tie_word_embeddings=False)()
         return randomise(model), inputs
     if name == "stored as γ − 1":
         return randomise(Own()), (torch.randn(5, 3),)
     return build(name)
 
 
-def found(name: str) -> tuple[nn.Module, object, ParameterSymmetry, Params]:
+def found(name: str) -> tuple[nn.Module, Any, ParameterSymmetry, Params]:
     model, inputs = made(name)
     symmetry = find_symmetry(model, inputs, check=False)
     model = model.double()
     return model, inputs, symmetry, {n: p.detach() for n, p in model.state_dict().items()}
 
 
-def change(model: nn.Module, inputs: object, before: Params, after: Params) -> float:
+def change(model: nn.Module, inputs: Any, before: Params, after: Params) -> float:
     """The largest relative difference of outputs."""
     args, kwargs = converted_inputs(inputs, torch.float64)
     with torch.no_grad():

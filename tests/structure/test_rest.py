@@ -6,6 +6,7 @@ The twin is the null space of the dense velocities of all buffers.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def plain() -> nn.Module:
     )  # fmt: skip
 
 
-def made(name: str) -> tuple[nn.Module, object]:
+def made(name: str) -> tuple[nn.Module, Any]:
     if name in ("plain", "pre-activation"):
         torch.manual_seed(0)
         model = randomise(plain() if name == "plain" else PreActivation())
@@ -70,12 +71,12 @@ NETWORKS = ["plain", "pre-activation", "convolutions", "ResNet"]
 def gradient_and_operator(name: str) -> tuple[TangentOperator, Vectors]:
     """In evaluation mode and float64: the operator, and the gradient of a loss."""
     model, inputs = made(name)
-    symmetry = find_symmetry(model.double(), converted_inputs(inputs, torch.float64)[0] or inputs,
-                             check=False)  # fmt: skip
+    symmetry = find_symmetry(model, inputs, check=False)
+    model = model.double()
     return tangent(symmetry, model.state_dict()), gradient_of(model, inputs)
 
 
-def gradient_of(model: nn.Module, inputs: object) -> Vectors:
+def gradient_of(model: nn.Module, inputs: Any) -> Vectors:
     args, kwargs = converted_inputs(inputs, torch.float64)
     own = {n: p.detach().requires_grad_() for n, p in model.named_parameters()}
     outputs = functional(model, {**model.state_dict(), **own}, args, kwargs)
