@@ -122,6 +122,20 @@ def test_single_gains_can_be_set_and_what_has_none_stays() -> None:
     assert all(x is params[n] for n, x in unit_gains(symmetry, params).items())
 
 
+def test_gains_that_are_no_frames_fold_by_name() -> None:
+    """With tied embeddings no basis changes; the gains of layers have scales all the same."""
+    model, inputs, symmetry, params = found("Gemma")
+    same = unit_gains(symmetry, params)
+    assert not symmetry.frame_parameters and all(torch.equal(same[n], p) for n, p in params.items())
+    own = [n for n in params if "layers" in n and "norm" in n]
+    folded = unit_gains(symmetry, params, dict.fromkeys(own, 1.0))
+    assert all(not folded[n].any() for n in own)  # stored as γ − 1
+    assert change(model, inputs, params, folded) < 1e-10
+    assert change(model, inputs, params, {**params, **{n: folded[n] for n in own}}) > 1e-3
+    with pytest.raises(ValueError, match=r"'model.norm.weight' cannot be folded: no scale"):
+        unit_gains(symmetry, params, {"model.norm.weight": 1.0})  # the embedding reads it
+
+
 def by_hand(group: Group, second: str = "6") -> tuple[ParameterSymmetry, Params]:
     """A reader in the frame of a gain, and what else moves with the scale of the gain."""
     spaces = {"v": Space("v", Orthogonal(6)), "s": Space("s", group)}

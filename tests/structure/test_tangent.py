@@ -295,3 +295,18 @@ def test_moments_name_every_family_of_the_zoo() -> None:
     moments = moment_map(operator.symmetry, operator.params)
     assert list(moments) == [block.name for block in operator.blocks]
     assert sum(m.numel() for m in moments.values()) == operator.shape[0]
+
+
+def test_moments_in_half_precision_are_computed_in_single() -> None:
+    """Of the stored numbers, with what a model adds to them as well."""
+    operator = turned()
+    real = {n: p.real if p.is_complex() else p for n, p in operator.params.items()}
+    symmetry = dataclasses.replace(operator.symmetry, offsets={"b": 1.0})
+    half = {n: p.bfloat16() if p.is_floating_point() else p for n, p in real.items()}
+    wide_again = {n: wide(p) for n, p in half.items()}
+    found, expected = moment_map(symmetry, half), moment_map(symmetry, wide_again)
+    for name, moment in expected.items():
+        assert found[name].dtype == torch.float32
+        torch.testing.assert_close(found[name].double(), moment, rtol=1e-5, atol=1e-5)
+    plain = moment_map(operator.symmetry, wide_again)
+    assert not torch.allclose(plain["v"], expected["v"], rtol=1e-2)

@@ -49,6 +49,7 @@ def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space:
 
     Raises:
         KeyError: the symmetry has no such space.
+        ValueError: a gain in whose frame it acts has a zero.
 
     Source: Du, Hu and Lee, "Algorithmic regularization in learning deep homogeneous models: layers
     are automatically balanced" (2018): gradient flow conserves covariant − dual.

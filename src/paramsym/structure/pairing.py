@@ -47,7 +47,7 @@ def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str
     """
     sums: dict[str, torch.Tensor] = {}
     for name, given in covector.items():
-        own = added(params[name], symmetry.offsets.get(name, 0.0)).to(given.dtype)
+        own = added(params[name].to(given.dtype), symmetry.offsets.get(name, 0.0))
         for block in symmetry.blocks.get(name, ()):
             legs = [leg for leg in block.legs if leg.power and _moves(symmetry, leg)]
             if not legs:

@@ -118,7 +118,7 @@ class TangentOperator:
         return torch.zeros(self.shape[0], dtype=dtype, device=first.device)
 
     def split(self, coordinates: torch.Tensor) -> list[tuple[Block, torch.Tensor]]:
-        """Coordinates of shape (generators,), block by block in the block's shape."""
+        """Coordinates of all generators, (generators,), block by block in the block's shape."""
         parts = coordinates.split([block.size for block in self.blocks])
         return [(b, part.reshape(b.shape)) for b, part in zip(self.blocks, parts, strict=True)]
 
