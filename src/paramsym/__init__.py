@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.gains import unit_gains as unit_gains
     from paramsym.structure.gram import gram as gram
     from paramsym.structure.moment import moment_map as moment_map
     from paramsym.structure.orbit import orbit_dimension as orbit_dimension
@@ -53,6 +54,7 @@ _HOMES = {
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
+    "unit_gains": "paramsym.structure.gains",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
     "Primitive": "paramsym.primitives",

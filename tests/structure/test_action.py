@@ -11,6 +11,7 @@ from torch import nn
 from paramsym import ParameterSymmetry, act, act_dual, find_symmetry, infinitesimal
 from paramsym.algebra import GeneralLinear, Monomial
 from paramsym.structure.axes import parse_axis
+from paramsym.structure.contraction import contracted
 from paramsym.structure.element import AlgebraElement
 from paramsym.structure.space import Space
 
@@ -184,3 +185,27 @@ def test_what_does_not_fit_says_what_and_why() -> None:
         act(symmetry, g, {**state, "w": torch.randn(5, 3)})
     with pytest.raises(ValueError, match="'v' is missing.*complete state_dict"):
         act(symmetry, g, {n: t for n, t in state.items() if n != "v"})
+
+
+def test_chains_are_contracted_from_their_cheap_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(letters: str) -> tuple[torch.Tensor, str]:
+        shape = [{"a": 40, "b": 3, "c": 5, "d": 50}[c] for c in letters]
+        return torch.randn(shape, generator=generator, dtype=torch.float64), letters
+
+    chain = [drawn("d"), drawn("abc"), drawn("bcd"), drawn("b")]
+    tensors = [x for x, _ in chain]
+    expected = torch.einsum("d,abc,bcd,b->ba", *tensors)
+    made, largest, einsum = [], [0], torch.einsum
+
+    def counted(text: str, *operands: torch.Tensor) -> torch.Tensor:
+        made.append(einsum(text, *operands))
+        largest[0] = max(largest[0], made[-1].numel())
+        return made[-1]
+
+    monkeypatch.setattr(torch, "einsum", counted)
+    found, letters = contracted(chain, "zba")  # what no operand has is left out
+    assert letters == "ba" and largest[0] < 200  # 30,000 from left to right
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(contracted([*chain, drawn("b")], "ba")[0], expected)

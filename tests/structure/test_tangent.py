@@ -60,6 +60,19 @@ def disagreement(operator: TangentOperator, paired: torch.Tensor, covector: Vect
     return gap / (float(velocity.norm() * other.norm()) or 1.0)
 
 
+def reverse_pass(operator: TangentOperator, covector: Vectors) -> torch.Tensor:
+    """⟨ξ, X_j θ⟩ by one reverse pass through `act` at the identity, the twin of `rmatvec`."""
+    if not operator.blocks:
+        return operator.zero
+    moved, pull = torch.func.vjp(operator._curve(operator.names), operator.zero)[:2]
+    return pull({n: covector[n].to(x.dtype) for n, x in moved.items()})[0]
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference, relative to the largest entry."""
+    return float((one - other).abs().max() / other.abs().max()) if len(other) else 0.0
+
+
 # -- the adjoint -------------------------------------------------------------------------------
 
 
@@ -70,6 +83,9 @@ def test_rmatvec_is_the_adjoint_of_matvec(name: str) -> None:
     paired = operator.rmatvec(covector)
     assert paired.shape == (operator.shape[0],) and paired.dtype == torch.float64
     assert disagreement(operator, paired, covector) < 1e-13
+    assert apart(paired, reverse_pass(operator, covector)) < 1e-12
+    own = {n: operator.params[n] for n in operator.names}
+    assert apart(operator.rmatvec(own), reverse_pass(operator, own)) < 1e-12
     coordinates = coordinates_of(operator)
     velocity, expected = operator.matvec(coordinates), Vectors()
     if operator.blocks:  # the derivative of the exponential itself
@@ -80,6 +96,7 @@ def test_rmatvec_is_the_adjoint_of_matvec(name: str) -> None:
         first = next(n for n, v in velocity.items() if v.any())
         wrong = {**covector, first: covector[first] + velocity[first].sign()}
         assert disagreement(operator, paired, wrong) > 1e-4
+        assert apart(operator.rmatvec(wrong), reverse_pass(operator, covector)) > 1e-6
 
 
 def turned() -> TangentOperator:
@@ -112,6 +129,27 @@ def test_dense_rows_pair_as_rmatvec_says() -> None:
         columns = operator.dense()[:, operator.columns[one]]
         torch.testing.assert_close(alone, columns @ as_real(covector[one]).reshape(-1))
         assert not torch.allclose(alone, found)
+
+
+def test_every_kind_of_axis_pairs_as_the_reverse_pass_says() -> None:
+    """Complex tensors, copies, frames with offsets, powers and wreath products."""
+    operator = turned()
+    covector = drawn(operator)
+    found = operator.rmatvec(covector)
+    assert apart(found, reverse_pass(operator, covector)) < 1e-14
+    # negative control: each axis has its own sign, power and frame
+    for name, text in {"a": "v*, 3", "read": "2, v*", "var": "h", "k": "(h z), 5"}.items():
+        types = {**operator.symmetry.signature, name: tuple(map(parse_axis, text.split(", ")))}
+        other = dataclasses.replace(operator.symmetry, signature=types)
+        assert apart(tangent(other, operator.params).rmatvec(covector), found) > 1e-3
+
+
+def test_pairings_are_batched_by_vmap() -> None:
+    operator = operator_of("GPT-2")
+    drawings = [drawn(operator, seed) for seed in range(3)]
+    batch = {n: torch.stack([d[n] for d in drawings]) for n in operator.names}
+    found = torch.func.vmap(operator.rmatvec)(batch)
+    torch.testing.assert_close(found, torch.stack([operator.rmatvec(d) for d in drawings]))
 
 
 def test_ties_count_once_under_any_name() -> None:
@@ -257,3 +295,18 @@ def test_moments_name_every_family_of_the_zoo() -> None:
     moments = moment_map(operator.symmetry, operator.params)
     assert list(moments) == [block.name for block in operator.blocks]
     assert sum(m.numel() for m in moments.values()) == operator.shape[0]
+
+
+def test_moments_in_half_precision_are_computed_in_single() -> None:
+    """Of the stored numbers, with what a model adds to them as well."""
+    operator = turned()
+    real = {n: p.real if p.is_complex() else p for n, p in operator.params.items()}
+    symmetry = dataclasses.replace(operator.symmetry, offsets={"b": 1.0})
+    half = {n: p.bfloat16() if p.is_floating_point() else p for n, p in real.items()}
+    wide_again = {n: wide(p) for n, p in half.items()}
+    found, expected = moment_map(symmetry, half), moment_map(symmetry, wide_again)
+    for name, moment in expected.items():
+        assert found[name].dtype == torch.float32
+        torch.testing.assert_close(found[name].double(), moment, rtol=1e-5, atol=1e-5)
+    plain = moment_map(operator.symmetry, wide_again)
+    assert not torch.allclose(plain["v"], expected["v"], rtol=1e-2)

@@ -36,7 +36,7 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
             symmetry does not have, or by more than their groups allow; a gain that serves as a
             frame has a zero.
     """
-    _check_parameters(symmetry, state_dict)
+    check_parameters(symmetry, state_dict)
     require_own(symmetry, element)
     moved = dict(state_dict)
     for part in element.parts:
@@ -94,7 +94,7 @@ def _move(
         state |= {n: blockwise.moved(symmetry, spaces, part, n, state) for n in names}
 
 
-def _check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
+def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
     """Raise a `ValueError` that says which tensor does not fit its type."""
     for name, axes in symmetry.signature.items():
         if name in state_dict:

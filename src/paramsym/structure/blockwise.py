@@ -10,7 +10,7 @@ from paramsym.algebra import Element
 from paramsym.structure.belonging import require_values
 from paramsym.structure.element import Values
 from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.following import is_transformed
+from paramsym.structure.frames import frame_of
 from paramsym.structure.layout import laid_like, working_dtype
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
@@ -63,7 +63,7 @@ class _Mover:
             value = self.values.get(leg.space)
             if value is None:
                 continue
-            frame = self._frame(leg, x) if leg.frame else None
+            frame = frame_of(leg, self.params, x, self.dtype) if leg.frame else None
             if frame is not None:
                 x = x * frame if leg.is_dual else x / frame
             x = self._apply(x, leg, value.to(self.real, x.device))
@@ -80,18 +80,3 @@ class _Mover:
         else:
             made = group.apply(value, front, at, leg.power)
         return made.movedim(tuple(range(len(copies))), copies) if copies else made
-
-    def _frame(self, leg: Leg, x: torch.Tensor) -> torch.Tensor:
-        """The diagonal in whose coordinates an axis is moved."""
-        gain = torch.ones((), dtype=self.dtype, device=x.device)
-        for item in leg.frame:
-            factor = self.params[item.parameter].to(gain) + item.offset
-            gain = gain * factor.reshape(-1) ** item.exponent
-        hidden = is_transformed(gain) or gain.is_meta
-        if not hidden and bool(((gain == 0) | ~gain.isfinite()).any()):
-            raise ValueError(
-                f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
-                "in its frame. Non-zero gains were expected; hold that space still (sample with "
-                "only=…) or prune the unit."
-            )
-        return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
+from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
-
-Params = Mapping[str, torch.Tensor]
 
 
 def covector_of(

@@ -80,11 +80,15 @@ class SymmetryData:
 
     def parameters_of(self, space: str) -> list[str]:
         """Parameters and buffers that move with a space."""
-        return [
-            name
-            for name, axes in self.signature.items()
-            if any(found == space for axis in axes for found in spaces_of(axis))
-        ]
+        return [*self._carriers.get(space, ())]
+
+    @cached_property
+    def _carriers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, axes in self.signature.items():
+            for space in dict.fromkeys(space for axis in axes for space in spaces_of(axis)):
+                found.setdefault(space, []).append(name)
+        return found
 
     def group(self, space: str) -> Group:
         """The group of a space with all its copies.

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 
 from paramsym.algebra import AbstractMonomial
+from paramsym.structure.frames import frame_of
 from paramsym.structure.origin import added
+from paramsym.structure.pairing import rows as rows_of
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Leg
 
@@ -47,6 +49,7 @@ def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space:
 
     Raises:
         KeyError: the symmetry has no such space.
+        ValueError: a gain in whose frame it acts has a zero.
 
     Source: Du, Hu and Lee, "Algorithmic regularization in learning deep homogeneous models: layers
     are automatically balanced" (2018): gradient flow conserves covariant − dual.
@@ -66,7 +69,7 @@ def gram(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor], space:
     )  # fmt: skip
     sums = [zero, zero]
     for leg, x in _blocks(symmetry, params, space):
-        rows = _rows(x, leg, params)
+        rows = rows_of(_unframed(x, leg, params), leg)
         if diagonal:
             found = abs(float(leg.power)) * rows.abs().square().sum(-1)
         else:
@@ -89,11 +92,9 @@ def _blocks(
                         yield leg, block.view(tensor)
 
 
-def _rows(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """A block as (*copies, n, everything else), out of the frame of its gains."""
-    for frame in leg.frame:
-        gain = (params[frame.parameter] + frame.offset) ** frame.exponent
-        along = gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1)).to(x.dtype)
-        x = x * along if leg.is_dual else x / along
-    front = (*leg.copies, leg.axis)
-    return x.movedim(front, tuple(range(len(front)))).reshape(*(x.shape[k] for k in front), -1)
+def _unframed(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A block out of the frame of its gains."""
+    if not leg.frame:
+        return x
+    frame = frame_of(leg, params, x, x.dtype)
+    return x * frame if leg.is_dual else x / frame

@@ -23,7 +23,8 @@ def moment_map(
     orbit where the norm is stationary.
 
     The norm is that of the parameters as they are stored; buffers do not count, and tied tensors
-    count once. It costs one pass through `act` in reverse.
+    count once. It costs one Gram matrix for each axis that moves, with its sign and its power, and
+    a contraction for each term of a shift; nothing is moved.
 
     Args:
         symmetry: what `find_symmetry` derived.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from paramsym.structure.belonging import require_slides
+from paramsym.structure.contraction import contracted
 from paramsym.structure.element import Slide
 from paramsym.structure.following import is_followed
 from paramsym.structure.layout import laid_like, working_dtype
@@ -52,23 +53,35 @@ def shift_updates(
         yield term, update / divisor if term.divided and divisor is not None else update
 
 
+def shift_pairing(shift: Shift, covector: Params, params: Params) -> torch.Tensor | None:
+    """How a covector pairs with δ, the adjoint of `shift_updates` to first order, of δ's shape.
+
+    None where the shift moves nothing that the covector names.
+    """
+    total = None
+    for term in shift.terms:
+        if term.target.parameter in covector:
+            xi = term.target.view(covector).conj()
+            found = _einsum(xi, term.target.letters, term.factors, shift.letters, params)
+            found = term.coefficient * (found.real if found.is_complex() else found)
+            total = found if total is None else total + found
+    return None if total is None else total.expand(shift.shape)
+
+
 def _einsum(
     delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
 ) -> torch.Tensor:
     """Σ δ · factors, with the dimensions that `out` names."""
-    operands, subscripts = [delta], [letters]
+    operands = [(delta, letters)]
     for factor in factors:
         if factor.kernel:
-            operands.append(_projector(factor, params, delta))
-            subscripts.append(factor.window.letters)
-            continue
-        window = factor.window.view(params).to(delta)
-        if factor.offset:
-            window = window + factor.offset
-        operands.append(window if factor.power == 1 else window**factor.power)
-        subscripts.append(factor.window.letters)
-    present = "".join(c for c in out if any(c in s for s in subscripts))
-    result = torch.einsum(",".join(subscripts) + "->" + present, *operands)
+            value = _projector(factor, params, delta)
+        else:
+            value = factor.window.view(params).to(delta)
+            value = value + factor.offset if factor.offset else value
+            value = value if factor.power == 1 else value**factor.power
+        operands.append((value, factor.window.letters))
+    result, present = contracted(operands, out)
     for k, letter in enumerate(out):
         if letter not in present:
             result = result.unsqueeze(k)

@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import torch
-
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.action import act, act_dual
 from paramsym.structure.axes import AxisType, Carried, Product, Sum, parts_of, spaces_of
 from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
 
 FIRST = ("exp_avg", "momentum_buffer")
 SECOND = ("exp_avg_sq", "max_exp_avg_sq")
 _PLAIN = ("step",)
 State = Mapping[str, Mapping[str, Any]]
-Params = Mapping[str, torch.Tensor]
 
 
 def act_state(

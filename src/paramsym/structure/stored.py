@@ -107,7 +107,8 @@ def write(
         raise ValueError(
             f"{where}: what came could not be read back ({type(error).__name__}: {error}). "
             "Expected values of the groups of its symmetry, one for each copy. Make them with "
-            "symmetry.element, velocity or sample, and save several elements one by one."
+            "symmetry.element, velocity or sample; of a batch, all values have the same leading "
+            "dimensions."
         ) from error
     tensors: dict[str, torch.Tensor] = {}
     for k, (_, fields) in enumerate(parts):

@@ -3,25 +3,28 @@
     coordinates  c = (one algebra element per copy of each space, one offset per shift)
     tangent(c)   = d/dt act(exp(t c), θ) at t = 0
 
-Velocities and their adjoint are derivatives of `act` itself, forwards and in reverse; nothing about
-any group is written here. The rank at θ is the dimension of the orbit through θ.
+Velocities are derivatives of `act` itself, and nothing about any group is written here. The adjoint
+is read off the blocks of each tensor (`pairing`); the reverse pass through `act` is its twin in the
+tests. The rank at θ is the dimension of the orbit through θ.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import torch
 
 from paramsym.algebra import first_order
-from paramsym.structure.action import act, infinitesimal
+from paramsym.structure.action import act, check_parameters, infinitesimal
 from paramsym.structure.covector import covector_of
 from paramsym.structure.data import batch_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
+from paramsym.structure.pairing import paired
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
+from paramsym.structure.rest import Basis, basis_at_rest
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Vectors = dict[str, torch.Tensor]
@@ -56,11 +59,13 @@ class TangentOperator:
     A complex entry counts as two real ones, its real and its imaginary part.
 
     Rows of `dense()` are generators; `names` gives the order of its columns, which `columns`
-    spells out. Tied names count once, under the name that the signature uses.
+    spells out. Tied names count once, under the name that the signature uses. With `basis`, from
+    `at_rest`, coordinates are those of its directions instead of the generators.
     """
 
     symmetry: ParameterSymmetry
     params: Mapping[str, torch.Tensor]
+    basis: Basis | None = None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -88,9 +93,13 @@ class TangentOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(generators, real entries of all parameters and floating buffers)."""
+        """(generators, real entries of all parameters and floating buffers).
+
+        At rest the independent directions count in place of the generators.
+        """
         entries = sum(real_entries(self.params[n]) for n in self.names)
-        return sum(block.size for block in self.blocks), entries
+        generators = sum(block.size for block in self.blocks)
+        return (generators if self.basis is None else self.basis.width), entries
 
     @cached_property
     def columns(self) -> dict[str, slice]:
@@ -110,12 +119,14 @@ class TangentOperator:
         return torch.zeros(self.shape[0], dtype=dtype, device=first.device)
 
     def split(self, coordinates: torch.Tensor) -> list[tuple[Block, torch.Tensor]]:
-        """Coordinates of shape (generators,), block by block in the block's shape."""
+        """Coordinates of all generators, (generators,), block by block in the block's shape."""
         parts = coordinates.split([block.size for block in self.blocks])
         return [(b, part.reshape(b.shape)) for b, part in zip(self.blocks, parts, strict=True)]
 
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
         """The algebra element with these coordinates, of shape (generators,)."""
+        if self.basis is not None:
+            coordinates = self.basis.lifted(coordinates)
         parts, spaces = self.split(coordinates), self.symmetry.spaces
         values = {b.name: spaces[b.name].group.tangent(c) for b, c in parts if not b.is_shift}
         offsets = {b.name: delta for b, delta in parts if b.is_shift}
@@ -131,22 +142,52 @@ class TangentOperator:
     def rmatvec(self, covector: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """How a covector pairs with every generator: ⟨ξ, X_j θ⟩ for all j, of shape (generators,).
 
-        The adjoint of `matvec`, ⟨ξ, matvec(c)⟩ = ⟨rmatvec(ξ), c⟩, by one reverse pass through
-        `act` at the identity. The pairing is that of `columns`: Σ Re ξ̄ v over all entries, of tied
-        tensors once.
+        The adjoint of `matvec`, ⟨ξ, matvec(c)⟩ = ⟨rmatvec(ξ), c⟩. For each axis that moves, the
+        matrix Σ ξ xᵀ says how all velocities of its space pair; nothing is moved. The pairing is
+        that of `columns`: Σ Re ξ̄ v over all entries, of tied tensors once.
 
         Args:
             covector: tensors by parameter or floating buffer, of its shape; missing names count as
                 zero. Of tied names, that of the signature is read, and any other in its absence.
 
         Raises:
-            ValueError: a name that is no parameter, another shape, complex numbers for real ones.
+            ValueError: a name that is no parameter, another shape, complex numbers for real ones,
+                or as `act`.
         """
         given = covector_of(self.symmetry, self.params, covector, "rmatvec")
-        if not self.blocks:
-            return self.zero
-        moved, pull = torch.func.vjp(self._curve(tuple(given)), self.zero)[:2]
-        return pull({n: given[n].to(x.dtype) for n, x in moved.items()})[0]
+        check_parameters(self.symmetry, self.params)
+        zero = self.zero
+        wide = {
+            n: xi.to(torch.promote_types(self.params[n].dtype, zero.dtype))
+            for n, xi in given.items()
+        }
+        pairs = paired(self.symmetry, self.params, wide)
+        parts = [
+            pairs[b.name].reshape(-1).to(zero.dtype) if b.name in pairs else zero.new_zeros(b.size)
+            for b in self.blocks
+        ]
+        found = torch.cat([zero[:0], *parts])
+        return found if self.basis is None else self.basis.lowered(found)
+
+    def at_rest(self) -> TangentOperator:
+        """The operator of the directions that leave every buffer where it is.
+
+        In evaluation mode a buffer is a number that the network reads: a scale in front of a batch
+        norm moves its running mean, and the loss is constant along parameters and buffers together
+        only. Along these directions it is constant along the parameters alone, so that gradients
+        pair to zero. They are the null space of (coordinates ↦ velocities of the buffers) in an
+        orthonormal basis: `shape[0]` is their number, and every method is the restriction of that
+        of all generators.
+        """
+        if self.basis is not None:
+            return self
+        starts, total = {}, 0
+        for block in self.blocks:
+            starts[block.name] = total
+            total += block.size
+        sizes = [block.size for block in self.blocks]
+        basis = basis_at_rest(self.symmetry, self.params, starts, sizes, self.rmatvec)
+        return replace(self, basis=basis)
 
     def project(
         self,
@@ -188,7 +229,8 @@ class TangentOperator:
         forwards, adjoint, rest = self._passes()
         start = {n: given[n].to(zero.dtype) if n in given else zero for n, zero in rest.items()}
         norm = math.sqrt(sum(float(torch.linalg.vector_norm(x)) ** 2 for x in given.values()))
-        scales = balanced(adjoint, rest, [block.size for block in self.blocks])
+        sizes = [b.size for b in self.blocks] if self.basis is None else self.basis.sizes
+        scales = balanced(adjoint, rest, sizes)
         return onto_range(forwards, adjoint, start, scales, tolerance, norm, steps, progress)
 
     def _passes(self) -> tuple[Forwards, Adjoint, Vectors]:
@@ -246,7 +288,12 @@ class TangentOperator:
     def dense(
         self, blocks: tuple[Block, ...] | None = None, names: tuple[str, ...] | None = None
     ) -> torch.Tensor:
-        """The matrix of generators × entries, for some blocks and some parameters if given."""
+        """The matrix of generators × entries, for some blocks and some parameters if given.
+
+        At rest the matrix of directions × entries, of all blocks.
+        """
+        if self.basis is not None:
+            return self.basis.lowered(replace(self, basis=None).dense(None, names))
         blocks = self.blocks if blocks is None else blocks
         names = self.names if names is None else names
         places, width = {}, 0

@@ -1,0 +1,38 @@
+"""The diagonal matrices in whose coordinates a change of basis acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from paramsym.structure.following import is_transformed
+from paramsym.structure.walk import Leg
+
+
+def frame_of(
+    leg: Leg, params: Mapping[str, torch.Tensor], x: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """The product f of the gains of a leg, shaped to multiply a block along the axis of the leg.
+
+    Args:
+        leg: one with a frame.
+        params: the parameters that hold the gains.
+        x: the block.
+        dtype: in which f is computed.
+
+    Raises:
+        ValueError: a gain has a zero.
+    """
+    gain = torch.ones((), dtype=dtype, device=x.device)
+    for item in leg.frame:
+        factor = params[item.parameter].to(gain) + item.offset
+        gain = gain * factor.reshape(-1) ** item.exponent
+    hidden = is_transformed(gain) or gain.is_meta
+    if not hidden and bool(((gain == 0) | ~gain.isfinite()).any()):
+        raise ValueError(
+            f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
+            "in its frame. Non-zero gains were expected; hold that space still (sample with "
+            "only=…) or prune the unit."
+        )
+    return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
