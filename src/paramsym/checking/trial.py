@@ -16,6 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.ends import Arguments, Ends
 from paramsym.checking.generic import generic_inputs
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.precision import converted_inputs, lifted
@@ -90,35 +91,38 @@ class Trial:
             )
         self._noise: list[float] | None = None
 
-    def function(self, state: State, seed: int = 0) -> list[torch.Tensor]:
-        """The outputs at other weights, call after call."""
+    def function(self, state: State, ends: Ends | None = None, seed: int = 0) -> list[torch.Tensor]:
+        """The outputs at other weights, call after call, by way of moved inputs and outputs."""
         cuda = sorted({t.device.index for t in state.values() if t.device.type == "cuda"})
         found: list[torch.Tensor] = []
         with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)
             for args, kwargs in self.calls:
-                found += self._call(state, *pytree.tree_map(_clone, (args, kwargs)))
+                found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
         return found
 
-    def _call(self, state: State, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    def _call(self, state: State, given: Arguments, ends: Ends | None) -> list[torch.Tensor]:
         model, quiet = self.model, _Undropped()
+        (args, kwargs), outputs = given, self.outputs
+        if ends is not None:
+            (args, kwargs), outputs = ends.forth(model, given), ends.back(outputs)
         state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
         try:
             with without, wide:
                 returned = call_at(model, state, args, kwargs, self.places)
-                chosen = returned if self.outputs is None else self.outputs(returned)
+                chosen = returned if outputs is None else outputs(returned)
                 found = [y.clone() for y in floating_outputs(chosen)]
         finally:
             self.attributes.restore()
         self.dropped |= quiet.met
         return found
 
-    def errors(self, state: State) -> list[float]:
+    def errors(self, state: State, ends: Ends | None = None) -> list[float]:
         """The relative change of each output; infinite where a number is lost."""
-        after = self.function(state)
+        after = self.function(state, ends)
         if len(after) != len(self.values):
             return [math.inf]
         return [

@@ -17,11 +17,12 @@ from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, frames_of, parts_of, spaces_of
 from paramsym.structure.checked import Checked
 from paramsym.structure.clashes import Clashes, clashes
+from paramsym.structure.feature import Features
 from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
-from paramsym.structure.walk import Blocks, blocks_of
+from paramsym.structure.walk import Blocks, Signature, blocks_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class SymmetryData:
     unknown: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     random: Mapping[str, str] = field(default_factory=dict)
+    inputs: Features = field(default_factory=dict)
+    outputs: Features = field(default_factory=dict)
     checked: Checked = field(default=Checked(), compare=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +55,7 @@ class SymmetryData:
                         f"{self.spaces[base].over}; what stands over a space must stand over all "
                         f"that is below. Add them to Space({space.name!r}, over=…)."
                     )
-        for name, axes in self.signature.items():
+        for name, axes in (*self.signature.items(), *self.interfaces.items()):
             for axis in axes:
                 for space in spaces_of(axis):
                     _require_space(
@@ -60,8 +63,9 @@ class SymmetryData:
                     )
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
-        for space, base, name in misplaced(self.spaces, self.blocks):
-            axes = ", ".join(map(str, self.signature[name]))
+        blocks = {**self.blocks, **blocks_of(self.spaces, self.interfaces)}
+        for space, base, name in misplaced(self.spaces, blocks):
+            axes = ", ".join(map(str, {**self.signature, **self.interfaces}[name]))
             raise ValueError(
                 f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "
                 f"{space!r}, which has a copy for each unit of {base!r}, but no axis carries "
@@ -118,6 +122,12 @@ class SymmetryData:
         return tuple(shift for shift in self.shifts if shift.space == space)
 
     @cached_property
+    def interfaces(self) -> Signature:
+        """The types of the feature axes that are free, by side and name: `input x`, `output y`."""
+        sides = ("input", self.inputs), ("output", self.outputs)
+        return {f"{s} {name}": (f.type,) for s, found in sides for name, f in found.items()}
+
+    @cached_property
     def blocks(self) -> Blocks:
         """The blocks of each tensor, with what acts on them."""
         return blocks_of(self.spaces, self.signature)
@@ -125,7 +135,7 @@ class SymmetryData:
     @cached_property
     def clashes(self) -> Clashes:
         """Each change of basis with the spaces that do not commute with it."""
-        return clashes(self.spaces, self.signature)
+        return clashes(self.spaces, {**self.signature, **self.interfaces})
 
     @property
     def frame_parameters(self) -> set[str]:
