@@ -33,11 +33,11 @@ class Ends:
     element: GroupElement
     before: Mapping[str, torch.Tensor]
     after: Mapping[str, torch.Tensor]
+    wrong: torch.Generator | None = None
 
-    @property
-    def halfway(self) -> Ends:
-        """Moves inputs and brings no output back: wrong where an output depends on them."""
-        return replace(self, symmetry=replace(self.symmetry, outputs={}))
+    def astray(self, generator: torch.Generator) -> Ends:
+        """A wrong move of the same size: inputs displaced at random, no output brought back."""
+        return replace(self, wrong=generator)
 
     def entries(self, model: torch.nn.Module, arguments: Arguments) -> int:
         """How many entries of the inputs move."""
@@ -55,11 +55,13 @@ class Ends:
         given = named_arguments(model, *arguments)
         freed = {name: given[name] for name in self.symmetry.inputs if name in given}
         moved = act_inputs(self.symmetry, self.element, freed, self.before)
+        if self.wrong is not None:
+            moved = {name: _displaced(x, moved[name], self.wrong) for name, x in freed.items()}
         return with_arguments({**given, **moved}, *arguments)
 
     def back(self, choose: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
         """Chooses the outputs of the moved model: the floating ones, freed ones moved back."""
-        if not self.symmetry.outputs:
+        if not self.symmetry.outputs or self.wrong is not None:
             return choose
 
         def chosen(returned: Any) -> list[torch.Tensor]:
@@ -69,3 +71,10 @@ class Ends:
             return [moved.get(name, y) for name, y in found]
 
         return chosen
+
+
+def _displaced(x: torch.Tensor, moved: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A tensor displaced at random, as far as it was moved."""
+    noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    size = float((moved - x).norm() / noise.norm().clamp_min(1e-300))
+    return x + (size * noise).to(x)

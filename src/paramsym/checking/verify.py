@@ -109,7 +109,7 @@ def verify(
     and outputs are freed, f' = g⁻¹ ∘ f(g·θ) ∘ g is the moved model by way of them. The wrong move
     of a row displaces the same parameters at random by the same Frobenius norms; where the
     function does not see these at all (a dead parameter), the same norm is spread over all
-    parameters. At weights where even the wrong move changes next to nothing (attention that is
+    parameters, or freed inputs are displaced likewise. At weights where even the wrong move changes next to nothing (attention that is
     still uniform) the row is measured at generic weights as well: its claim holds at any weights.
     A last row moves all exact spaces and shifts together, at half the strength, since
     the condition numbers of the elements multiply.
@@ -186,7 +186,9 @@ def _measure(
         if entries:
             moved = max(moved, entries)
             error = max(error, bench.error(state, ends))
-            wrong = bench.control(changed) if changed else bench.error(state, ends.halfway)
+            wrong = bench.control(changed)
+            if wrong < _SEEN:  # what moves may be inputs alone
+                wrong = max(wrong, bench.error(bench.state, ends.astray(bench.generator)))
             control = min(control, wrong)
     kind, group, dimension, exact = _describe(symmetry, only)
     name = only[0] if kind != "all" else TOGETHER

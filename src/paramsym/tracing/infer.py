@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from paramsym.algebra import Trivial
+from paramsym.algebra import AbstractMonomial, Trivial
 from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.lowering.reach import unreached_rows
@@ -53,7 +54,7 @@ def _nothing(graph: Graph, build: Builder, why: str) -> ParameterSymmetry:
         v.name: _held(v.shape, why) for v in [*graph.parameters.values(), *graph.buffers.values()]
     }
     signature = {name: axes for name, (axes, _) in held.items()}
-    inputs, outputs = _taken(graph, signature)
+    inputs, outputs = _taken(graph, signature, {})
     return ParameterSymmetry(
         {}, signature, ties=_ties(graph), buffers=tuple(n for n in held if n in graph.buffers),
         reasons={name: reasons for name, (_, reasons) in held.items()}, unknown=dict(build.unknown),
@@ -80,7 +81,7 @@ class _Writer:
         for value in [*graph.parameters.values(), *graph.buffers.values()]:
             if (why := graph.held.get(value.name)) is not None:
                 signature[value.name], reasons[value.name] = _held(value.shape, why)
-        inputs, outputs = _taken(graph, signature)
+        inputs, outputs = _taken(graph, signature, spaces)
         buffers = tuple(n for n in signature if n in graph.buffers)
         sizes = {name: space.size for name, space in spaces.items()}
         return ParameterSymmetry(
@@ -199,7 +200,7 @@ def _held(shape: tuple[int, ...], why: str) -> tuple[tuple[AxisType, ...], tuple
 
 
 def _taken(
-    graph: Graph, signature: dict[str, tuple[AxisType, ...]]
+    graph: Graph, signature: dict[str, tuple[AxisType, ...]], spaces: Mapping[str, Space]
 ) -> tuple[dict[str, Feature], dict[str, Feature]]:
     """The virtual weights taken out of a signature, as the feature axes of inputs and outputs.
 
@@ -211,9 +212,22 @@ def _taken(
         axis, outer = signature.pop(name)
         if not isinstance(outer, Fixed):
             raise AssertionError(f"{name!r} changes basis as {outer} before its virtual map")
-        axis = axis if virtual.side == "input" else axis.T
+        axis = axis if virtual.side == "input" else _dual(axis, spaces)
         sides[virtual.side][virtual.name] = Feature(axis, virtual.axis)
     return sides["input"], sides["output"]
+
+
+def _dual(axis: AxisType, spaces: Mapping[str, Space]) -> AxisType:
+    """The dual type; orders and signs, which are their own duals, are written as they were."""
+    if isinstance(axis, Product):
+        return Product(tuple(_dual(factor, spaces) for factor in axis.factors))
+    if isinstance(axis, Sum):
+        return Sum(tuple(_dual(term, spaces) for term in axis.terms))
+    if not isinstance(axis, Carried) or axis.frame:
+        return axis.T
+    groups = {name: spaces[name].group for name, _ in axis.factors}
+    own = {n for n, g in groups.items() if isinstance(g, AbstractMonomial) and not g.scales}
+    return Carried(tuple((n, power if n in own else -power) for n, power in axis.factors))
 
 
 def _direct_sum(terms: list[AxisType]) -> AxisType:
