@@ -173,7 +173,7 @@ def _all_passes(symmetry: ParameterSymmetry, many: bool) -> list[tuple[Pass, flo
 def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     """All passes on a quick trial, and the search for what is wrong after an alarm."""
     trial = trials.quick()
-    symmetry, refuted = fitting(symmetry, trial.state)
+    symmetry, refuted = fitting(symmetry, trial.state, trial.interfaces())
     passes = _all_passes(symmetry, trials.small)
     if moves_nothing(symmetry):
         return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))

@@ -18,9 +18,11 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checking.ends import Arguments, Ends
 from paramsym.checking.generic import generic_inputs
+from paramsym.recording.freed import named_arguments
 from paramsym.recording.graph import canonical_name
+from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
-from paramsym.recording.record import Inputs, floating_outputs, split_inputs
+from paramsym.recording.record import Inputs, split_inputs
 from paramsym.recording.running import Attributes, call_at, places_of
 
 State = dict[str, torch.Tensor]
@@ -69,6 +71,7 @@ class Trial:
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
         self.places, self.attributes = places_of(model, state.keys()), Attributes(model)
+        self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
@@ -114,11 +117,19 @@ class Trial:
             with without, wide:
                 returned = call_at(model, state, args, kwargs, self.places)
                 chosen = returned if outputs is None else outputs(returned)
-                found = [y.clone() for y in floating_outputs(chosen)]
+                named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:
             self.attributes.restore()
         self.dropped |= quiet.met
-        return found
+        self.named = dict(named)
+        return [y for _, y in named]
+
+    def interfaces(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all inputs and outputs, by side and name."""
+        given = named_arguments(self.model, *self.calls[0])
+        tensors = {f"input {n}": x for n, x in given.items() if isinstance(x, torch.Tensor)}
+        outputs = {f"output {n}": y for n, y in self.named.items()}
+        return {name: tuple(x.shape) for name, x in (tensors | outputs).items()}
 
     def errors(self, state: State, ends: Ends | None = None) -> list[float]:
         """The relative change of each output; infinite where a number is lost."""

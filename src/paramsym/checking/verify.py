@@ -109,8 +109,9 @@ def verify(
     and outputs are freed, f' = g⁻¹ ∘ f(g·θ) ∘ g is the moved model by way of them. The wrong move
     of a row displaces the same parameters at random by the same Frobenius norms; where the
     function does not see these at all (a dead parameter), the same norm is spread over all
-    parameters, or freed inputs are displaced likewise. At weights where even the wrong move changes next to nothing (attention that is
-    still uniform) the row is measured at generic weights as well: its claim holds at any weights.
+    parameters, or freed inputs are displaced likewise. At weights where even the wrong move changes
+    next to nothing (attention that is still uniform) the row is measured at generic weights as
+    well: its claim holds at any weights.
     A last row moves all exact spaces and shifts together, at half the strength, since
     the condition numbers of the elements multiply.
 

@@ -17,7 +17,7 @@ from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, frames_of, parts_of, spaces_of
 from paramsym.structure.checked import Checked
 from paramsym.structure.clashes import Clashes, clashes
-from paramsym.structure.feature import Features
+from paramsym.structure.feature import Feature, Features
 from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
@@ -123,9 +123,14 @@ class SymmetryData:
 
     @cached_property
     def interfaces(self) -> Signature:
-        """The types of the feature axes that are free, by side and name: `input x`, `output y`."""
+        """The types of `features`."""
+        return {name: (feature.type,) for name, feature in self.features.items()}
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The feature axes that are free, by side and name: `input x`, `output y`."""
         sides = ("input", self.inputs), ("output", self.outputs)
-        return {f"{s} {name}": (f.type,) for s, found in sides for name, f in found.items()}
+        return {f"{side} {n}": found[n] for side, found in sides for n in found}
 
     @cached_property
     def blocks(self) -> Blocks:

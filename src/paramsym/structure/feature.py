@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paramsym.structure.axes import AxisType
+from paramsym.structure.axes import AxisType, Sizes
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Feature:
     def T(self) -> Feature:
         """The axis of gradients and momenta."""
         return Feature(self.type.T, self.axis)
+
+    def fits(self, shape: Sequence[int], sizes: Sizes) -> bool:
+        """Whether a tensor of this shape has the axis, at the size of the type."""
+        exists = -len(shape) <= self.axis < len(shape)
+        return exists and shape[self.axis] == self.type.size(sizes)
 
     def __str__(self) -> str:
         if self.axis < 0:

@@ -132,16 +132,16 @@ def _require_fit(
     given: Mapping[str, torch.Tensor],
 ) -> None:
     """Raise a `ValueError` that says what does not fit the type of a feature axis."""
-    size, where = feature.type.size(symmetry.sizes), f"act_{side}s(symmetry, g, …)"
+    where = f"act_{side}s(symmetry, g, …)"
     if name not in given:
         raise ValueError(
             f"{where}: the {side} {name!r} is missing among {[*given][:8]}. Its type ({feature}) "
             f"moves with the symmetry, so that it was expected. Pass all freed {side}s by name."
         )
     shape = tuple(given[name].shape)
-    if not -len(shape) <= feature.axis < len(shape) or shape[feature.axis] != size:
+    if not feature.fits(shape, symmetry.sizes):
         raise ValueError(
             f"{where}: the {side} {name!r} has shape {shape}, but its type ({feature}) needs "
-            f"{size} entries along axis {feature.axis}. Was the symmetry inferred from another "
-            "model?"
+            f"{feature.type.size(symmetry.sizes)} entries along axis {feature.axis}. Was the "
+            "symmetry inferred from another model?"
         )

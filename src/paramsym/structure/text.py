@@ -45,8 +45,7 @@ def _signature_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
 
 def _interface_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
     """Each freed input and output with the type of its feature axis."""
-    ends = *symmetry.inputs.values(), *symmetry.outputs.values()
-    return [(name, str(end)) for name, end in zip(symmetry.interfaces, ends, strict=True)]
+    return [(name, str(feature)) for name, feature in symmetry.features.items()]
 
 
 def _further_rows(symmetry: SymmetryData) -> Iterator[tuple[str, ...]]:

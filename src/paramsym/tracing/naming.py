@@ -21,6 +21,7 @@ from paramsym.primitives.index import leaves
 from paramsym.tracing.roles import roles_of
 
 if TYPE_CHECKING:
+    from paramsym.recording.freed import Virtual
     from paramsym.tracing.spaces import Carrier, Spaces
 
 _PLAIN = ("mlp", "channels", "embedding")  # roles of which the name of an input says more
@@ -59,7 +60,7 @@ class Namer:
         if carrier.leaf is None:
             return "scale", "scale"
         slots = self.found.slots[carrier.serial]
-        ends = [self.ends[item[0]].name for item in slots if item[0] in self.ends]
+        ends = [self.ends[item[0]] for item in slots if item[0] in self.ends]
         slots = [item for item in slots if item[0] not in self.ends] or slots
         own = [item for item in slots if self._carries(carrier, item[2])] or slots
         path = _common(_modules(name for name, _, _ in own))
@@ -69,7 +70,8 @@ class Namer:
             name = units.name if units else self._join(_layer(path), role)
             return self._scale(carrier, name, role, own)
         if ends and role in _PLAIN:
-            return self._join((), ends[0]), self._join((), ends[0])
+            name = self._join((), _end(ends[0]))
+            return name, name
         if role == "residual":
             return role, self._join(self._stage(own), role)
         return self._join(_layer(path), role), self._join(path, role)
@@ -156,6 +158,11 @@ class Namer:
 
     def _axis(self, name: str, axis: int):
         return self.found.parameters[name].axes[axis]
+
+
+def _end(end: Virtual) -> str:
+    """The name of an input or output; of one that has a number alone, with its side."""
+    return f"{end.side}.{end.name}" if end.name[0].isdigit() else end.name
 
 
 def _unused(name: str, taken: set[str]) -> str:
