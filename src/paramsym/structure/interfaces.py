@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -83,9 +83,10 @@ def _moved(
     element: GroupElement,
     features: Features,
     side: str,
-    given: Tensors,
+    given: Any,
     params: Params | None,
-) -> Tensors:
+) -> Any:
+    """A tensor, or tensors by name, with those of some features moved."""
     require_own(symmetry, element)
     if isinstance(given, torch.Tensor):
         if len(features) != 1:
