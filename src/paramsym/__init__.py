@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from paramsym.structure.action import infinitesimal as infinitesimal
     from paramsym.structure.element import AlgebraElement as AlgebraElement
     from paramsym.structure.element import GroupElement as GroupElement
+    from paramsym.structure.feature import Feature as Feature
     from paramsym.structure.gains import unit_gains as unit_gains
     from paramsym.structure.gram import gram as gram
+    from paramsym.structure.interfaces import act_inputs as act_inputs
+    from paramsym.structure.interfaces import act_outputs as act_outputs
     from paramsym.structure.moment import moment_map as moment_map
     from paramsym.structure.orbit import orbit_dimension as orbit_dimension
     from paramsym.structure.polar import polar as polar
@@ -41,12 +44,15 @@ _HOMES = {
     "act": "paramsym.structure.action",
     "act_dual": "paramsym.structure.action",
     "act_tensor": "paramsym.structure.action",
+    "act_inputs": "paramsym.structure.interfaces",
+    "act_outputs": "paramsym.structure.interfaces",
     "act_state": "paramsym.structure.state",
     "infinitesimal": "paramsym.structure.action",
     "AlgebraElement": "paramsym.structure.element",
     "GroupElement": "paramsym.structure.element",
     "ParameterSymmetry": "paramsym.structure.symmetry",
     "blocks": "paramsym.structure.symmetry",
+    "Feature": "paramsym.structure.feature",
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",

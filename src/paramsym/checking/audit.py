@@ -24,6 +24,7 @@ from paramsym.checking.find import find_symmetry
 from paramsym.checking.jacobian import Cost, Network, cost_of
 from paramsym.checking.nullspace import complement, confirmed_null_space
 from paramsym.recording.record import Inputs
+from paramsym.structure.axes import AxisType, spaces_of
 from paramsym.structure.rank import Gap, find_gap
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import real_entries, tangent
@@ -127,6 +128,7 @@ def audit(
 
     Raises:
         AuditTooLarge: the model has more parameters than `limit`.
+        ValueError: the symmetry moves inputs or outputs.
     """
     generator = generator or torch.Generator().manual_seed(0)
     network = Network(model, inputs, outputs, training, generator)
@@ -139,6 +141,7 @@ def audit(
             f"limit={network.count} to go on."
         )
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
+    _require_closed(model, symmetry)
     known = _known_directions(symmetry, network)
     factor, null = confirmed_null_space(network, cost, known, tolerance)
     alive = null.alive
@@ -166,6 +169,23 @@ def audit(
         where,
         null.values,
     )
+
+
+def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None:
+    """Raise a `ValueError` if a symmetry moves inputs or outputs."""
+    moving = [name for name, axes in symmetry.interfaces.items() if any(map(_carries, axes))]
+    if moving:
+        raise ValueError(
+            f"audit(model={type(model).__name__}, symmetry=…): the symmetry moves {moving[:8]} "
+            "with the parameters, but one that leaves inputs and outputs where they are was "
+            "expected, since the Jacobian is that of the function of fixed ones. Audit "
+            "find_symmetry(model, inputs), without free_inputs=… and free_outputs=…; verify "
+            "checks this one."
+        )
+
+
+def _carries(axis: AxisType) -> bool:
+    return any(True for _ in spaces_of(axis))
 
 
 def _known_directions(symmetry: ParameterSymmetry, network: Network) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.ends import Ends
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
@@ -54,14 +55,17 @@ class Bench:
         return replace(self, state={**self.state, **trained})
 
     @torch.no_grad()
-    def function(self, state: State) -> list[torch.Tensor]:
-        args, kwargs = self.arguments
-        return functional(self.model, state, args, kwargs, self.outputs, self.training)
+    def function(self, state: State, ends: Ends | None = None) -> list[torch.Tensor]:
+        (args, kwargs), outputs = self.arguments, self.outputs
+        if ends is not None:
+            (args, kwargs), outputs = ends.forth(self.model, (args, kwargs)), ends.back(outputs)
+        return functional(self.model, state, args, kwargs, outputs, self.training)
 
-    def error(self, state: State) -> float:
-        """The relative function error at other parameters; infinite where it is not a number."""
+    def error(self, state: State, ends: Ends | None = None) -> float:
+        """The relative function error at other parameters, by way of moved inputs and outputs;
+        infinite where it is not a number."""
         worst = 0.0
-        for before, after in zip(self.values, self.function(state), strict=True):
+        for before, after in zip(self.values, self.function(state, ends), strict=True):
             if before.numel():
                 size = before.abs().max().clamp_min(torch.finfo(before.dtype).tiny)
                 change = float((after - before).abs().max() / size)

@@ -9,6 +9,7 @@ import torch
 
 from paramsym.checking.generic import table_lengths
 from paramsym.checking.refute import refute
+from paramsym.recording.freed import Freed
 from paramsym.recording.record import Inputs, record
 from paramsym.recording.running import uncollected
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -21,8 +22,13 @@ def find_symmetry(
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     check: bool = True,
+    free_inputs: Freed = None,
+    free_outputs: Freed = None,
 ) -> ParameterSymmetry:
     """Find every known way in which the parameters of a model can change without its function.
+
+    Inputs and outputs stay, unless they are freed: then they may change basis along their feature
+    axis, f(g·x; g·θ) = g·f(x; θ), and a layer that reads an input has a basis on either side.
 
     The model is run once on fake tensors; no weight is read, and models on the meta device work
     as well. What has no rule is held fixed and listed in `unknown` with its place in the model.
@@ -37,6 +43,11 @@ def find_symmetry(
             floating tensor except caches.
         training: trace in training mode, where batch statistics absorb scales.
         check: try the result by finite moves before it is returned; see `symmetry.checked`.
+        free_inputs: inputs that may change basis, by the names of the parameters of `forward`: a
+            mapping to their feature axes, or one name or several for the last axis; True frees all
+            that float. They move by `act_inputs`.
+        free_outputs: outputs likewise, named by how they are reached: `logits`, `0`, or `output`
+            for a tensor that is returned by itself. They move by `act_outputs`.
 
     Returns:
         The derived `ParameterSymmetry`. The model keeps its mode, dtype and state.
@@ -44,11 +55,16 @@ def find_symmetry(
     Raises:
         TraceError: the model or its inputs are of a kind that is refused (scripted, quantised,
             uninitialised, without parameters or entries), the forward pass needs numbers that
-            fake tensors do not have, or what it returns holds no floating tensor that is seen.
+            fake tensors do not have, what it returns holds no floating tensor that is seen, or
+            what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
     with uncollected():
         graph = record(model, example_inputs, outputs, training)
-        symmetry = infer(graph)
+        if free_inputs or free_outputs:
+            opened = record(model, example_inputs, outputs, training, free_inputs, free_outputs)
+            symmetry = infer(opened, graph)
+        else:
+            symmetry = infer(graph)
     if not check:
         return symmetry
     return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))

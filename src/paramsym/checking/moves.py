@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from paramsym.algebra import Element, Group
+from paramsym.checking.ends import Ends
 from paramsym.checking.generic_weights import SPREAD, unit
 from paramsym.checking.trial import State
 from paramsym.checking.verify import movable
@@ -94,16 +95,19 @@ def moved(
     state: State,
     generator: torch.Generator,
     dtype: torch.dtype,
-) -> dict[str, Any]:
-    """The weights after a finite move of these claims that is not the identity anywhere."""
+) -> tuple[dict[str, Any], Ends]:
+    """The weights after a finite move of these claims that is not the identity anywhere, and what
+    it does to inputs and outputs."""
     only = [claim.name for claim in one.claims if claim.kind in ("space", "shift")]
     element = symmetry.sample(generator, one.strength, only=only, dtype=dtype)
-    result = act(symmetry, _awake(element, state), state)
+    element = _awake(element, state)
+    result = act(symmetry, element, state)
+    ends = Ends(symmetry, element, state, result)
     for claim in one.claims:
         if claim.kind in ("dead", "unreached") and claim.name in state:
             rows = symmetry.unreached[claim.name] if claim.kind == "unreached" else None
             result[claim.name] = _displaced(result[claim.name], rows, one.strength, generator)
-    return result
+    return result, ends
 
 
 def _displaced(

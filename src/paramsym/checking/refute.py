@@ -19,7 +19,10 @@ from functools import cached_property
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.algebra import AbstractMonomial
+from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.checking.bench import progress
+from paramsym.checking.ends import Ends
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
 from paramsym.checking.trial import Outputs, State, Trial, Unusable, first_axis
@@ -29,6 +32,7 @@ from paramsym.structure.checked import Checked
 from paramsym.structure.symmetry import ParameterSymmetry
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
+MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
@@ -62,7 +66,7 @@ def refute(
         The symmetry that survives, equal to the given one where nothing is refuted. Its `checked`
         says what was done, or why nothing could be compared; no error of the model is raised.
     """
-    if reason := _unsuitable(model, inputs):
+    if reason := _unsuitable(model, symmetry, inputs):
         return replace(symmetry, checked=Checked(note=reason))
     with preserved(model, training):
         trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
@@ -72,7 +76,7 @@ def refute(
             return replace(symmetry, checked=Checked(note=str(error)))
 
 
-def _unsuitable(model: torch.nn.Module, inputs: Inputs) -> str:
+def _unsuitable(model: torch.nn.Module, symmetry: ParameterSymmetry, inputs: Inputs) -> str:
     tensors = [*model.parameters(), *model.buffers()]
     leaves = pytree.tree_leaves(split_inputs(inputs))
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -84,6 +88,16 @@ def _unsuitable(model: torch.nn.Module, inputs: Inputs) -> str:
     size = 4 * sum(p.numel() for p in model.parameters())
     if size > LARGEST:
         return f"{size / 1e9:.1f} GB of parameters are above the limit of {LARGEST / 1e9:.1f} GB"
+    matrices = sum(
+        symmetry.copies(space.name) * space.size**2
+        for space in symmetry.spaces.values()
+        if not isinstance(space.group, (AbstractMonomial, AbstractComplexScaling))
+    )
+    if matrices > MATRICES:
+        return (
+            f"an element has {matrices:,} entries of matrices, above the limit of {MATRICES:,}; "
+            "a space is that large where features that change basis are many, as logits are"
+        )
     return ""
 
 
@@ -159,7 +173,7 @@ def _all_passes(symmetry: ParameterSymmetry, many: bool) -> list[tuple[Pass, flo
 def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     """All passes on a quick trial, and the search for what is wrong after an alarm."""
     trial = trials.quick()
-    symmetry, refuted = fitting(symmetry, trial.state)
+    symmetry, refuted = fitting(symmetry, trial.state, trial.interfaces())
     passes = _all_passes(symmetry, trials.small)
     if moves_nothing(symmetry):
         return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
@@ -186,8 +200,8 @@ def _compare(
         for seed, (one, tolerance) in enumerate(passes):
             generator = torch.Generator().manual_seed(seed)
             try:
-                state = moved(symmetry, one, trial.state, generator, trial.dtype)
-                errors = trial.errors(state)
+                state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
+                errors = trial.errors(state, ends)
             except Exception:  # an `act` that refuses what was derived is a refutation
                 return True, math.inf
             error = max(errors)
@@ -195,24 +209,25 @@ def _compare(
             if error > max(tolerance, TOLERANCES[trial.dtype]):
                 return True, worst
             if not seed and not error:  # rounding shows that an output depends on what moved
-                _require_sight(trial, state, one)
+                _require_sight(trial, state, ends, one)
             advance()
     return False, worst
 
 
-def _require_sight(trial: Trial, moved_state: State, one: Pass) -> None:
+def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> None:
     """Raise `Unusable` if no output notices a wrong move either: then nothing was learned.
 
-    The wrong move is one half of a right one: every other tensor that moved.
+    The wrong move is one half of a right one: every other tensor that moved. Of freed inputs it is
+    a random one.
     """
     changed = [n for n, t in moved_state.items() if t is not trial.state[n]]
     half = {n: moved_state[n] for n in changed[::2]}
     if len(changed) == 1:
         half = {n: t.flip(0) if t.ndim else 2 * t for n, t in half.items()}
     limit = TOLERANCES[trial.dtype]
-    if max(trial.errors({**trial.state, **half})) <= limit and any(
-        claim.kind in ("space", "shift") for claim in one.claims
-    ):
+    wrong, astray = {**trial.state, **half}, ends.astray(torch.Generator().manual_seed(0))
+    seen = max(trial.errors(wrong)) > limit or max(trial.errors(trial.state, astray)) > limit
+    if not seen and any(claim.kind in ("space", "shift") for claim in one.claims):
         raise Unusable("at generic weights no output depends on what moves")
 
 
@@ -262,8 +277,8 @@ class _Search:
         tolerance = max(tolerance, TOLERANCES[trial.dtype])
         generator = torch.Generator().manual_seed(11)
         try:
-            state = moved(symmetry, one, trial.state, generator, trial.dtype)
-            errors = trial.errors(state)
+            state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
+            errors = trial.errors(state, ends)
         except Exception:  # see `_compare`
             return True
         if max(errors) <= tolerance:

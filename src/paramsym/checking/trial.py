@@ -16,10 +16,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.ends import Arguments, Ends
 from paramsym.checking.generic import generic_inputs
+from paramsym.recording.freed import named_arguments
 from paramsym.recording.graph import canonical_name
+from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
-from paramsym.recording.record import Inputs, floating_outputs, split_inputs
+from paramsym.recording.record import Inputs, split_inputs
 from paramsym.recording.running import Attributes, call_at, places_of
 
 State = dict[str, torch.Tensor]
@@ -68,6 +71,7 @@ class Trial:
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
         self.places, self.attributes = places_of(model, state.keys()), Attributes(model)
+        self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
@@ -90,35 +94,46 @@ class Trial:
             )
         self._noise: list[float] | None = None
 
-    def function(self, state: State, seed: int = 0) -> list[torch.Tensor]:
-        """The outputs at other weights, call after call."""
+    def function(self, state: State, ends: Ends | None = None, seed: int = 0) -> list[torch.Tensor]:
+        """The outputs at other weights, call after call, by way of moved inputs and outputs."""
         cuda = sorted({t.device.index for t in state.values() if t.device.type == "cuda"})
         found: list[torch.Tensor] = []
         with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)
             for args, kwargs in self.calls:
-                found += self._call(state, *pytree.tree_map(_clone, (args, kwargs)))
+                found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
         return found
 
-    def _call(self, state: State, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    def _call(self, state: State, given: Arguments, ends: Ends | None) -> list[torch.Tensor]:
         model, quiet = self.model, _Undropped()
+        (args, kwargs), outputs = given, self.outputs
+        if ends is not None:
+            (args, kwargs), outputs = ends.forth(model, given), ends.back(outputs)
         state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
         try:
             with without, wide:
                 returned = call_at(model, state, args, kwargs, self.places)
-                chosen = returned if self.outputs is None else self.outputs(returned)
-                found = [y.clone() for y in floating_outputs(chosen)]
+                chosen = returned if outputs is None else outputs(returned)
+                named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:
             self.attributes.restore()
         self.dropped |= quiet.met
-        return found
+        self.named = dict(named)
+        return [y for _, y in named]
 
-    def errors(self, state: State) -> list[float]:
+    def interfaces(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all inputs and outputs, by side and name."""
+        given = named_arguments(self.model, *self.calls[0])
+        tensors = {f"input {n}": x for n, x in given.items() if isinstance(x, torch.Tensor)}
+        outputs = {f"output {n}": y for n, y in self.named.items()}
+        return {name: tuple(x.shape) for name, x in (tensors | outputs).items()}
+
+    def errors(self, state: State, ends: Ends | None = None) -> list[float]:
         """The relative change of each output; infinite where a number is lost."""
-        after = self.function(state)
+        after = self.function(state, ends)
         if len(after) != len(self.values):
             return [math.inf]
         return [

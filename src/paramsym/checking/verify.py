@@ -7,6 +7,7 @@ same size, which must be seen. A check that cannot fail proves nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from paramsym.checking.bench import Bench, State, progress
+from paramsym.checking.ends import Ends
 from paramsym.recording.precision import converted
 from paramsym.recording.record import Inputs
 from paramsym.structure.action import act
@@ -37,7 +39,7 @@ class VerificationRow:
     error: float  # worst relative change of the function under the symmetry
     control: float  # the same under a wrong move of the same size
     exact: bool
-    moved: int  # entries of parameters and buffers that changed
+    moved: int  # entries of parameters, buffers and freed inputs that changed
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,13 @@ def verify(
 ) -> Verification:
     """Measure how far the function changes under random elements of a symmetry.
 
-    The relative function error is the maximum over outputs of max|f − f'| / max|f|. The wrong move
+    The relative function error is the maximum over outputs of max|f − f'| / max|f|; where inputs
+    and outputs are freed, f' = g⁻¹ ∘ f(g·θ) ∘ g is the moved model by way of them. The wrong move
     of a row displaces the same parameters at random by the same Frobenius norms; where the
     function does not see these at all (a dead parameter), the same norm is spread over all
-    parameters. At weights where even the wrong move changes next to nothing (attention that is
-    still uniform) the row is measured at generic weights as well: its claim holds at any weights.
+    parameters, or freed inputs are displaced likewise. At weights where even the wrong move changes
+    next to nothing (attention that is still uniform) the row is measured at generic weights as
+    well: its claim holds at any weights.
     A last row moves all exact spaces and shifts together, at half the strength, since
     the condition numbers of the elements multiply.
 
@@ -177,12 +181,16 @@ def _measure(
 ) -> VerificationRow:
     error, control, moved = 0.0, float("inf"), 0
     for _ in range(samples):
-        state, changed = _moved(bench, symmetry, only, strength)
+        state, changed, ends = _moved(bench, symmetry, only, strength)
         entries = sum(int((t != 0).sum()) for t in changed.values())
+        entries += ends.entries(bench.model, bench.arguments)
         if entries:
             moved = max(moved, entries)
-            error = max(error, bench.error(state))
-            control = min(control, bench.control(changed))
+            error = max(error, bench.error(state, ends))
+            wrong = bench.control(changed)
+            if wrong < _SEEN:  # what moves may be inputs alone
+                wrong = max(wrong, bench.error(bench.state, ends.astray(bench.generator)))
+            control = min(control, wrong)
     kind, group, dimension, exact = _describe(symmetry, only)
     name = only[0] if kind != "all" else TOGETHER
     return VerificationRow(name, kind, group, dimension, error, control, exact, moved)
@@ -196,17 +204,18 @@ def _worse(at_given: VerificationRow, at_generic: VerificationRow) -> Verificati
 
 def _moved(
     bench: Bench, symmetry: ParameterSymmetry, only: list[str], strength: float
-) -> tuple[State, State]:
-    """Parameters moved by a random element, and what changed; not by the identity if avoidable."""
-    state, changed = bench.state, {}
-    for _ in range(_DRAWS):  # two heads keep their order in every other draw
+) -> tuple[State, State, Ends]:
+    """Parameters moved by a random element, what changed, and what it does to inputs and outputs;
+    not by the identity if avoidable."""
+    for draw in itertools.count(1):  # two heads keep their order in every other draw
         element = to_scale(symmetry.sample(bench.generator, strength, only=only), bench.state)
         state = act(symmetry, element, bench.state)
+        ends = Ends(symmetry, element, bench.state, state)
         changed = {n: t - bench.state[n] for n, t in state.items() if t is not bench.state[n]}
         changed = {n: t for n, t in changed.items() if bool((t != 0).any())}
-        if changed:
-            break
-    return state, changed
+        if changed or draw == _DRAWS or ends.entries(bench.model, bench.arguments):
+            return state, changed, ends
+    raise AssertionError("the draws do not end")
 
 
 def _describe(symmetry: ParameterSymmetry, only: list[str]) -> tuple[str, str, int, bool]:

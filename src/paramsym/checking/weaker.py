@@ -23,6 +23,7 @@ from paramsym.algebra import (
 from paramsym.checking.moves import Claim
 from paramsym.checking.trial import State
 from paramsym.structure.axes import AxisType, Fixed, spaces_of
+from paramsym.structure.feature import Feature, Features
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
@@ -54,7 +55,8 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
         single = replace(space, group=Trivial(space.size), over=())
         text = f"{claim.name}: {space.group} became {single.group}, without copies"
         found.append((replace(symmetry, spaces={**symmetry.spaces, claim.name: single}), text))
-    tensors = [n for n, axes in symmetry.signature.items() if claim.name in _carried(axes)]
+    typed = {**symmetry.signature, **symmetry.interfaces}
+    tensors = [n for n, axes in typed.items() if claim.name in _carried(axes)]
     text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
     return [*found, (_held(symmetry, tensors), text)]
 
@@ -79,7 +81,9 @@ def _subgroups(group: Group) -> list[Group]:
     return sorted(inside, key=lambda g: (-g.dimension, -g.log_order))
 
 
-def fitting(symmetry: ParameterSymmetry, state: State) -> tuple[ParameterSymmetry, tuple[str, ...]]:
+def fitting(
+    symmetry: ParameterSymmetry, state: State, interfaces: Mapping[str, tuple[int, ...]]
+) -> tuple[ParameterSymmetry, tuple[str, ...]]:
     """The symmetry without types that do not fit their tensors, and what was taken out.
 
     A wrong type on one tensor makes `act` refuse every move, so that it cannot be found by
@@ -91,6 +95,11 @@ def fitting(symmetry: ParameterSymmetry, state: State) -> tuple[ParameterSymmetr
         if name not in state and _carried(axes)
         or name in state and tuple(state[name].shape) != symmetry.shape(name)
     }  # fmt: skip
+    lost |= {
+        name: f"{name}: its type ({feature}) does not fit"
+        for name, feature in symmetry.features.items()
+        if _carried((feature.type,)) and not feature.fits(interfaces.get(name, ()), symmetry.sizes)
+    }
     shapes = {name: tuple(state[name].shape) for name in lost if name in state}
     return _held(symmetry, [*lost], shapes), tuple(lost.values())
 
@@ -104,11 +113,29 @@ def _held(
     tensors: list[str],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> ParameterSymmetry:
-    """The symmetry with these tensors held fixed, and every space that they carry trivial."""
-    shapes = shapes or {name: symmetry.shape(name) for name in tensors}
-    signature = dict(symmetry.signature)
-    for name in tensors:
-        signature[name] = tuple(map(Fixed, shapes.get(name, ())))
-    for space in {s for name in tensors for s in _carried(symmetry.signature[name])}:
+    """The symmetry with these tensors held fixed, and every space that they carry trivial.
+
+    A name may be that of a freed input or output.
+    """
+    typed = {**symmetry.signature, **symmetry.interfaces}
+    inside = [name for name in tensors if name in symmetry.signature]
+    shapes = shapes or {name: symmetry.shape(name) for name in inside}
+    held = {name: tuple(map(Fixed, shapes.get(name, ()))) for name in inside}
+    for space in {s for name in tensors for s in _carried(typed[name])}:
         symmetry = with_group(symmetry, space, Trivial(symmetry.spaces[space].size))
-    return replace(symmetry, signature=signature)
+    return replace(
+        symmetry,
+        signature={**symmetry.signature, **held},
+        inputs=_still(symmetry, "input", symmetry.inputs, tensors),
+        outputs=_still(symmetry, "output", symmetry.outputs, tensors),
+    )
+
+
+def _still(
+    symmetry: ParameterSymmetry, side: str, features: Features, held: list[str]
+) -> dict[str, Feature]:
+    """Features of which those of some interfaces do not move."""
+    return {
+        name: replace(f, type=Fixed(f.type.size(symmetry.sizes))) if f"{side} {name}" in held else f
+        for name, f in features.items()
+    }

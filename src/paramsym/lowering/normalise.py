@@ -84,5 +84,5 @@ def _copied(context: Context) -> Graph:
         values, calls,
         {name: values[v.id] for name, v in graph.parameters.items()},
         {name: values[v.id] for name, v in graph.buffers.items()},
-        [values[v.id] for v in graph.outputs], dict(graph.held),
+        [values[v.id] for v in graph.outputs], dict(graph.held), dict(graph.virtual),
     )  # fmt: skip

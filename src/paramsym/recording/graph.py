@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from paramsym.recording.freed import Virtual
+
 
 @dataclass(eq=False)
 class Value:
@@ -67,6 +69,8 @@ class Graph:
     buffers: dict[str, Value] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)  # first name of what cannot move -> why
+    # parameters that the model does not have: the weights of maps in front of it and behind it
+    virtual: dict[str, Virtual] = field(default_factory=dict)
 
 
 def values_in(tree: Any):

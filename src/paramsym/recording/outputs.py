@@ -13,11 +13,20 @@ from torch.utils import _pytree as pytree
 
 from paramsym.recording.refusals import TraceError
 
+ALONE = "output"  # the name of a tensor that a model returns by itself
 _CACHES = ("past_key_values", "past_key_value", "mems", "cache_params", "past_buckets_states")
 
 
 def floating_outputs(returned: Any) -> list[torch.Tensor]:
-    """Every floating tensor that a model returns, except its caches.
+    """Every floating tensor that a model returns, except its caches; see `named_outputs`."""
+    return [tensor for _, tensor in named_outputs(returned)]
+
+
+def named_outputs(returned: Any) -> list[tuple[str, torch.Tensor]]:
+    """Every floating tensor that a model returns, except its caches, with its name.
+
+    The name is how the tensor is reached, keys, fields and positions joined by dots: `logits`,
+    `hidden_states.0`; a tensor that is returned by itself is `output`.
 
     Mappings, tuples, lists, dataclasses and whatever is registered with torch's pytree are walked
     in order. Caches such as `past_key_values` hold keys and values, so that counting them as part
@@ -26,7 +35,8 @@ def floating_outputs(returned: Any) -> list[torch.Tensor]:
     Raises:
         TraceError: an object that cannot be walked holds tensors, which would be overlooked.
     """
-    return [t for t in _tensors(returned, "the output", set()) if _has_values(t)]
+    found = _tensors(returned, "the output", (), set())
+    return [(".".join(keys) or ALONE, tensor) for keys, tensor in found if _has_values(tensor)]
 
 
 def require_outputs(found: list[torch.Tensor], caller: str) -> list[torch.Tensor]:
@@ -47,9 +57,11 @@ def _has_values(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _tensors(item: Any, path: str, above: set[int]) -> Iterator[torch.Tensor]:
+def _tensors(
+    item: Any, path: str, keys: tuple[str, ...], above: set[int]
+) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     if isinstance(item, torch.Tensor):
-        yield item
+        yield keys, item
         return
     children = _children(item)
     if children is None:
@@ -62,24 +74,24 @@ def _tensors(item: Any, path: str, above: set[int]) -> Iterator[torch.Tensor]:
         return
     if id(item) in above:
         return
-    for key, child in children:
-        yield from _tensors(child, f"{path}{key}", above | {id(item)})
+    for step, key, child in children:
+        yield from _tensors(child, f"{path}{step}", (*keys, str(key)), above | {id(item)})
 
 
-def _children(item: Any) -> list[tuple[str, Any]] | None:
-    """(how it is reached, what) for everything inside of a container, or None if it is none."""
+def _children(item: Any) -> list[tuple[str, Any, Any]] | None:
+    """(how it is reached, its key, what) for all inside of a container, or None if it is none."""
     if _is_cache(item):
         return []
     if isinstance(item, Mapping):
-        return [(f"[{key!r}]", value) for key, value in item.items() if key not in _CACHES]
+        return [(f"[{key!r}]", key, value) for key, value in item.items() if key not in _CACHES]
     if isinstance(item, (tuple, list, set, frozenset)):
-        return [(f"[{k}]", value) for k, value in enumerate(item)]
+        return [(f"[{k}]", k, value) for k, value in enumerate(item)]
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         names = [f.name for f in dataclasses.fields(item) if f.name not in _CACHES]
-        return [(f".{name}", getattr(item, name)) for name in names if hasattr(item, name)]
+        return [(f".{name}", name, getattr(item, name)) for name in names if hasattr(item, name)]
     if type(item) in pytree.SUPPORTED_NODES:
         values, _ = pytree.SUPPORTED_NODES[type(item)].flatten_fn(item)
-        return [(f"<{k}>", value) for k, value in enumerate(values)]
+        return [(f"<{k}>", k, value) for k, value in enumerate(values)]
     return None
 
 
@@ -105,7 +117,7 @@ def _hides_tensor(item: Any, depth: int) -> bool:
         return True
     children = _children(item)
     if children is not None:
-        return any(_hides_tensor(child, depth - 1) for _, child in children)
+        return any(_hides_tensor(child, depth - 1) for *_, child in children)
     slots = [n for cls in type(item).__mro__ for n in getattr(cls, "__slots__", ())]
     held = [*getattr(item, "__dict__", {}).values(), *(getattr(item, n, None) for n in slots)]
     return any(_hides_tensor(value, depth - 1) for value in held)

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from paramsym.recording.freed import (
+    Freed,
+    Virtual,
+    named_arguments,
+    passed,
+    wanted,
+    with_arguments,
+)
 from paramsym.recording.graph import Call, Graph, Value, canonical_name
 from paramsym.recording.in_place import (
     REWINDOWED,
@@ -30,7 +38,7 @@ from paramsym.recording.in_place import (
 )
 from paramsym.recording.layout import Window, is_dense
 from paramsym.recording.ledger import Ledger, captured
-from paramsym.recording.outputs import floating_outputs, require_outputs
+from paramsym.recording.outputs import floating_outputs, named_outputs, require_outputs
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
@@ -207,15 +215,19 @@ def record(
     example_inputs: Inputs,
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
+    free_inputs: Freed = None,
+    free_outputs: Freed = None,
 ) -> Graph:
     """Trace a model on fake tensors into a `Graph`.
 
     Parameters and buffers keep their names; tied ones share one value. The model is only read,
-    and threads that trace at the same time take turns.
+    and threads that trace at the same time take turns. What is freed passes virtual linear maps,
+    whose weights the graph lists as `virtual`; see `find_symmetry`.
 
     Raises:
         TraceError: the model or its inputs are of a kind that is refused, the forward pass needs
-            numbers that fake tensors do not have, or it returns no floating tensor.
+            numbers that fake tensors do not have, it returns no floating tensor, or what is to be
+            freed is no floating-point input or output with such an axis.
     """
     with exclusive:
         refuse(model, example_inputs)
@@ -224,16 +236,24 @@ def record(
         state, named = _enter_state(ledger, model)
         args, kwargs = _enter_inputs(ledger, example_inputs)
         recorder = _Recorder(ledger, {id(m): n for n, m in model.named_modules()})
+        given = named_arguments(model, args, kwargs) if free_inputs else {}
+        opened = wanted(free_inputs, given, "input", _named(model))
         try:
             with preserved(model, training), torch.no_grad(), fake_mode, recorder:
+                if opened:
+                    args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
         except Exception as error:
             raise TraceError(_stopped(model, error)) from error
+        found = named_outputs(chosen)
+        closed = wanted(free_outputs, dict(found), "output", _named(model))
+        with torch.no_grad(), fake_mode, recorder:
+            found = [(name, _freed(ledger, {name: y}, closed)[name]) for name, y in found]
     ledger.where = "the output of the model"
     graph = ledger.graph
-    found = require_outputs(floating_outputs(chosen), f"find_symmetry({_named(model)})")
-    graph.outputs = [ledger.value(tensor) for tensor in found]
+    require_outputs([tensor for _, tensor in found], f"find_symmetry({_named(model)})")
+    graph.outputs = [ledger.value(tensor) for _, tensor in found]
     outside = {f"a constant at {place}": t for t, place in ledger.constants}
     held = overlapping({**named, **outside})
     graph.held = {name: why for name, why in held.items() if name in named}
@@ -278,6 +298,26 @@ def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[s
         return made
 
     return map_tensors(fake_input, split_inputs(example_inputs))
+
+
+def _freed(
+    ledger: Ledger, tensors: Mapping[str, Any], virtual: Sequence[Virtual]
+) -> dict[str, Any]:
+    """Inputs or outputs by name, freed ones behind a virtual linear map."""
+    made, graph = dict(tensors), ledger.graph
+    for one in virtual:
+        if one.name in made:
+            size = made[one.name].shape[one.axis]
+            weight = torch.empty(size, size, dtype=made[one.name].dtype, device="meta")
+            weight = FakeTensor(ledger.fake_mode, weight, torch.get_default_device())
+            value = ledger.add(weight, "parameter", one.parameter)
+            if one.side == "input":  # first, so that it is inputs that are covariant
+                graph.parameters = {one.parameter: value, **graph.parameters}
+            else:
+                graph.parameters[one.parameter] = value
+            graph.virtual[one.parameter] = one
+            made[one.name] = passed(made[one.name], weight, one)
+    return made
 
 
 def _fake(ledger: Ledger, tensor: torch.Tensor) -> torch.Tensor:

@@ -17,11 +17,12 @@ from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, frames_of, parts_of, spaces_of
 from paramsym.structure.checked import Checked
 from paramsym.structure.clashes import Clashes, clashes
+from paramsym.structure.feature import Feature, Features
 from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
-from paramsym.structure.walk import Blocks, blocks_of
+from paramsym.structure.walk import Blocks, Signature, blocks_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class SymmetryData:
     unknown: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     random: Mapping[str, str] = field(default_factory=dict)
+    inputs: Features = field(default_factory=dict)
+    outputs: Features = field(default_factory=dict)
     checked: Checked = field(default=Checked(), compare=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +55,7 @@ class SymmetryData:
                         f"{self.spaces[base].over}; what stands over a space must stand over all "
                         f"that is below. Add them to Space({space.name!r}, over=…)."
                     )
-        for name, axes in self.signature.items():
+        for name, axes in (*self.signature.items(), *self.interfaces.items()):
             for axis in axes:
                 for space in spaces_of(axis):
                     _require_space(
@@ -60,8 +63,9 @@ class SymmetryData:
                     )
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
-        for space, base, name in misplaced(self.spaces, self.signature):
-            axes = ", ".join(map(str, self.signature[name]))
+        typed = {**self.signature, **self.interfaces}
+        for space, base, name in misplaced(self.spaces, typed):
+            axes = ", ".join(map(str, typed[name]))
             raise ValueError(
                 f"ParameterSymmetry(signature={{{name!r}: …}}): the type ({axes}) carries "
                 f"{space!r}, which has a copy for each unit of {base!r}, but no axis carries "
@@ -145,6 +149,17 @@ class SymmetryData:
         return tuple(shift for shift in self.shifts if shift.space == space)
 
     @cached_property
+    def interfaces(self) -> Signature:
+        """The types of `features`."""
+        return {name: (feature.type,) for name, feature in self.features.items()}
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The feature axes that are free, by side and name: `input x`, `output y`."""
+        sides = ("input", self.inputs), ("output", self.outputs)
+        return {f"{side} {n}": found[n] for side, found in sides for n in found}
+
+    @cached_property
     def blocks(self) -> Blocks:
         """The blocks of each tensor, with what acts on them."""
         return blocks_of(self.spaces, self.signature)
@@ -177,7 +192,9 @@ class SymmetryData:
     @cached_property
     def clashes(self) -> Clashes:
         """Each change of basis with the spaces that do not commute with it."""
-        return clashes(self.spaces, self.signature, self.blocks)
+        interfaces = blocks_of(self.spaces, self.interfaces)
+        typed = {**self.signature, **self.interfaces}
+        return clashes(self.spaces, typed, {**self.blocks, **interfaces})
 
     @property
     def frame_parameters(self) -> set[str]:

@@ -17,6 +17,7 @@ from paramsym.algebra import parse_group
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.feature import Feature
 from paramsym.structure.folding import Repeat, fold, unfold
 from paramsym.structure.origin import Diagonal, Origin
 from paramsym.structure.shift import Factor, Shift, Term, Window
@@ -40,6 +41,8 @@ def to_json(symmetry: SymmetryData) -> str:
         "buffers": list(symmetry.buffers),
         "reasons": [[name, *found] for name, found in symmetry.reasons.items()],
         "unknown": [list(pair) for pair in symmetry.unknown.items()],
+        "inputs": [[n, str(f.type), f.axis] for n, f in symmetry.inputs.items()],
+        "outputs": [[n, str(f.type), f.axis] for n, f in symmetry.outputs.items()],
         "random": [list(pair) for pair in symmetry.random.items()],
         "unreached": [[name, *_ranges(rows)] for name, rows in symmetry.unreached.items()],
     }
@@ -75,6 +78,8 @@ def from_json(text: str) -> dict[str, Any]:
             "reasons": {name: tuple(found) for name, *found in section("reasons")},
             "unknown": dict(section("unknown")),
             "random": dict(section("random")),
+            "inputs": {n: Feature(parse_axis(t), axis) for n, t, axis in section("inputs")},
+            "outputs": {n: Feature(parse_axis(t), axis) for n, t, axis in section("outputs")},
             "checked": Checked.from_dict(data["checked"]) if "checked" in data else Checked(),
             "unreached": {
                 name: tuple(itertools.chain(*(range(a, b) for a, b in ranges)))

@@ -40,6 +40,9 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     dense, at most `GENERATOR_LIMIT` generators and `DENSE_LIMIT` entries each. For larger models
     `paramsym.structure.counting.generic_dimension` finds the number at generic weights.
 
+    Where inputs or outputs are freed, it counts all directions in which parameters can move while
+    the function changes by a change of basis of these.
+
     Args:
         symmetry: what `find_symmetry` derived.
         params: the complete state dict; ranks are computed in float64.

@@ -28,6 +28,7 @@ from paramsym.algebra import AbstractMonomial, Group, Trivial, Wreath
 from paramsym.algebra.lattice import monomial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, parts_of, powers_of
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.feature import Features
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
@@ -52,16 +53,22 @@ def restrict(
         name: _met(space, groups) if name in chosen else _held(space)
         for name, space in symmetry.spaces.items()
     }
-    settled = _settled(smaller, symmetry.signature)
+    settled = _settled(smaller, {**symmetry.signature, **symmetry.interfaces})
     indexing = {base for space in settled.values() if is_free(space) for base in space.over}
     left = {n: space for n, space in settled.items() if is_free(space) or n in indexing}
+
+    def typed(axes: tuple[AxisType, ...]) -> tuple[AxisType, ...]:
+        return tuple(_typed(axis, settled, _carried(settled, axes)) for axis in axes)
+
+    def features(found: Features) -> Features:
+        return {n: replace(f, type=typed((f.type,))[0]) for n, f in found.items()}
+
     return replace(
         symmetry,
         spaces=left,
-        signature={
-            name: tuple(_typed(axis, settled, _carried(settled, axes)) for axis in axes)
-            for name, axes in symmetry.signature.items()
-        },
+        signature={name: typed(axes) for name, axes in symmetry.signature.items()},
+        inputs=features(symmetry.inputs),
+        outputs=features(symmetry.outputs),
         shifts=() if translations is False else tuple(_shifts(symmetry, chosen, left)),
     )
 

@@ -42,6 +42,8 @@ class ParameterSymmetry(SymmetryData):
     shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
     `random` maps operators that draw numbers to their first place: past them the symmetry holds in
     distribution, as with numbers drawn anew and not number by number.
+    `inputs` and `outputs` are those that change basis, each with its feature axis: then
+    f(g·x; g·θ) = g·f(x; θ), where g acts on them by `act_inputs` and `act_outputs`.
     `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so
     that it takes no part in equality.
     """
@@ -164,6 +166,8 @@ class ParameterSymmetry(SymmetryData):
         return replace(
             self,
             signature={n: tuple(axis.T for axis in axes) for n, axes in self.signature.items()},
+            inputs={name: feature.T for name, feature in self.inputs.items()},
+            outputs={name: feature.T for name, feature in self.outputs.items()},
             shifts=(),
             offsets={},
         )

@@ -89,7 +89,8 @@ class TangentOperator:
             for space in symmetry.spaces.values()
         ]
         made += [Block(s.name, s.shape, 1, True, s.parameters) for s in symmetry.shifts]
-        return tuple(block for block in made if block.size)
+        # a space may move inputs and outputs alone
+        return tuple(block for block in made if block.size and block.parameters)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -29,8 +29,9 @@ def listing(symmetry: SymmetryData) -> str:
     lines = [*_aligned(_signature_rows(symmetry))]
     if lines and (len(lines) > _SHORT or max(map(len, lines)) > WIDTH):
         lines = []
+    ends = [*map(_cut, _aligned(_interface_rows(symmetry)))]
     rows = [space_row(symmetry, s) for s in symmetry.spaces.values() if is_free(s)]
-    blocks = [lines, [*map(_cut, _aligned(rows))]]
+    blocks = [lines, ends, [*map(_cut, _aligned(rows))]]
     further = [_cut(line) for line in _aligned(_further_rows(symmetry))]
     if not lines and len(further) > 2 * _FEW:
         further = [*further[: 2 * _FEW], f"and {len(further) - 2 * _FEW} more lines: see .table()"]
@@ -40,6 +41,11 @@ def listing(symmetry: SymmetryData) -> str:
 def _signature_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
     """Each tensor with the types of its axes."""
     return [(name, ", ".join(map(str, axes))) for name, axes in symmetry.signature.items()]
+
+
+def _interface_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
+    """Each freed input and output with the type of its feature axis."""
+    return [(name, str(feature)) for name, feature in symmetry.features.items()]
 
 
 def _further_rows(symmetry: SymmetryData) -> Iterator[tuple[str, ...]]:
@@ -75,6 +81,7 @@ def table(symmetry: SymmetryData) -> str:
     """Everything, line by line: types of all tensors, all spaces with reasons, all shifts."""
     blocks = [
         _signature_rows(symmetry),
+        _interface_rows(symmetry),
         [
             (*space_row(symmetry, s)[:3], s.why + ("" if s.exact else " (not exact)"))
             for s in symmetry.spaces.values()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from paramsym.algebra import Trivial
+from paramsym.algebra import AbstractMonomial, Trivial
 from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.lowering.reach import unreached_rows
@@ -17,6 +18,7 @@ from paramsym.primitives.index import Node
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
+from paramsym.structure.feature import Feature
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
@@ -27,12 +29,19 @@ from paramsym.tracing.naming import Namer
 from paramsym.tracing.spaces import Carrier, Spaces
 
 
-def infer(graph: Graph) -> ParameterSymmetry:
-    """Derive the parameter symmetry of a traced network."""
+def infer(graph: Graph, still: Graph | None = None) -> ParameterSymmetry:
+    """Derive the parameter symmetry of a traced network.
+
+    Args:
+        graph: what was recorded.
+        still: where the graph has virtual maps, the record of the same network without. Shifts are
+            derived from it, as they leave inputs and outputs where they are.
+    """
     build = Builder(graph)
     try:
         build = lower(graph)
-        return _Writer(Spaces(build)).symmetry()
+        fixed = None if still is None else Spaces(lower(still))
+        return _Writer(Spaces(build), fixed).symmetry()
     except Exception as error:  # held as a whole is always sound
         build.where = "the whole network"
         return _nothing(graph, build, report(build, "its derivation", error))
@@ -43,18 +52,20 @@ def _nothing(graph: Graph, build: Builder, why: str) -> ParameterSymmetry:
     held = {
         v.name: _held(v.shape, why) for v in [*graph.parameters.values(), *graph.buffers.values()]
     }
+    signature = {name: axes for name, (axes, _) in held.items()}
+    inputs, outputs = _taken(graph, signature, {})
     return ParameterSymmetry(
-        {}, {name: axes for name, (axes, _) in held.items()}, ties=_ties(graph),
-        buffers=tuple(n for n in held if n in graph.buffers),
+        {}, signature, ties=_ties(graph), buffers=tuple(n for n in held if n in graph.buffers),
         reasons={name: reasons for name, (_, reasons) in held.items()}, unknown=dict(build.unknown),
+        inputs=inputs, outputs=outputs,
     )  # fmt: skip
 
 
 class _Writer:
     """Writes down what was found, one type per axis."""
 
-    def __init__(self, found: Spaces):
-        self.found = found
+    def __init__(self, found: Spaces, still: Spaces | None = None):
+        self.found, self.still = found, still or found
 
     def symmetry(self) -> ParameterSymmetry:
         """The whole object."""
@@ -69,23 +80,24 @@ class _Writer:
         for value in [*graph.parameters.values(), *graph.buffers.values()]:
             if (why := graph.held.get(value.name)) is not None:
                 signature[value.name], reasons[value.name] = _held(value.shape, why)
+        inputs, outputs = _taken(graph, signature, spaces)
         buffers = tuple(n for n in signature if n in graph.buffers)
         sizes = {name: space.size for name, space in spaces.items()}
         return ParameterSymmetry(
             spaces, signature,
             tuple(described(shift, signature, sizes) for shift in self._shifts()),
-            tuple(n for n in self.found.every if n in self.found.dead and n not in buffers),
+            tuple(n for n in self.still.every if n in self.still.dead and n not in buffers),
             _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,
             dict(self.found.build.unknown),
-            unreached_rows(self.found.build, self.found.parameters),
-            dict(self.found.build.random),
+            unreached_rows(self.still.build, self.still.parameters),
+            dict(self.found.build.random), inputs, outputs,
         )  # fmt: skip
 
     def _shifts(self) -> tuple[Shift, ...]:
         """The additive freedom; none where its derivation fails, which leaves the groups."""
         try:
-            return find_shifts(self.found.circuit, self.found.parameters)
+            return find_shifts(self.still.circuit, self.still.parameters)
         except Exception as error:
             self.found.build.where = "the whole network"
             report(self.found.build, "its shifts", error)
@@ -166,7 +178,11 @@ class _Writer:
         if slot in self.found.class_of:
             carrier, parity, key = self.found.class_of[slot]
             factors.append((carrier.name, Fraction(parity)))
-            frame = tuple(Frame(name, offset, n) for (name, offset), n in key)
+            frame = tuple(
+                Frame(name, offset, n)
+                for (name, offset), n in key
+                if name not in self.found.build.graph.virtual  # a number, which is 1
+            )
         carried = self.found.by_slot.get(slot, [])
         scales = [(c.name, Fraction(power)) for c, power in carried]
         units = self.found.units.get(leaf.serial)
@@ -180,6 +196,37 @@ class _Writer:
 def _held(shape: tuple[int, ...], why: str) -> tuple[tuple[AxisType, ...], tuple[str, ...]]:
     """The types of a tensor whose entries have to stay, with the same reason for each axis."""
     return tuple(map(Fixed, shape)), tuple(why for _ in shape)
+
+
+def _taken(
+    graph: Graph, signature: dict[str, tuple[AxisType, ...]], spaces: Mapping[str, Space]
+) -> tuple[dict[str, Feature], dict[str, Feature]]:
+    """The virtual weights taken out of a signature, as the feature axes of inputs and outputs.
+
+    W ↦ T W from W = 1 in front of the model is x ↦ T x. Behind it, Wᵀ S⁻¹ f = f at W = 1, so that
+    what the weight carries is the dual of what the output does.
+    """
+    sides: dict[str, dict[str, Feature]] = {"input": {}, "output": {}}
+    for name, virtual in graph.virtual.items():
+        axis, outer = signature.pop(name)
+        if not isinstance(outer, Fixed):
+            raise AssertionError(f"{name!r} changes basis as {outer} before its virtual map")
+        axis = axis if virtual.side == "input" else _dual(axis, spaces)
+        sides[virtual.side][virtual.name] = Feature(axis, virtual.axis)
+    return sides["input"], sides["output"]
+
+
+def _dual(axis: AxisType, spaces: Mapping[str, Space]) -> AxisType:
+    """The dual type; orders and signs, which are their own duals, are written as they were."""
+    if isinstance(axis, Product):
+        return Product(tuple(_dual(factor, spaces) for factor in axis.factors))
+    if isinstance(axis, Sum):
+        return Sum(tuple(_dual(term, spaces) for term in axis.terms))
+    if not isinstance(axis, Carried) or axis.frame:
+        return axis.T
+    groups = {name: spaces[name].group for name, _ in axis.factors}
+    own = {n for n, g in groups.items() if isinstance(g, AbstractMonomial) and not g.scales}
+    return Carried(tuple((n, power if n in own else -power) for n, power in axis.factors))
 
 
 def _direct_sum(terms: list[AxisType]) -> AxisType:

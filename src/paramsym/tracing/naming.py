@@ -4,6 +4,7 @@ residual         many modules write and read it
 attn.qk          contracted between two tensors of data
 attn.vo          mixed by the weights of a softmax
 attn.head        its units index copies of other spaces; attn.group within a head
+x, logits        a freed input or output
 channels, state  carried by a convolution; fed back by a recurrence
 embedding, mlp   written by a table; by another linear map
 """
@@ -20,8 +21,10 @@ from paramsym.primitives.index import leaves
 from paramsym.tracing.roles import roles_of
 
 if TYPE_CHECKING:
+    from paramsym.recording.freed import Virtual
     from paramsym.tracing.spaces import Carrier, Spaces
 
+_PLAIN = ("mlp", "channels", "embedding")  # roles of which the name of an input says more
 _MANY = 3  # modules that touch a space before it is a residual stream
 
 
@@ -31,7 +34,8 @@ class Namer:
     def __init__(self, found: Spaces):
         self.found = found
         self.roles, self.sums = roles_of(found.circuit)
-        self.root = _common_root(found.parameters)
+        self.ends = found.build.graph.virtual
+        self.root = _common_root(name for name in found.parameters if name not in self.ends)
 
     def name(self) -> None:
         """Give every space its name: units first, as scales are named after them."""
@@ -56,6 +60,8 @@ class Namer:
         if carrier.leaf is None:
             return "scale", "scale"
         slots = self.found.slots[carrier.serial]
+        ends = [self.ends[item[0]] for item in slots if item[0] in self.ends]
+        slots = [item for item in slots if item[0] not in self.ends] or slots
         own = [item for item in slots if self._carries(carrier, item[2])] or slots
         path = _common(_modules(name for name, _, _ in own))
         units = self.found.units.get(carrier.serial)
@@ -63,6 +69,9 @@ class Namer:
         if carrier.mixing is None and carrier.exponents and units is not carrier:
             name = units.name if units else self._join(_layer(path), role)
             return self._scale(carrier, name, role, own)
+        if ends and role in _PLAIN:
+            name = self._join((), _end(ends[0]))
+            return name, name
         if role == "residual":
             return role, self._join(self._stage(own), role)
         return self._join(_layer(path), role), self._join(path, role)
@@ -149,6 +158,11 @@ class Namer:
 
     def _axis(self, name: str, axis: int):
         return self.found.parameters[name].axes[axis]
+
+
+def _end(end: Virtual) -> str:
+    """The name of an input or output; of one that has a number alone, with its side."""
+    return f"{end.side}.{end.name}" if end.name[0].isdigit() else end.name
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -1,0 +1,148 @@
+"""The action of a parameter symmetry on the inputs and outputs that it frees.
+
+    f(g·x; g·θ) = g·f(x; θ)
+
+The parameters move by `act`. A freed input or output moves along its feature axis, by the same walk
+over blocks as a parameter; what is not freed stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+
+from paramsym.structure.action import act
+from paramsym.structure.axes import AxisType, Fixed, frames_of, spaces_of
+from paramsym.structure.belonging import require_own
+from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.feature import Feature, Features
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = Mapping[str, torch.Tensor]
+Tensors = TypeVar("Tensors", torch.Tensor, Mapping[str, torch.Tensor])
+
+
+def act_inputs(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    inputs: Tensors,
+    params: Params | None = None,
+) -> Tensors:
+    """Move freed inputs along a symmetry: x ↦ g·x, with f(g·x; g·θ) = g·f(x; θ).
+
+    Along its feature axis x transforms by the representation that `symmetry.inputs` names, sample
+    by sample and position by position; shifts leave it where it is. Gradients pass, and
+    `torch.func.vmap` may batch the element or the inputs.
+
+    Args:
+        symmetry: from `find_symmetry(…, free_inputs=…)`, or with `inputs` written by hand.
+        element: the one that moves the parameters.
+        inputs: tensors by name, of any batch; those that are not freed pass unchanged. A tensor by
+            itself is the one freed input.
+        params: the parameters θ before they move, needed where a feature is moved in the frame of
+            a gain: x ↦ γ g γ⁻¹ x.
+
+    Returns:
+        A dict, or the tensor, as given; nothing is modified.
+
+    Raises:
+        ValueError: a freed input is missing or does not fit its type, `params` are needed, or the
+            element belongs to another symmetry.
+    """
+    return _moved(symmetry, element, symmetry.inputs, "input", inputs, params)
+
+
+def act_outputs(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    outputs: Tensors,
+    params: Params | None = None,
+) -> Tensors:
+    """Move freed outputs along a symmetry: y ↦ g·y, with f(g·x; g·θ) = g·f(x; θ).
+
+    Outputs are named by how they are reached in what the model returns, `logits` or `0`; one that
+    is returned by itself is `output`. See `act_inputs` for everything else.
+
+    Args:
+        symmetry: from `find_symmetry(…, free_outputs=…)`, or with `outputs` written by hand.
+        element: the one that moves the parameters.
+        outputs: tensors by name, or the one freed output.
+        params: the parameters θ before they move, where gains serve as frames.
+
+    Raises:
+        ValueError: as `act_inputs`.
+    """
+    return _moved(symmetry, element, symmetry.outputs, "output", outputs, params)
+
+
+def _moved(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    features: Features,
+    side: str,
+    given: Any,
+    params: Params | None,
+) -> Any:
+    """A tensor, or tensors by name, with those of some features moved."""
+    require_own(symmetry, element)
+    if isinstance(given, torch.Tensor):
+        if len(features) != 1:
+            raise ValueError(
+                f"act_{side}s(symmetry, g, …): one tensor of shape {tuple(given.shape)} came, but "
+                f"the symmetry frees {len(features)} {side}s: {[*features][:8]}. Pass tensors by "
+                "name, {name: tensor}."
+            )
+        name = next(iter(features))
+        return _moved(symmetry, element, features, side, {name: given}, params)[name]
+    carried = {n: f for n, f in features.items() if any(True for _ in spaces_of(f.type))}
+    for name, feature in carried.items():
+        _require_fit(symmetry, side, name, feature, given)
+    types = {f"{side} {n}": _types(f, given[n]) for n, f in carried.items()}
+    moved = {f"{side} {n}": given[n] for n in carried}
+    if any(True for feature in carried.values() for _ in frames_of(feature.type)):
+        if params is None:
+            raise ValueError(
+                f"act_{side}s(symmetry, g, …): no params came, but {[*carried][:8]} are moved in "
+                "the frame of gains, which have to be known. Pass params=model.state_dict(), the "
+                "parameters before they move."
+            )
+        whole = replace(symmetry, signature={**symmetry.signature, **types})
+        moved = act(whole, element, {**params, **moved})
+    else:  # shifts move parameters alone
+        own = replace(symmetry, signature=types, shifts=(), ties={}, offsets={})
+        parts = tuple(part for part in element.parts if not isinstance(part, Slide))
+        moved = act(own, GroupElement(element.symmetry, parts), moved)
+    return {**given, **{n: moved[f"{side} {n}"] for n in carried}}
+
+
+def _types(feature: Feature, tensor: torch.Tensor) -> tuple[AxisType, ...]:
+    """One type per axis of a tensor: that of the feature, and all others fixed."""
+    types: list[AxisType] = [Fixed(n) for n in tensor.shape]
+    types[feature.axis] = feature.type
+    return tuple(types)
+
+
+def _require_fit(
+    symmetry: ParameterSymmetry,
+    side: str,
+    name: str,
+    feature: Feature,
+    given: Mapping[str, torch.Tensor],
+) -> None:
+    """Raise a `ValueError` that says what does not fit the type of a feature axis."""
+    where = f"act_{side}s(symmetry, g, …)"
+    if name not in given:
+        raise ValueError(
+            f"{where}: the {side} {name!r} is missing among {[*given][:8]}. Its type ({feature}) "
+            f"moves with the symmetry, so that it was expected. Pass all freed {side}s by name."
+        )
+    shape = tuple(given[name].shape)
+    if not feature.fits(shape, symmetry.sizes):
+        raise ValueError(
+            f"{where}: the {side} {name!r} has shape {shape}, but its type ({feature}) needs "
+            f"{feature.type.size(symmetry.sizes)} entries along axis {feature.axis}. Was the "
+            "symmetry inferred from another model?"
+        )
