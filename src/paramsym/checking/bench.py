@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
 from paramsym.structure.origin import Origin
 
-_INVISIBLE = 1e-6  # a control this small: the moved entries do not matter to the function
+_NUDGE = 64  # relative displacement that measures how sensitive outputs are, in roundings
 
 State = dict[str, torch.Tensor]
 
@@ -54,6 +56,30 @@ class Bench:
         trained = {name: drawn[name] for name in self.trained & self.state.keys()}
         return replace(self, state={**self.state, **trained})
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether some output is a finite number at all."""
+        return any(bool(y.isfinite().any()) for y in self.values)
+
+    @cached_property
+    def scales(self) -> list[torch.Tensor]:
+        """For each output, what a change of an entry counts against.
+
+        That is the entry's size, or how far it moves when every parameter changes by a relative
+        unit, whichever is larger: an entry that vanishes for every parameter has no size of its
+        own. Sizes are the largest along each slice, and the least of all slices through the entry,
+        so that an output column of size 1e13 does not stand for its neighbours.
+        """
+        share = _NUDGE * torch.finfo(self.dtype).eps
+        nudged = {
+            name: x + share * x * self._noise(x) if name in self.trained else x
+            for name, x in self.state.items()
+        }
+        return [
+            _slicewise(torch.maximum(_size(y), _size(z - y) / share))
+            for y, z in zip(self.values, self.function(nudged), strict=True)
+        ]
+
     @torch.no_grad()
     def function(self, state: State, ends: Ends | None = None) -> list[torch.Tensor]:
         (args, kwargs), outputs = self.arguments, self.outputs
@@ -63,35 +89,52 @@ class Bench:
 
     def error(self, state: State, ends: Ends | None = None) -> float:
         """The relative function error at other parameters, by way of moved inputs and outputs;
-        infinite where it is not a number."""
+        infinite where a number is lost."""
         worst = 0.0
-        for before, after in zip(self.values, self.function(state, ends), strict=True):
-            if before.numel():
-                size = before.abs().max().clamp_min(torch.finfo(before.dtype).tiny)
-                change = float((after - before).abs().max() / size)
-                worst = max(worst, change if change == change else float("inf"))
+        after = self.function(state, ends)
+        for y, z, scale in zip(self.values, after, self.scales, strict=True):
+            if y.numel():
+                if y.shape != z.shape or not torch.equal(y.isfinite(), z.isfinite()):
+                    return math.inf
+                change = _size(z - y) / scale.clamp_min(torch.finfo(scale.dtype).tiny)
+                worst = max(worst, float(change.max()))
         return worst
 
     def displaced(self, norms: dict[str, float]) -> State:
         """The parameters with random displacements of given norms."""
         state = dict(self.state)
         for name, norm in norms.items():
-            noise = torch.randn(state[name].shape, generator=self.generator, dtype=torch.float64)
-            noise = noise * (norm / max(float(noise.norm()), 1e-300))
-            state[name] = state[name] + noise.to(state[name])
+            noise = self._noise(state[name])
+            state[name] = state[name] + noise * (norm / max(float(noise.norm()), 1e-300))
         return state
 
+    def _noise(self, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(x.shape, generator=self.generator, dtype=torch.float64)
+        return noise.to(x)
+
     def control(self, changed: State) -> float:
-        """The function error of a wrong move of the size of these changes."""
+        """The function error of a wrong move: the same parameters displaced as far at random.
+
+        Parameters alone are displaced where some move: a buffer is not always free to.
+        """
         norms = {name: float(change.norm()) for name, change in changed.items()}
         own = {name: norm for name, norm in norms.items() if name in self.trained}
-        error = self.error(self.displaced(own or norms))
-        if error > _INVISIBLE:
-            return error
-        total = sum(norm**2 for norm in norms.values()) ** 0.5
-        entries = sum(self.state[name].numel() for name in self.trained)
-        spread = {n: total * (self.state[n].numel() / entries) ** 0.5 for n in self.trained}
-        return self.error(self.displaced(spread))
+        return self.error(self.displaced(own or norms))
+
+
+def _size(y: torch.Tensor) -> torch.Tensor:
+    """The modulus of the finite entries, and zero for the others."""
+    return torch.where(y.isfinite(), y, 0).abs()
+
+
+def _slicewise(sizes: torch.Tensor) -> torch.Tensor:
+    """Of the slices through each entry, along every axis, the least of their largest numbers."""
+    scale = sizes.max() if sizes.numel() else sizes
+    for axis in range(sizes.ndim):
+        if sizes.numel():
+            others = [k for k in range(sizes.ndim) if k != axis]
+            scale = torch.minimum(scale, sizes.amax(others, keepdim=True) if others else sizes)
+    return scale.expand(sizes.shape)
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 For every space and every shift a random element that moves only it is applied, and the largest
 relative change of any output is reported. Beside it stands a negative control: a wrong move of the
-same size, which must be seen. A check that cannot fail proves nothing.
+same size, which must be seen. A check that cannot fail proves nothing; what no wrong move would
+show at the given weights is therefore measured at generic ones as well, and said to be invisible.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +26,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.text import is_free
 
 _DRAWS = 20  # until an element is not the identity
-_SEEN = 1e-3  # a control below it says that the function hardly depends on what was moved
+SEEN = 1e-3  # a control below it says that the function hardly depends on what was moved
 TOGETHER = "all together"
 
 
@@ -37,9 +39,18 @@ class VerificationRow:
     group: str  # the group, or the family of a shift
     dimension: int
     error: float  # worst relative change of the function under the symmetry
-    control: float  # the same under a wrong move of the same size
+    control: float  # the same under a wrong move of the same size, where it shows most
     exact: bool
     moved: int  # entries of parameters, buffers and freed inputs that changed
+    here: float = math.inf  # the control at the given weights
+
+    @property
+    def invisible(self) -> str:
+        """Where a wrong move would not show: at the given weights ("here"), or at generic ones as
+        well ("everywhere"); empty if it shows."""
+        if self.here > SEEN:
+            return ""
+        return "here" if self.control > SEEN else "everywhere"
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,15 @@ class Verification:
     """What `verify` measured; `str()` prints it as a table.
 
     `skipped` counts rows that were left out by `limit`; "all together" still covers them.
-    `unmoved` names spaces and shifts of which no sampled element changed a parameter.
+    `unmoved` names spaces and shifts of which no sampled element changed a parameter, and `note`
+    says why nothing could be measured at generic weights, if so.
     """
 
     rows: tuple[VerificationRow, ...]
     dtype: torch.dtype
     skipped: int = 0
     unmoved: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def error(self) -> float:
@@ -67,15 +80,21 @@ class Verification:
 
     @property
     def control(self) -> float:
-        """The smallest relative function error of the wrong moves."""
-        return min((row.control for row in self.rows), default=float("inf"))
+        """The smallest relative function error of the wrong moves that can show; 0 without any."""
+        shown = (row.control for row in self.rows if row.invisible != "everywhere")
+        return min(shown, default=0.0)
+
+    @property
+    def invisible(self) -> tuple[str, ...]:
+        """Names of the rows whose wrong moves do not show at the given weights."""
+        return tuple(row.name for row in self.rows if row.invisible)
 
     def __str__(self) -> str:
         head = ("", "group", "dim", "moved", "error", "control", "")
         body = [
             (
                 row.name, row.group, str(row.dimension), str(row.moved), f"{row.error:.1e}",
-                f"{row.control:.1e}", "" if row.exact else "approximate",
+                f"{row.control:.1e}", _remark(row),
             )
             for row in self.rows
         ]  # fmt: skip
@@ -86,7 +105,14 @@ class Verification:
             lines.append("  ".join(f"{text:{way}{width}}" for way, text, width in cells).rstrip())
         if self.skipped:
             lines.append(f"({self.skipped} more spaces and shifts were moved all together only)")
-        return "\n".join(lines)
+        if not self.rows:
+            lines.append("(nothing moves, and nothing was shown)")
+        return "\n".join([*lines, *([f"({self.note})"] if self.note else [])])
+
+
+def _remark(row: VerificationRow) -> str:
+    remarks = ["" if row.exact else "approximate", row.invisible and f"invisible {row.invisible}"]
+    return ", ".join(filter(None, remarks))
 
 
 def verify(
@@ -105,13 +131,16 @@ def verify(
 ) -> Verification:
     """Measure how far the function changes under random elements of a symmetry.
 
-    The relative function error is the maximum over outputs of max|f − f'| / max|f|; where inputs
-    and outputs are freed, f' = g⁻¹ ∘ f(g·θ) ∘ g is the moved model by way of them. The wrong move
-    of a row displaces the same parameters at random by the same Frobenius norms; where the
-    function does not see these at all (a dead parameter), the same norm is spread over all
-    parameters, or freed inputs are displaced likewise. At weights where even the wrong move changes
-    next to nothing (attention that is still uniform) the row is measured at generic weights as
-    well: its claim holds at any weights.
+    Every row is measured at the given weights and at generic ones, where its claim has to hold as
+    well; the worse error counts. The relative function error is the maximum of |f − f'| over the
+    entries of all outputs, each relative to the largest |f| of the slices through it, or to how far
+    it moves when the parameters change by a relative unit; where inputs and outputs are freed,
+    f' = g⁻¹ ∘ f(g·θ) ∘ g is the moved model by way of them.
+
+    The wrong move of a row displaces the same parameters at random by the same Frobenius norms, and
+    freed inputs likewise. What the function does not depend on at the given weights (what a last
+    layer of zeros hides) shows at the generic ones alone: the row is said to be invisible here; and
+    invisible everywhere if no weights show it, as for a dead parameter.
     A last row moves all exact spaces and shifts together, at half the strength, since
     the condition numbers of the elements multiply.
 
@@ -130,7 +159,8 @@ def verify(
 
     Raises:
         KeyError: `spaces` names something that the symmetry does not have.
-        ValueError: the symmetry does not fit the model, or the model has no weights.
+        ValueError: the symmetry does not fit the model, the model has no weights, or some that are
+            not finite.
     """
     generator = generator or torch.Generator().manual_seed(0)
     names = movable(symmetry, spaces)
@@ -140,21 +170,22 @@ def verify(
     exact = [n for n in names if n not in symmetry.spaces or symmetry.spaces[n].exact]
     if len(exact) > 1:
         moves.append((exact, strength / 2))
+    benches, note = [bench], ""
+    generic = bench.generic(symmetry.offsets)
+    if generic.is_finite:
+        benches.append(generic)
+    else:
+        note = "at generic weights no output is finite; measured at the given ones alone"
     rows, unmoved = [], []
-    generic: Bench | None = None
     with progress(len(moves)) as advance:
         for only, size in moves:
-            row = _measure(bench, symmetry, only, size, samples)
-            if row.moved and row.control < _SEEN:  # weights at which next to nothing matters
-                if generic is None:
-                    generic = bench.generic(symmetry.offsets)
-                row = _worse(row, _measure(generic, symmetry, only, size, samples))
-            if row.moved:
-                rows.append(row)
+            found = [_measure(each, symmetry, only, size, samples) for each in benches]
+            if any(row.moved for row in found):
+                rows.append(_joined(found))
             else:
                 unmoved += only
             advance()
-    return Verification(tuple(rows), dtype, len(names) - len(chosen), tuple(unmoved))
+    return Verification(tuple(rows), dtype, len(names) - len(chosen), tuple(unmoved), note)
 
 
 def movable(symmetry: ParameterSymmetry, spaces: Iterable[str] | None = None) -> list[str]:
@@ -179,7 +210,7 @@ def _evenly(names: list[str], count: int) -> list[str]:
 def _measure(
     bench: Bench, symmetry: ParameterSymmetry, only: list[str], strength: float, samples: int
 ) -> VerificationRow:
-    error, control, moved = 0.0, float("inf"), 0
+    error, controls, moved = 0.0, [], 0
     for _ in range(samples):
         state, changed, ends = _moved(bench, symmetry, only, strength)
         entries = sum(int((t != 0).sum()) for t in changed.values())
@@ -188,18 +219,20 @@ def _measure(
             moved = max(moved, entries)
             error = max(error, bench.error(state, ends))
             wrong = bench.control(changed)
-            if wrong < _SEEN:  # what moves may be inputs alone
+            if wrong <= SEEN:  # what moves may be inputs alone
                 wrong = max(wrong, bench.error(bench.state, ends.astray(bench.generator)))
-            control = min(control, wrong)
+            controls.append(wrong)
     kind, group, dimension, exact = _describe(symmetry, only)
     name = only[0] if kind != "all" else TOGETHER
+    control = min(controls, default=0.0)
     return VerificationRow(name, kind, group, dimension, error, control, exact, moved)
 
 
-def _worse(at_given: VerificationRow, at_generic: VerificationRow) -> VerificationRow:
-    """The worse error of two places, and the control of the one where the function is awake."""
-    error = max(at_given.error, at_generic.error)
-    return replace(at_given, error=error, control=max(at_given.control, at_generic.control))
+def _joined(found: list[VerificationRow]) -> VerificationRow:
+    """The worst error of all places, and the control of the one where the function is awake."""
+    error, control = max(row.error for row in found), max(row.control for row in found)
+    moved = max(row.moved for row in found)
+    return replace(found[0], error=error, control=control, moved=moved, here=found[0].control)
 
 
 def _moved(
