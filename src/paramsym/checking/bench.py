@@ -39,12 +39,24 @@ class Bench:
         self.dtype = next(floating, torch.float64)
         self.arguments = converted_inputs(self.inputs, self.dtype)
         self.trained = {name for name, _ in self.model.named_parameters()}
+        self._require_finite()
         self.values = self.function(self.state)
         if not self.values:
             raise ValueError(
                 f"verify(model={type(self.model).__name__}): the model returned no floating "
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
+
+    def _require_finite(self) -> None:
+        for name in sorted(self.trained & self.state.keys()):
+            lost = ~self.state[name].isfinite()
+            if bool(lost.any()):
+                raise ValueError(
+                    f"verify(model={type(self.model).__name__}): {int(lost.sum())} of "
+                    f"{lost.numel()} entries of {name!r} are NaN or infinite, but numbers were "
+                    "expected: at these weights the function has no values to compare. Load other "
+                    "weights, or initialise that tensor anew."
+                )
 
     def generic(self, offsets: Mapping[str, Origin]) -> Bench:
         """The same model at generic parameters, vectors positive: some models take roots of them.
