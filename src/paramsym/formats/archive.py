@@ -22,8 +22,29 @@ from paramsym.formats.schema import Field, check
 
 # Of zeros that an entry of no bytes stands for, and of a tensor that repeats its entries.
 _FREE_BYTES = 1 << 28
-_ITEM = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 9: 4, 10: 8, 11: 16, 12: 1, 13: 2,
-         28: 2, 29: 1, 30: 1, 31: 1, 32: 1, 33: 1, 34: 4, 35: 8}  # bytes per ScalarType; fmt: skip
+_ITEM = {
+    1: 1,
+    2: 1,
+    3: 2,
+    4: 4,
+    5: 8,
+    6: 2,
+    7: 4,
+    8: 8,
+    9: 4,
+    10: 8,
+    11: 16,
+    12: 1,
+    13: 2,
+    28: 2,
+    29: 1,
+    30: 1,
+    31: 1,
+    32: 1,
+    33: 1,
+    34: 4,
+    35: 8,
+}  # bytes per ScalarType; fmt: skip
 _MODEL = "models/model.json"
 _TABLES = {
     "data/weights/model_weights_config.json": ("weight_",),

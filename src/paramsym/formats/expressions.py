@@ -20,7 +20,7 @@ TERMS = 20_000  # of a polynomial, were it multiplied out
 
 # The constructors of sympy that `sympy.srepr` writes for a size.
 _SYMPY = """
-    Add Mul Pow Max Min Abs Mod floor ceiling Piecewise ExprCondPair ITE
+    Add Mul Pow Max Min Abs Mod floor ceiling Piecewise ITE
     Eq Ne Lt Le Gt Ge Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan
     And Or Not Xor
 """.split()
