@@ -81,17 +81,29 @@ def check_archive(path: Path) -> None:
         raise NoArchive(first_line(error)) from error
 
 
+def check_unpacked(path: Path) -> None:
+    """Refuse an archive that unpacks to more bytes than it has; other files pass.
+
+    Raises:
+        NoArchive: with both numbers.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            _check_unpacked(path, archive)
+
+
+def _check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
+    total, size = sum(entry.file_size for entry in archive.infolist()), path.stat().st_size
+    if total > size:
+        raise NoArchive(f"it unpacks to {total} bytes, more than its own {size}")
+
+
 def _check_entries(path: Path) -> None:
     """One folder, every name once, nothing compressed: no more bytes come out than are there."""
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            total = sum(entry.file_size for entry in entries)
-            if total > path.stat().st_size:
-                raise NoArchive(
-                    f"it unpacks to {total} bytes, more than its own {path.stat().st_size}"
-                )
-            names = [entry.filename for entry in entries]
+            _check_unpacked(path, archive)
+            names = [entry.filename for entry in archive.infolist()]
             if len({name.lower() for name in names}) < len(names):
                 raise NoArchive("it has two entries of one name")
             if len({name.split("/")[0] for name in names}) != 1:

@@ -65,16 +65,15 @@ def _natural(name: str) -> list[Any]:
 
 
 def _from_safetensors(file: Path) -> Network:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    from paramsym.formats.header import read_header
+
     try:
-        tensors = load_file(str(file))
-    except SafetensorError as error:
-        raise ReLUError(
-            f"a file that is no safetensors ({error})", "safetensors", str(file),
-            "Write it with safetensors.torch.save_file.",
-        ) from None  # fmt: skip
+        read_header(file)
+    except CheckpointError as error:
+        raise ReLUError(error.came, error.expected, error.where, f"{error.instead}.") from None
+    tensors = load_file(str(file))
     names = sorted(tensors, key=_natural)
     weights = [n for n in names if tensors[n].ndim == 2]
     biases = {n: tensors[n] for n in names if tensors[n].ndim == 1}
