@@ -10,7 +10,9 @@ import io
 import json
 import math
 import os
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,11 @@ _TABLES = {
 _INPUTS = "data/sample_inputs/model.pt"
 
 
+# What the two readers raise for a broken archive (RuntimeError includes NotImplementedError).
+_BROKEN = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, UnicodeDecodeError, struct.error,
+           zlib.error, OverflowError)  # fmt: skip
+
+
 class NoArchive(ValueError):
     """The file is no complete archive; the text says what is wrong with it."""
 
@@ -77,7 +84,7 @@ def check_archive(path: Path) -> None:
         for table, prefixes in _TABLES.items():
             _check_table(reader, names, table, prefixes)
         _check_inputs(reader)
-    except RuntimeError as error:
+    except _BROKEN as error:
         raise NoArchive(first_line(error)) from error
 
 
@@ -110,7 +117,7 @@ def _check_entries(path: Path) -> None:
                 raise NoArchive("its entries are not in one folder")
             if broken := archive.testzip():
                 raise NoArchive(f"damaged entry {broken!r}")
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+    except _BROKEN as error:
         raise NoArchive(first_line(error)) from error
 
 
