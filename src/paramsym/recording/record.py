@@ -228,7 +228,7 @@ def record(
             with preserved(model, training), torch.no_grad(), fake_mode, recorder:
                 returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TraceError(_stopped(model, error)) from error
     ledger.where = "the output of the model"
     graph = ledger.graph
