@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
+from paramsym.checkpoints import configuration
 from paramsym.cli import app
 from tests.archives import edited, entries, write
 from tests.checkpoints.malformed import SMALL, Seeds, cases, safetensors, split
@@ -220,7 +221,7 @@ def test_an_index_that_lies(seeds: Seeds, tmp_path: Path):
         ("architectures", ["logging"], "the architecture 'logging'"),
         ("num_hidden_layers", 10**9, "'num_hidden_layers' is 1.000e+09"),
         ("num_hidden_layers", 15_000, "it asks for more than"),
-        ("num_hidden_layers", -3, "missing"),
+        ("num_hidden_layers", -3, "unknown to the model"),
         ("hidden_size", 10**9, "it asks for"),
         ("hidden_size", 10**23, "'hidden_size' is 1.000e+23"),
         ("vocab_size", 10**12, "it asks for"),
@@ -246,15 +247,15 @@ def test_configurations_that_fit_nothing(seeds: Seeds, tmp_path: Path, key, valu
     refuse(tmp_path, "inspect", folder, says=says)
 
 
-def test_configurations_without_weights_are_bounded(seeds: Seeds, tmp_path: Path):
+def test_configurations_without_weights_are_bounded(seeds: Seeds, tmp_path: Path, monkeypatch):
     """The structure alone may be large, but not without end."""
+    monkeypatch.setattr(configuration, "_TENSORS", 1000)  # a tenth, for the time that it takes
     folder = tmp_path / "f"
     folder.mkdir()
     config = json.loads((seeds.llama / "config.json").read_text())
-    for change, says in (({"num_hidden_layers": 19_000}, "more than 50001 tensors"),):
-        (folder / "config.json").write_text(json.dumps({**config, **change}))
-        refuse(tmp_path, "inspect", folder, "--no-verify", says=says)
-    config.pop("layer_types", None)
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 19_000}))
+    says = "more than 1001 tensors"
+    refuse(tmp_path, "inspect", folder, "--no-verify", says=says)
     big = {"hidden_size": 8192, "vocab_size": 10**6, "intermediate_size": 1 << 20}
     (folder / "config.json").write_text(json.dumps({**config, **big}))
     assert run(tmp_path, "inspect", folder, "--no-verify").exit_code == 0
@@ -284,7 +285,7 @@ def test_code_of_a_folder_is_not_asked_for(seeds: Seeds, tmp_path: Path):
         (lambda c: c["first.weight"]["tensor_meta"].update(dtype=99), "a ScalarType"),
         (lambda c: c["first.weight"]["tensor_meta"].update(storage_offset=None), "a table"),
         (lambda c: c["first.weight"].update(path_name="weight_99"), "which is not there"),
-        (lambda c: c["first.weight"].update(path_name="../../models/model.json"), "pickled objects"),
+        (lambda c: c["first.weight"].update(path_name="../../models/model.json"), "a plain word"),
         (lambda c: c["first.weight"].update(tensor_meta=None), "pickled objects"),
         (lambda c: c.update({"first.weight": 5}), "5"),
     ],
@@ -314,6 +315,17 @@ def test_programs_of_other_entries(seeds: Seeds, tmp_path: Path):
         refuse(tmp_path, "inspect", bad)
 
 
+@pytest.mark.parametrize(
+    "name", ["u99999999999", "u 99999999999", "zuf9_999_999_999", "u٩٩٩٩٩٩٩٩٩"]
+)
+def test_programs_of_endless_symbols(seeds: Seeds, tmp_path: Path, name: str):
+    """torch counts up to the number of the last symbol."""
+    bad = tmp_path / "bad.pt2"
+    span = {"min_val": 0, "max_val": None}
+    edited(seeds.program, bad, lambda table: table["range_constraints"].update({name: span}))
+    refuse(tmp_path, "inspect", bad, says="at most 1000000 symbols")
+
+
 def test_archives_that_unpack_to_more(seeds: Seeds, tmp_path: Path):
     import zipfile
 
@@ -324,6 +336,11 @@ def test_archives_that_unpack_to_more(seeds: Seeds, tmp_path: Path):
             archive.writestr("bad/extra/zeros", bytes(1 << 20))
     says = "unpacks to"
     refuse(tmp_path, "inspect", tmp_path / "bad.pt2", says=says)
+    inner = {
+        **entries(seeds.program),
+        "data/sample_inputs/model.pt": Path(tmp_path / "bad.pt").read_bytes(),
+    }
+    refuse(tmp_path, "inspect", write(tmp_path / "inner.pt2", inner), says=says)
     refuse(tmp_path, "inspect", SMALL, "--weights", tmp_path / "bad.pt", says=says)
 
 
@@ -361,8 +378,8 @@ def test_example_inputs_of_no_model(tmp_path: Path):
         ("0x5", "has no entries"), ("99999999999x4", "more than 268435456 numbers"),
         ("9" * 30, "larger than any memory"), ("1" + "x1" * 40, "larger than any memory"),
         ("²x5", "cannot be read"), ("x=4x5,x=4x5", "twice"), ("9" * 5000, "larger than any"),
-        ("8x5:bool", "the forward pass stopped"), ("8x5:int64", "the forward pass stopped"),
-        ("8x5:complex64", "the forward pass stopped"), ("8x4", "the forward pass stopped"),
+        ("8x5:bool", "the model stopped on"), ("8x5:int64", "the model stopped on"),
+        ("8x5:complex64", "the model stopped on"), ("8x4", "the forward pass stopped"),
         ("y=8x5", "the forward pass stopped"), ("5", ""), ("8x5,8x5", "the forward pass stopped"),
     ],
 )  # fmt: skip
@@ -374,7 +391,7 @@ def test_inputs_that_no_model_takes(tmp_path: Path, text: str, says: str):
 def test_tokens_that_the_model_does_not_know(seeds: Seeds, tmp_path: Path):
     given = ["--inputs", "input_ids=2x7:int64<1000"]
     refuse(tmp_path, "transform", seeds.llama, tmp_path / "out", *given, says="index out of range")
-    run(tmp_path, "inspect", seeds.llama, *given)
+    refuse(tmp_path, "inspect", seeds.llama, *given, says="index out of range")
 
 
 @pytest.mark.parametrize(
@@ -398,6 +415,15 @@ def test_options_out_of_range(tmp_path: Path, arguments: list[str]):
 
 
 def test_sources_that_are_no_names(tmp_path: Path):
-    for source in ("a" * 5000, "a\0b", "~nobody-here/x", "", "a:b:c", ":", "os:", ":os", "os:path."):
+    for source in (
+        "a" * 5000,
+        "a\0b",
+        "~nobody-here/x",
+        "",
+        "a:b:c",
+        ":",
+        "os:",
+        ":os",
+        "os:path.",
+    ):
         refuse(tmp_path, "inspect", source)
-

@@ -22,7 +22,7 @@ from paramsym.checkpoints.errors import CheckpointError, first_line
 _COUNTS = {"layer": 20_000, "depth": 20_000, "block": 1 << 24, "label": 1 << 20}
 _LARGEST = 1 << 48  # of any other whole number
 _NAMES_OF_CODE = ("attn_implementation", "experts_implementation")
-_TENSORS = 50_000  # of a model whose files are not read
+_TENSORS = 10_000  # of a model whose files are not read
 _SPARE = 1 << 20  # parameters that a model may have beyond those in its files
 _BUFFERS = 1 << 30  # bytes
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +147,20 @@ def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Ten
             "inputs that the model takes, in the dtypes of its weights",
             "Give other inputs with --inputs, or convert the model to one dtype",
         ) from error  # fmt: skip
+
+
+@contextmanager
+def runs(checkpoint: Checkpoint) -> Iterator[None]:
+    """Where a check stops, say whether the model itself stops on the example inputs.
+
+    Raises:
+        CheckpointError: it does, see `outputs_of`; else what was raised in the block.
+    """
+    try:
+        yield
+    except Exception:
+        outputs_of(checkpoint.model, checkpoint)
+        raise
 
 
 def difference(before: list[torch.Tensor], after: list[torch.Tensor]) -> float:

@@ -72,17 +72,30 @@ def _parse(
     sizes = match["shape"].split("x")
     if len(sizes) > AXES or max(len(n.lstrip("0")) for n in sizes) > 18:
         raise _unreadable(text, f"{item[:60]!r} is larger than any memory")
-    if not all(int(n) for n in sizes):
+    shape = tuple(int(n) for n in sizes)
+    if 0 in shape:
         raise _unreadable(text, f"{item[:60]!r} has no entries")
-    below = match["below"]
+    return match["name"], shape, dtype, _bound(text, item, match["below"], dtype)
+
+
+def _bound(text: str, item: str, below: str | None, dtype: torch.dtype) -> int:
+    """What the numbers of an input stay below; 2 if the text does not say."""
     if below is None:
-        return match["name"], tuple(int(n) for n in sizes), dtype, 2
-    whole = not (dtype.is_floating_point or dtype.is_complex)
-    largest = 1 if dtype == torch.bool else torch.iinfo(dtype).max if whole else 0
-    if len(below.lstrip("0")) > 19 or not 0 < int(below) <= largest + (largest < 1 << 62):
-        bound = f"from 1 to {largest + (largest < 1 << 62)}" if whole else "for whole numbers only"
+        return 2
+    most = _most(dtype)
+    if len(below.lstrip("0")) > 19 or not 0 < int(below) <= most:
+        bound = f"from 1 to {most}" if most else "for whole numbers only"
         raise _unreadable(text, f"the bound in {item[:60]!r}, which for this dtype is {bound}")
-    return match["name"], tuple(int(n) for n in sizes), dtype, int(below)
+    return int(below)
+
+
+def _most(dtype: torch.dtype) -> int:
+    """The largest bound that numbers of a dtype may stay below; 0 where there is none."""
+    if dtype == torch.bool:
+        return 2
+    if dtype.is_floating_point or dtype.is_complex:
+        return 0
+    return min(torch.iinfo(dtype).max + 1, (1 << 63) - 1)
 
 
 def _unreadable(text: str, came: str) -> CheckpointError:

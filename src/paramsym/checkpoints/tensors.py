@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
 import torch
 from safetensors import SafetensorError, safe_open
 from torch.nn.parameter import UninitializedTensorMixin

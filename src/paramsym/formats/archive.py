@@ -96,11 +96,11 @@ def check_unpacked(path: Path) -> None:
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            _check_unpacked(path, archive)
+            _check_unpacked(archive, path.stat().st_size)
 
 
-def _check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
-    total, size = sum(entry.file_size for entry in archive.infolist()), path.stat().st_size
+def _check_unpacked(archive: zipfile.ZipFile, size: int) -> None:
+    total = sum(entry.file_size for entry in archive.infolist())
     if total > size:
         raise NoArchive(f"it unpacks to {total} bytes, more than its own {size}")
 
@@ -109,7 +109,7 @@ def _check_entries(path: Path) -> None:
     """One folder, every name once, nothing compressed: no more bytes come out than are there."""
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_unpacked(path, archive)
+            _check_unpacked(archive, path.stat().st_size)
             names = [entry.filename for entry in archive.infolist()]
             if len({name.lower() for name in names}) < len(names):
                 raise NoArchive("it has two entries of one name")
@@ -179,8 +179,13 @@ def _check_inputs(reader: Any) -> None:
     """The example inputs can be read without unpickling objects."""
     content = reader.get_record(_INPUTS)
     try:
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                _check_unpacked(archive, len(content))
         if content:
             torch.load(io.BytesIO(content), weights_only=True)
+    except NoArchive as error:
+        raise Field(_INPUTS, Untrusted(str(error), "tensors and numbers")) from error
     except Exception as error:
         found = f"example inputs that are pickled objects ({first_line(error, 80)})"
         raise Field(_INPUTS, Untrusted(found, "tensors and numbers")) from error

@@ -17,7 +17,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from paramsym.formats.expressions import Untrusted, check_expression, check_guard, shown
+from paramsym.formats.expressions import Untrusted, check_expression, shown
+from paramsym.formats.guards import check_guard
 from paramsym.formats.operators import check_operator
 from paramsym.formats.trees import check_tree, plain
 
@@ -125,7 +126,7 @@ def _leaf(kind: Any, data: Any, path: str, text: _Text) -> None:
         good, expected = type(data) is bool, "true or false"
         _require(good, data, path, expected)
     elif kind is float:
-        good = type(data) in (int, float) or data in _INFINITE
+        good = type(data) in (int, float) or (type(data) is str and data in _INFINITE)
         _require(good, data, path, "a number")
     elif isinstance(kind, type) and issubclass(kind, enum.IntEnum):
         known = {int(member) for member in kind}
@@ -178,9 +179,16 @@ def _constant_text(text: str | None) -> None:
 
 def _symbol(text: str) -> None:
     _path(text)
-    digits = text.lstrip("zuf")
-    if digits.isdigit() and digits != text and int(digits[:12]) > MANY_SYMBOLS:
-        raise Untrusted(shown(text), f"at most {MANY_SYMBOLS} symbols")
+    for prefix in ("zuf", "u"):  # torch reads what follows with `int`, and counts up to it
+        if text.startswith(prefix) and _number(text.removeprefix(prefix)) > MANY_SYMBOLS:
+            raise Untrusted(shown(text), f"at most {MANY_SYMBOLS} symbols")
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
 
 
 _NAMES = [
