@@ -13,7 +13,7 @@ def scripted() -> nn.Module:
     return torch.jit.script(nn.Sequential(nn.Linear(5, 3), nn.ReLU()))
 
 
-def traced() -> nn.Module:
+def traced() -> object:
     """TorchScript, by tracing."""
     return torch.jit.trace(Small().eval(), torch.randn(4, 5))
 
@@ -69,7 +69,7 @@ def endless() -> nn.Module:
 
 def _returning(value: object) -> nn.Module:
     class Returning(Small):
-        def forward(self, x: torch.Tensor) -> object:
+        def forward(self, x: torch.Tensor) -> object:  # type: ignore[override]
             super().forward(x)
             return value
 
@@ -131,7 +131,7 @@ def bad_property() -> nn.Module:
 
     class Bad(Small):
         @property
-        def example_inputs(self) -> None:
+        def example_inputs(self) -> None:  # type: ignore[override]
             raise ValueError("not today")
 
     return Bad()

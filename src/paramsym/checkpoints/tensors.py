@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.formats.archive import NoArchive, check_unpacked
@@ -187,7 +187,7 @@ def check_layout(tensors: Mapping[str, torch.Tensor], where: str) -> None:
 
 def check_kind(name: str, tensor: torch.Tensor, where: str) -> None:
     """Refuse a tensor that is no plain array of numbers in which PyTorch can compute."""
-    if isinstance(tensor, UninitializedTensorMixin):
+    if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         came, instead = "has no size yet (a lazy module)", "Call the model once on example inputs"
     elif tensor.is_quantized:
         came, instead = "is quantised", "Give the weights before quantisation, or dequantise them"

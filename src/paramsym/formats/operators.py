@@ -14,6 +14,10 @@ from paramsym.formats.expressions import Untrusted, shown
 NAMESPACES = frozenset("aten prims torchvision quantized_decomposed rngprims".split())
 # Their operators that open files, print, or run on the texts they are given.
 _REFUSED = frozenset("from_file save load warn _print as_tensor".split())
+# Those of them whose names look like Python's own.
+_DUNDER = frozenset(
+    f"__{i}{name}__" for name in "and or xor lshift rshift".split() for i in ("", "i")
+)
 # Operators that take graphs as arguments. Not among them: those that call kernels, delegates,
 # compiled code or objects that a file brings along.
 HIGHER_ORDER = frozenset(
@@ -74,4 +78,5 @@ def check_operator(text: object) -> None:
 
 def _word(part: str) -> bool:
     """An identifier that is not one of Python's own: no `__class__`, no `__globals__`."""
-    return part.isascii() and part.isidentifier() and not (part[:2] == "__" == part[-2:])
+    own = part[:2] == "__" == part[-2:] and part not in _DUNDER
+    return part.isascii() and part.isidentifier() and not own

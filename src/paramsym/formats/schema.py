@@ -93,7 +93,7 @@ def _walk_class(kind: type, data: Any, path: str) -> None:
 def _hints(kind: type) -> dict[str, Any]:
     from torch._export.serde import schema
 
-    hints = typing.get_type_hints(kind, globalns=vars(schema), include_extras=True)
+    hints = typing.get_type_hints(kind, globalns=dict(vars(schema)), include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
 
 

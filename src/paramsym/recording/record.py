@@ -293,7 +293,7 @@ def _named(model: torch.nn.Module) -> str:
     return f"model={type(model).__name__}"
 
 
-def _stopped(model: torch.nn.Module, error: Exception) -> str:
+def _stopped(model: torch.nn.Module, error: BaseException) -> str:
     message = [*str(error).strip().splitlines(), ""][0][:300]
     return (
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
@@ -314,7 +314,7 @@ def persistent_buffers(model: torch.nn.Module) -> set[str]:
     }
 
 
-def _lastplace(error: Exception) -> str:
+def _lastplace(error: BaseException) -> str:
     place, trace = "an unknown place", error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
