@@ -253,7 +253,7 @@ class Unbacked(nn.Module):
     """A size that depends on numbers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        n = int(x[0, 0].to(torch.int64).abs().item())
+        n: Any = x[0, 0].to(torch.int64).abs().item()
         torch._check(n >= 2)
         torch._check(n <= 60)
         return torch.zeros(n * 2 + 1) + x.sum() * (n**0.5)
