@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -102,6 +103,13 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _finite(value: float) -> float:
+    """NaN passes every comparison with a bound, and infinity is below none."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number.")
+    return value
+
+
 @app.callback()
 def _root(
     _version: Annotated[
@@ -151,9 +159,14 @@ def transform(
     out: Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")],
     weights: Weights = None,
     inputs: Inputs = None,
-    seed: Annotated[int, typer.Option(help="Which random move.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=-(1 << 63), max=(1 << 63) - 1, help="Which random move.")
+    ] = 0,
     strength: Annotated[
-        float, typer.Option(min=0.0, help="How far to move: 0 is nowhere, 1 mixes thoroughly.")
+        float,
+        typer.Option(
+            min=0.0, callback=_finite, help="How far to move: 0 is nowhere, 1 mixes thoroughly."
+        ),
     ] = 1.0,
     only: Annotated[
         list[str] | None,

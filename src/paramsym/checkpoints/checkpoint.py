@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.errors import CheckpointError, few
-from paramsym.checkpoints.tensors import check_finite, check_layout, shared_storage
+from paramsym.checkpoints.tensors import check_finite, check_kind, check_layout, shared_storage
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -68,7 +68,8 @@ def assign(
         CheckpointError: names or shapes differ from the model's, or a number is not finite.
     """
     same = aliases(model)
-    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    own = model.state_dict()
+    wanted = {name: tuple(t.shape) for name, t in own.items()}
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     owners: dict[int, str] = {}
     seen: list[str] = []
@@ -82,6 +83,7 @@ def assign(
         if tuple(tensor.shape) != wanted[name]:
             wrong.append((name, tuple(tensor.shape)))
             continue
+        _check_dtype(name, tensor, own[name], where)
         check_finite({name: tensor}, where, buffers)
         _check_tie(name, tensor, owners, same, where)
         if any(other in seen[:-1] for other in same[name]):
@@ -124,6 +126,32 @@ def _check_tie(name, tensor, owners: dict[int, str], same, where: str) -> None:
             "one tensor for each parameter of the model",
             "Save {name: tensor.clone().contiguous()}, or tie the two in the model",
         )  # fmt: skip
+
+
+def _check_dtype(name: str, tensor: torch.Tensor, own: torch.Tensor, where: str) -> None:
+    """Numbers of the file's tensor are of the model's kind: real, complex, or whole."""
+    check_kind(name, tensor, where)
+    if tensor.device.type == "meta":
+        raise CheckpointError(
+            where, f"{name!r} is on the meta device, without numbers", "numbers",
+            "Save the weights of a model that has been loaded",
+        )  # fmt: skip
+    if _kind(tensor) != _kind(own):
+        raise CheckpointError(
+            where, f"{name!r} holds {_kind(tensor)} numbers ({_dtype(tensor)})",
+            f"{_kind(own)} numbers: the model's tensor is {_dtype(own)}",
+            "Where these are quantised weights, multiply them by their scales and save the result",
+        )  # fmt: skip
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    if tensor.is_complex():
+        return "complex"
+    return "real" if tensor.is_floating_point() else "whole"
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _check_equal(model: torch.nn.Module, name: str, tensor: torch.Tensor, where: str) -> None:

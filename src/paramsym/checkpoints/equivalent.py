@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.writing import refuse_source, staged
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
@@ -130,10 +131,36 @@ def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
 
 
 def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Tensor]:
-    """The floating outputs on the example inputs, in evaluation mode."""
+    """The floating outputs on the example inputs, in evaluation mode.
+
+    Raises:
+        CheckpointError: the model stops on them, though it could be traced: an index out of range,
+            or dtypes that do not mix.
+    """
     args, kwargs = split_inputs(checkpoint.inputs)
-    with preserved(model, training=False), torch.no_grad():
-        return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
+    try:
+        with preserved(model, training=False), torch.no_grad():
+            return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
+    except (Exception, SystemExit) as error:
+        raise CheckpointError(
+            checkpoint.label, f"the model stopped on the example inputs ({first_line(error)})",
+            "inputs that the model takes, in the dtypes of its weights",
+            "Give other inputs with --inputs, or convert the model to one dtype",
+        ) from error  # fmt: skip
+
+
+@contextmanager
+def runs(checkpoint: Checkpoint) -> Iterator[None]:
+    """Where a check stops, say whether the model itself stops on the example inputs.
+
+    Raises:
+        CheckpointError: it does, see `outputs_of`; else what was raised in the block.
+    """
+    try:
+        yield
+    except Exception:
+        outputs_of(checkpoint.model, checkpoint)
+        raise
 
 
 def difference(before: list[torch.Tensor], after: list[torch.Tensor]) -> float:

@@ -1,40 +1,5 @@
-"""The one error of this layer."""
+"""The error of this layer, which is that of everything that reads a file."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-
-class CheckpointError(ValueError):
-    """Something that was given cannot be used; nothing has been written.
-
-    Every such error has four parts, which are also attributes: `where` it was found, what `came`,
-    what was `expected`, and what to do `instead`.
-    """
-
-    def __init__(self, where: str, came: str, expected: str, instead: str):
-        self.where, self.came, self.expected, self.instead = where, came, expected, instead
-        super().__init__(f"{where}: {came}. Expected {expected}. {instead}.")
-
-    def lines(self) -> str:
-        """The four parts one below the other, for a terminal."""
-        return (
-            f"Error in {self.where}\n"
-            f"  came      {self.came}\n"
-            f"  expected  {self.expected}\n"
-            f"  instead   {self.instead}"
-        )
-
-
-def few(names: Sequence[str], limit: int = 4) -> str:
-    """The first few of many names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
-
-
-def first_line(error: BaseException, limit: int = 240) -> str:
-    """What a low-level error says, without its tail and without a full stop."""
-    text = str(error).strip().splitlines()
-    line = text[0] if text else ""
-    line = line if len(line) <= limit else line[:limit] + "…"
-    return f"{type(error).__name__}: {line}".rstrip(": .")
+from paramsym.formats.errors import CheckpointError as CheckpointError
+from paramsym.formats.errors import few as few
+from paramsym.formats.errors import first_line as first_line

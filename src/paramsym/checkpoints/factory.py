@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, assign, check_model
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.inputs import floating_dtype
-from paramsym.checkpoints.tensors import INDEX, read_tensors, require_file
+from paramsym.checkpoints.tensors import INDEX, check_kind, read_tensors, require_file
 from paramsym.checkpoints.writing import write_tensors
 
 _PLACE = "'package.module:factory', importable from the folder that the command runs in"
@@ -56,6 +56,7 @@ def open_factory(source: str, weights: Path | None, inputs: Inputs | None) -> Fa
     """
     factory, module = _import(source)
     model = _build(source, factory)
+    _check_kind(source, model)
     built, names = floating_dtype(model), None
     if weights is not None:
         weights = _weights_file(weights)
@@ -86,7 +87,7 @@ def _import(source: str) -> tuple[Any, Any]:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CheckpointError(
             source, f"importing {place!r} stopped with {first_line(error)}", _PLACE,
             "Check the spelling, or run the command from the folder that holds the package",
@@ -113,7 +114,7 @@ def _build(source: str, factory: Any) -> torch.nn.Module:
         )
     try:
         model = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CheckpointError(
             source, f"the factory stopped with {first_line(error)}", expected,
             "Give its arguments default values, or write a small function that calls it",
@@ -126,18 +127,36 @@ def _build(source: str, factory: Any) -> torch.nn.Module:
     return model
 
 
+def _check_kind(source: str, model: torch.nn.Module) -> None:
+    """Refuse modules that do not compute in Python, tensor by tensor."""
+    expected = "a torch.nn.Module that can be traced, with parameters of numbers"
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CheckpointError(
+            source, "the factory returned a TorchScript module, whose code cannot be traced",
+            expected, "Return the module before torch.jit.script or torch.jit.trace",
+        )  # fmt: skip
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
+            raise CheckpointError(
+                source, f"the module {name or 'itself'!r} is quantised ({type(module).__name__})",
+                expected, "Return the model before quantisation",
+            )  # fmt: skip
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        check_kind(name, tensor, source)
+
+
 def _example_inputs(source: str, factory: Any, model: Any, module: Any) -> Inputs:
     for owner in (model, factory, module):
-        found = getattr(owner, "example_inputs", None)
+        try:
+            found = getattr(owner, "example_inputs", None)
+            found = found() if callable(found) else found
+        except (Exception, SystemExit) as error:
+            raise CheckpointError(
+                f"{source}.example_inputs", f"it stopped with {first_line(error)}",
+                "a tuple, a dict of keyword inputs, or a function without arguments",
+                "Correct it, or give --inputs",
+            ) from error  # fmt: skip
         if found is not None:
-            try:
-                found = found() if callable(found) else found
-            except Exception as error:
-                raise CheckpointError(
-                    f"{source}.example_inputs", f"it stopped with {first_line(error)}",
-                    "a tuple, a dict of keyword inputs, or a function without arguments",
-                    "Correct it, or give --inputs",
-                ) from error  # fmt: skip
             return dict(found) if isinstance(found, Mapping) else _as_tuple(found)
     raise CheckpointError(
         source, "no example inputs", "something to call the model with",

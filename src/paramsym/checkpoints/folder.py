@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +13,17 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
+from paramsym.checkpoints.configuration import (
+    bounded,
+    check_size,
+    model_class,
+    numbers_in,
+    read_configuration,
+)
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
-from paramsym.checkpoints.tensors import INDEX, read_header, read_index, require_file
+from paramsym.checkpoints.tensors import INDEX, read_index, require_file
+from paramsym.formats.header import read_header
 
 _WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
 
@@ -48,13 +56,14 @@ class FolderCheckpoint(Checkpoint):
 def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderCheckpoint:
     """Read a folder. Without `weights` only the structure is built, on the meta device."""
     config = _config(path)
-    kind = _model_class(path, config)
+    kind = model_class(path / "config.json", config)
     if weights:
-        _check_files(path)
+        headers = _check_files(path)
+        check_size(path / "config.json", _empty(path, kind, config, headers), numbers_in(headers))
         model = _load(path, kind, config)
         check_model(model, str(path))
     else:
-        model = _empty(path, kind, config)
+        model = _empty(path, kind, config, None)
     if inputs is None:
         inputs = dict(inputs_from_config(model, config))
     return FolderCheckpoint(path.resolve().name, model, inputs, [path], weights)
@@ -70,10 +79,10 @@ def _config(path: Path) -> Any:
             str(path), "transformers is not installed", "it, to build the model of a folder",
             "Install it: pip install 'paramsym[hf]'",
         ) from error  # fmt: skip
+    read_configuration(path / "config.json")
     try:
-        json.loads((path / "config.json").read_text(encoding="utf-8"))
         with quiet():
-            return AutoConfig.from_pretrained(path, local_files_only=True)
+            return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise CheckpointError(
             str(path / "config.json"), f"it cannot be used ({first_line(error)})", expected,
@@ -82,31 +91,15 @@ def _config(path: Path) -> Any:
         ) from error  # fmt: skip
 
 
-def _model_class(path: Path, config: Any) -> Any:
-    import transformers
-
-    names = list(getattr(config, "architectures", None) or [])
-    for name in names:
-        if hasattr(transformers, name):
-            return getattr(transformers, name)
-    if names:
-        raise CheckpointError(
-            str(path / "config.json"), f"the architecture {names[0]!r}",
-            f"one that transformers {transformers.__version__} has",
-            "Install the version of transformers that the folder was written with",
-        )  # fmt: skip
-    return transformers.AutoModel
-
-
-def _check_files(path: Path) -> None:
-    """Every safetensors file is complete, before anything is built."""
+def _check_files(path: Path) -> dict[str, Any]:
+    """The headers of all safetensors files, each complete, before anything is built."""
     indices = sorted(path.glob(f"*{INDEX}"))
     files = sorted(path.glob("*.safetensors"))
     for index in indices:
         for shard in sorted(set(read_index(index).values())):
             require_file(path / shard)
-    for file in files:
-        read_header(file)
+    headers = {name: entry for file in files for name, entry in read_header(file).items()}
+    headers.pop("__metadata__", None)
     if not files:
         others = sorted(p.name for p in path.iterdir() if p.name.endswith(_WEIGHTS))
         raise CheckpointError(
@@ -115,6 +108,7 @@ def _check_files(path: Path) -> None:
             "Convert the weights with save_pretrained; or inspect the structure alone, from "
             "config.json, with --no-verify",
         )  # fmt: skip
+    return headers
 
 
 def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
@@ -123,6 +117,7 @@ def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
             model, info = kind.from_pretrained(
                 path, config=config, local_files_only=True, use_safetensors=True,
                 output_loading_info=True, ignore_mismatched_sizes=True, dtype="auto",
+                trust_remote_code=False,
             )  # fmt: skip
     except CheckpointError:
         raise
@@ -156,11 +151,14 @@ def _check_loading(path: Path, kind: Any, info: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _empty(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+def _empty(path: Path, kind: Any, config: Any, headers: Any) -> torch.nn.Module:
     build = getattr(kind, "_from_config", None) or kind.from_config
+    config = copy.deepcopy(config)  # building writes into it
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), torch.device("meta"), bounded(path / "config.json", headers):
             return build(config).eval()
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(
             str(path / "config.json"), f"building the model stopped with {first_line(error)}",

@@ -11,6 +11,7 @@ Batch 2 and sequence length 7 are primes that seldom equal another size by accid
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from typing import Any
 
@@ -20,8 +21,11 @@ from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import CheckpointError
 
 BATCH, LENGTH = 2, 7
+LARGEST = 1 << 28  # numbers in all inputs together
+AXES = 16
 _ITEM = re.compile(
-    r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?"
+    r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?",
+    re.ASCII,
 )
 _DTYPES = (
     "float64 float32 bfloat16 float16 complex64 complex128 int64 int32 int16 uint8 bool".split()
@@ -41,15 +45,15 @@ def parse_inputs(text: str, floating: torch.dtype | None = None) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     named: dict[str, torch.Tensor] = {}
     positional: list[torch.Tensor] = []
-    for item in text.replace(" ", "").split(","):
-        match = _ITEM.fullmatch(item)
-        if match is None or (match["dtype"] or "float32") not in _DTYPES:
-            raise _unreadable(text, f"{item!r} cannot be read")
-        shape = tuple(int(n) for n in match["shape"].split("x"))
-        dtype = getattr(torch, match["dtype"]) if match["dtype"] else floating or torch.float32
-        made = _random(shape, dtype, int(match["below"] or 2), generator)
-        if match["name"]:
-            named[match["name"]] = made
+    items = [_parse(text, item, floating) for item in text.replace(" ", "").split(",")]
+    if sum(math.prod(shape) for _, shape, _, _ in items) > LARGEST:
+        raise _unreadable(text, f"more than {LARGEST} numbers")
+    for name, shape, dtype, below in items:
+        made = _random(shape, dtype, below, generator)
+        if name in named:
+            raise _unreadable(text, f"{name!r} stands in it twice")
+        if name:
+            named[name] = made
         else:
             positional.append(made)
     if named and positional:
@@ -57,9 +61,46 @@ def parse_inputs(text: str, floating: torch.dtype | None = None) -> Inputs:
     return named or tuple(positional)
 
 
+def _parse(
+    text: str, item: str, floating: torch.dtype | None
+) -> tuple[str | None, tuple[int, ...], torch.dtype, int]:
+    """Name, shape, dtype and bound of one input, each compared with what a tensor can have."""
+    match = _ITEM.fullmatch(item)
+    if match is None or (match["dtype"] or "float32") not in _DTYPES:
+        raise _unreadable(text, f"{item[:60]!r} cannot be read")
+    dtype = getattr(torch, match["dtype"]) if match["dtype"] else floating or torch.float32
+    sizes = match["shape"].split("x")
+    if len(sizes) > AXES or max(len(n.lstrip("0")) for n in sizes) > 18:
+        raise _unreadable(text, f"{item[:60]!r} is larger than any memory")
+    shape = tuple(int(n) for n in sizes)
+    if 0 in shape:
+        raise _unreadable(text, f"{item[:60]!r} has no entries")
+    return match["name"], shape, dtype, _bound(text, item, match["below"], dtype)
+
+
+def _bound(text: str, item: str, below: str | None, dtype: torch.dtype) -> int:
+    """What the numbers of an input stay below; 2 if the text does not say."""
+    if below is None:
+        return 2
+    most = _most(dtype)
+    if len(below.lstrip("0")) > 19 or not 0 < int(below) <= most:
+        bound = f"from 1 to {most}" if most else "for whole numbers only"
+        raise _unreadable(text, f"the bound in {item[:60]!r}, which for this dtype is {bound}")
+    return int(below)
+
+
+def _most(dtype: torch.dtype) -> int:
+    """The largest bound that numbers of a dtype may stay below; 0 where there is none."""
+    if dtype == torch.bool:
+        return 2
+    if dtype.is_floating_point or dtype.is_complex:
+        return 0
+    return min(torch.iinfo(dtype).max + 1, (1 << 63) - 1)
+
+
 def _unreadable(text: str, came: str) -> CheckpointError:
     return CheckpointError(
-        f"--inputs {text}", came,
+        f"--inputs {text if len(text) < 100 else text[:100] + '…'}", came,
         f"shapes such as 2x3x32x32, 2x7:int64<50257 or x=2x5 (dtypes: {', '.join(_DTYPES)})",
         "Separate several inputs by commas, and name all of them or none",
     )  # fmt: skip

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,9 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
-from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.tensors import require_file
+from paramsym.formats.programs import load_program
 
 
 class Program(torch.nn.Module):
@@ -61,7 +59,7 @@ class ProgramCheckpoint(Checkpoint):
 
 def open_program(path: Path, inputs: Inputs | None) -> ProgramCheckpoint:
     """Read a program; its example inputs are those that it was exported with."""
-    program = load_program(path)
+    program = load_program(require_file(path))
     if inputs is None:
         if program.example_inputs is None:
             raise CheckpointError(
@@ -102,65 +100,3 @@ def _tie(graph: torch.nn.Module) -> None:
             if parameter is not None and parameter.numel():
                 where = (parameter.data_ptr(), parameter.shape, parameter.stride())
                 module._parameters[name] = first.setdefault(where, parameter)
-
-
-def load_program(path: Path) -> Any:
-    """`torch.export.load`, once the archive is known to need no unpickling of objects.
-
-    Raises:
-        CheckpointError: the file is no program, is cut short, or holds pickled objects.
-    """
-    path = require_file(path)
-    _refuse_pickles(path)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        raise CheckpointError(
-            str(path), f"torch.export.load stopped with {first_line(error)}",
-            f"a program that torch.export.save of this torch ({torch.__version__}) can read",
-            "Export the model again with this version of torch",
-        ) from error  # fmt: skip
-
-
-def _refuse_pickles(path: Path) -> None:
-    """torch.export.load falls back to unpickling; find out beforehand whether it would."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if broken := archive.testzip():
-                raise zipfile.BadZipFile(f"damaged entry {broken}")
-            for entry in archive.namelist():
-                if found := _pickled(archive, entry):
-                    raise CheckpointError(
-                        str(path), f"the program holds {found}",
-                        "a program of operators and plain tensors",
-                        "Unpickling runs code of whoever wrote the file, so it is never done "
-                        "here. Export the model again, with tensors as its only inputs",
-                    )  # fmt: skip
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise CheckpointError(
-            str(path), f"the file is cut short or no archive ({first_line(error)})",
-            "a .pt2 file that torch.export.save wrote", "Copy the file again, or export it anew",
-        ) from error  # fmt: skip
-
-
-def _pickled(archive: zipfile.ZipFile, entry: str) -> str:
-    parts = entry.split("/")[1:]
-    if "aotinductor" in parts:
-        return f"compiled code ({entry})"
-    if parts[:2] == ["data", "sample_inputs"]:
-        try:
-            torch.load(io.BytesIO(archive.read(entry)), weights_only=True)
-        except Exception as error:
-            return f"example inputs that are pickled objects ({first_line(error, 80)})"
-        return ""
-    if entry.endswith("_config.json") and parts[:1] == ["data"]:
-        table = json.loads(archive.read(entry))["config"]
-        pickled = [n for n, v in table.items() if v.get("use_pickle") or _is_object(v)]
-        return f"pickled objects: {few(pickled)}" if pickled else ""
-    if parts[:2] in (["data", "weights"], ["data", "constants"]) and entry.endswith(".pt"):
-        return f"weights in an older, pickled form ({entry})"
-    return ""
-
-
-def _is_object(payload: Mapping[str, Any]) -> bool:
-    return not str(payload.get("path_name", "")).startswith(("weight_", "tensor_"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.factory import open_factory
 from paramsym.checkpoints.folder import open_folder
 from paramsym.checkpoints.inputs import parse_inputs
@@ -28,7 +28,7 @@ def open_checkpoint(
     Raises:
         CheckpointError: whatever is wrong with the source, in four parts.
     """
-    path = Path(source).expanduser()
+    path = _path(source)
     given: Inputs | None = None if inputs is None else parse_inputs(inputs)
     if weights is not None and (path.exists() or ":" not in source):
         raise CheckpointError(
@@ -57,6 +57,19 @@ def open_checkpoint(
     if inputs is not None:
         opened.inputs = _in_dtype(inputs, opened)
     return opened
+
+
+def _path(source: str) -> Path:
+    """The source as a path, if it can be one."""
+    try:
+        path = Path(source).expanduser()
+        path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            source[:100], f"it can be no name of a file ({first_line(error)})", _EXPECTED,
+            "Check the spelling",
+        ) from error  # fmt: skip
+    return path
 
 
 def _in_dtype(inputs: str, opened: Checkpoint) -> Inputs:

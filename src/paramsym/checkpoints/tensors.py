@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.formats.archive import NoArchive, check_unpacked
+from paramsym.formats.header import read_header
 
 INDEX = ".safetensors.index.json"
 
@@ -48,9 +49,12 @@ def names_of(path: Path) -> list[str]:
 
 def require_file(path: Path) -> Path:
     """The path, if there is a file."""
-    if path.is_file():
-        return path
-    came = "is a folder" if path.is_dir() else "there is no such file"
+    try:
+        if path.is_file():
+            return path
+        came = "is a folder" if path.is_dir() else "there is no such file"
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        came = f"it cannot be looked at ({error.strerror})"
     raise CheckpointError(
         str(path), came, "a weights file (.safetensors, its index, or .pt)",
         "Check the spelling and the folder that the command runs in",
@@ -58,46 +62,6 @@ def require_file(path: Path) -> Path:
 
 
 # -- safetensors -------------------------------------------------------------------------------
-
-
-def read_header(path: Path) -> dict[str, Any]:
-    """The header of a safetensors file, once the length of the file agrees with it."""
-    expected = "a complete safetensors file"
-    instead = "Copy or download the file again, and compare its size with the original's"
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        if len(prefix) < 8:
-            raise CheckpointError(str(path), f"it has only {size} bytes", expected, instead)
-        (length,) = struct.unpack("<Q", prefix)
-        if prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
-            raise CheckpointError(
-                str(path), "the file is a pickle or an archive of torch.save, whatever its name",
-                "the safetensors format", "Save it with safetensors.torch.save_file",
-            )  # fmt: skip
-        if 8 + length > size:
-            raise CheckpointError(
-                str(path),
-                f"the file is cut short or no safetensors file: its header should have {length} "
-                f"bytes, the whole file has {size}",
-                expected, instead,
-            )  # fmt: skip
-        try:
-            header = json.loads(file.read(length))
-            ends = [v["data_offsets"][1] for k, v in header.items() if k != "__metadata__"]
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise CheckpointError(
-                str(path), f"its header cannot be read ({first_line(error)})", expected, instead
-            ) from error
-    promised = 8 + length + max(ends, default=0)
-    if promised != size:
-        raise CheckpointError(
-            str(path),
-            f"the file is {'cut short' if size < promised else 'too long'}: it has {size} bytes, "
-            f"its header promises {promised}",
-            expected, instead,
-        )  # fmt: skip
-    return header
 
 
 def _read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -119,13 +83,15 @@ def read_index(path: Path) -> dict[str, str]:
         table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         if not isinstance(table, Mapping):
             raise KeyError("weight_map")
-    except (ValueError, KeyError, TypeError) as error:
+        if wrong := [name for name, file in table.items() if not isinstance(file, str)]:
+            raise TypeError(f"the file of {wrong[0]!r} is no text")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             str(path), f"the index cannot be read ({first_line(error)})",
             "JSON with a 'weight_map' from tensors to files",
             "Copy the index again, or write the checkpoint anew with save_pretrained",
         ) from error  # fmt: skip
-    outside = sorted({f for f in table.values() if Path(f).name != f})
+    outside = sorted({f for f in table.values() if Path(f).name != f or "\0" in f})
     if outside:
         raise CheckpointError(
             str(path), f"it names files in other folders: {few(outside)}",
@@ -155,7 +121,13 @@ def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _read_archive(path: Path) -> dict[str, torch.Tensor]:
     try:
+        check_unpacked(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except NoArchive as error:
+        raise CheckpointError(
+            str(path), f"{error}", "a file that torch.save wrote, which compresses nothing",
+            "Save it anew with torch.save or safetensors.torch.save_file",
+        ) from error  # fmt: skip
     except Exception as error:
         text = str(error)
         if "weights_only" in text or "Weights only" in text or "pickle" in text.lower():
@@ -196,6 +168,7 @@ def check_layout(tensors: Mapping[str, torch.Tensor], where: str) -> None:
     """
     instead = "Save {name: tensor.clone().contiguous()} for each of them"
     for name, tensor in tensors.items():
+        check_kind(name, tensor, where)
         if tensor.layout != torch.strided or not tensor.is_contiguous():
             raise CheckpointError(
                 where,
@@ -210,6 +183,22 @@ def check_layout(tensors: Mapping[str, torch.Tensor], where: str) -> None:
                 where, f"{few(names)} share storage but are different parts of it",
                 "tensors that own their numbers", instead,
             )  # fmt: skip
+
+
+def check_kind(name: str, tensor: torch.Tensor, where: str) -> None:
+    """Refuse a tensor that is no plain array of numbers in which PyTorch can compute."""
+    if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
+        came, instead = "has no size yet (a lazy module)", "Call the model once on example inputs"
+    elif tensor.is_quantized:
+        came, instead = "is quantised", "Give the weights before quantisation, or dequantise them"
+    elif tensor.is_nested:
+        came, instead = "is a nested tensor", "Save its parts one by one"
+    elif tensor.is_floating_point() and tensor.element_size() < 2:
+        came = f"has the dtype {str(tensor.dtype).removeprefix('torch.')}"
+        instead = "Multiply it by its scales and save it in bfloat16 or float32"
+    else:
+        return
+    raise CheckpointError(where, f"{name!r} {came}", "an array of numbers to compute with", instead)
 
 
 def shared_storage(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:

@@ -1,12 +1,20 @@
 """`paramsym equivariant`: count the components, find the best one, draw it."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 SMALL = 6  # digits beyond which a degree is printed by its length
+
+
+def _number(value: float) -> float:
+    """NaN passes every comparison with a bound."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is no number.")
+    return value
 
 
 def equivariant(
@@ -17,9 +25,17 @@ def equivariant(
         Path | None, typer.Option(help=".npz file with x_train and x_test (samples, h, w).")
     ] = None,
     augment: Annotated[
-        float, typer.Option(help="Shift each image at random by up to this part of its width.")
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            callback=_number,
+            help="Shift each image at random by up to this part of its width.",
+        ),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of the random shifts.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random shifts.")
+    ] = 0,
     output: Annotated[
         Path | None, typer.Option(help="Folder for the pictures; none are drawn without it.")
     ] = None,

@@ -244,7 +244,7 @@ def record(
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TraceError(_stopped(model, error)) from error
         found = named_outputs(chosen)
         closed = wanted(free_outputs, dict(found), "output", _named(model))
@@ -333,7 +333,7 @@ def _named(model: torch.nn.Module) -> str:
     return f"model={type(model).__name__}"
 
 
-def _stopped(model: torch.nn.Module, error: Exception) -> str:
+def _stopped(model: torch.nn.Module, error: BaseException) -> str:
     message = [*str(error).strip().splitlines(), ""][0][:300]
     return (
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
@@ -354,7 +354,7 @@ def persistent_buffers(model: torch.nn.Module) -> set[str]:
     }
 
 
-def _lastplace(error: Exception) -> str:
+def _lastplace(error: BaseException) -> str:
     place, trace = "an unknown place", error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename

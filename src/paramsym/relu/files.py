@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from paramsym.formats.errors import CheckpointError
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
 from paramsym.relu.reading import as_network
@@ -29,15 +30,12 @@ def read_network(path: str | Path) -> Network:
     if file.suffix == ".safetensors":
         return _from_safetensors(file)
     if file.suffix == ".pt2":
-        import torch
+        from paramsym.formats.programs import load_program  # torch, only where there is a program
 
         try:
-            program = torch.export.load(str(file))
-        except Exception as error:
-            raise ReLUError(
-                f"a file torch.export cannot load ({type(error).__name__})",
-                "an exported program", str(file), "Write it with torch.export.save.",
-            ) from error  # fmt: skip
+            program = load_program(file)
+        except CheckpointError as error:
+            raise ReLUError(error.came, error.expected, error.where, f"{error.instead}.") from error
         return as_network(program, file.name)
     raise ReLUError(
         f"the suffix {file.suffix!r}", ".json, .safetensors or .pt2", str(file),
@@ -67,16 +65,15 @@ def _natural(name: str) -> list[Any]:
 
 
 def _from_safetensors(file: Path) -> Network:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    from paramsym.formats.header import read_header
+
     try:
-        tensors = load_file(str(file))
-    except SafetensorError as error:
-        raise ReLUError(
-            f"a file that is no safetensors ({error})", "safetensors", str(file),
-            "Write it with safetensors.torch.save_file.",
-        ) from None  # fmt: skip
+        read_header(file)
+    except CheckpointError as error:
+        raise ReLUError(error.came, error.expected, error.where, f"{error.instead}.") from None
+    tensors = load_file(str(file))
     names = sorted(tensors, key=_natural)
     weights = [n for n in names if tensors[n].ndim == 2]
     biases = {n: tensors[n] for n in names if tensors[n].ndim == 1}
