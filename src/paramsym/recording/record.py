@@ -33,9 +33,11 @@ from paramsym.recording.ledger import Ledger, captured
 from paramsym.recording.outputs import floating_outputs, require_outputs
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
-from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
+from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+_LOG = "torch._subclasses.fake_tensor"
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
 
@@ -225,7 +227,7 @@ def record(
         args, kwargs = _enter_inputs(ledger, example_inputs)
         recorder = _Recorder(ledger, {id(m): n for n, m in model.named_modules()})
         try:
-            with preserved(model, training), torch.no_grad(), fake_mode, recorder:
+            with preserved(model, training), torch.no_grad(), unlogged(_LOG), fake_mode, recorder:
                 returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
         except Exception as error:
