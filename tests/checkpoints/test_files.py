@@ -99,11 +99,11 @@ def test_infinities_may_stand_in_masks_and_nan_nowhere():
 def test_an_error_leaves_nothing_and_the_old_file_stays(tmp_path: Path):
     out = tmp_path / "out.txt"
     out.write_text("old")
-    with pytest.raises(RuntimeError), staged(out) as draft:
+    with pytest.raises(RuntimeError), staged(out, force=True) as draft:
         draft.write_text("half")
         raise RuntimeError
     assert out.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["out.txt"]
-    with staged(out) as draft:
+    with staged(out, force=True) as draft:
         draft.write_text("new")
         assert out.read_text() == "old"
     assert out.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["out.txt"]

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.nested import no_state_dict
 
 INDEX = ".safetensors.index.json"
 
@@ -153,9 +154,10 @@ def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 # -- archives of torch.save --------------------------------------------------------------------
 
 
-def _read_archive(path: Path) -> dict[str, torch.Tensor]:
+def load_archive(path: Path) -> Any:
+    """What `torch.save` wrote, if there is nothing in it but tensors and plain data."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         text = str(error)
         if "weights_only" in text or "Weights only" in text or "pickle" in text.lower():
@@ -170,20 +172,17 @@ def _read_archive(path: Path) -> dict[str, torch.Tensor]:
             "a complete file that torch.save wrote, or safetensors",
             "Copy the file again, or save it anew with safetensors.torch.save_file",
         ) from error  # fmt: skip
-    if not isinstance(loaded, Mapping):
-        raise _no_state_dict(path, f"a {type(loaded).__name__}")
-    if others := [str(k) for k, v in loaded.items() if not isinstance(v, torch.Tensor)]:
-        raise _no_state_dict(path, f"a dict in which {few(others)} is no tensor")
+
+
+def _read_archive(path: Path) -> dict[str, torch.Tensor]:
+    loaded = load_archive(path)
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(value, torch.Tensor) for value in loaded.values()
+    ):
+        raise no_state_dict(loaded, str(path))
     tensors = {str(k): v.detach() for k, v in loaded.items()}
     check_layout(tensors, str(path))
     return tensors
-
-
-def _no_state_dict(path: Path, came: str) -> CheckpointError:
-    return CheckpointError(
-        str(path), f"the file holds {came}", "a flat dict of names and tensors",
-        "Save model.state_dict() alone, for example torch.load(…)['state_dict']",
-    )  # fmt: skip
 
 
 # -- checks ------------------------------------------------------------------------------------
