@@ -23,6 +23,9 @@ def equivariant(
     output: Annotated[
         Path | None, typer.Option(help="Folder for the pictures; none are drawn without it.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace pictures that are in the folder.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count the components of shift-equivariant linear autoencoders, and find the best for data."""
@@ -34,6 +37,8 @@ def equivariant(
     from .images import load_images, randomly_shifted, second_moment
 
     try:
+        if output is not None and not force:
+            _refuse_existing(output)
         height, width = _size(shift)
         decomposition = decompose(image_shift(height, width, axis))
         family = components(decomposition, rank)
@@ -75,6 +80,18 @@ def equivariant(
         typer.echo(json.dumps(public, indent=2))
     else:
         _print(public)
+
+
+PICTURES = ("weight_sharing.png", "spectrum.png", "reconstructions.png")
+
+
+def _refuse_existing(folder: Path) -> None:
+    found = [name for name in PICTURES if (folder / name).exists() or (folder / name).is_symlink()]
+    if found:
+        raise ValueError(
+            f"--output {folder}: {', '.join(found)} exist there already; a folder without these "
+            "pictures was expected. Choose another folder, or give --force to replace them."
+        )
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -144,10 +161,11 @@ def _draw(folder: Path, component: Any, optimum: Any, images: Any, dense: Any) -
 
     small = max(component.decomposition.shape) <= LARGEST_GRAPH
     graph = draw_weight_sharing if small else draw_sharing_pattern
-    figures = {"weight_sharing.png": graph(component)}
+    graphs, spectrum, reconstructions = PICTURES
+    figures = {graphs: graph(component)}
     if optimum is not None:
-        figures["spectrum.png"] = draw_spectrum(optimum)
-        figures["reconstructions.png"] = draw_reconstructions(
+        figures[spectrum] = draw_spectrum(optimum)
+        figures[reconstructions] = draw_reconstructions(
             images.test[:9], {"equivariant": optimum.matrix, "dense": dense}
         )
     for name, figure in figures.items():
