@@ -80,7 +80,8 @@ def _explained(checkpoint: Checkpoint, inputs: dict[str, Any], error: Exception)
     place = f"module {path!r} ({type(module).__name__})" if path else "the model"
     return CheckpointError(
         where, f"{_listed(inputs)}: {place} stopped with {first_line(error)}",
-        f"what forward{_signature(checkpoint.model)} takes", "Give other --inputs",
+        f"what forward{_signature(checkpoint.model)} takes",
+        "Give other --inputs, or mend the model",
     )  # fmt: skip
 
 
