@@ -234,20 +234,19 @@ def transform(
         progress(f"reading {source}")
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
         names = [name for item in only or [] for name in split_patterns(item)] or None
-        if dry_run:
-            planned = checkpoints.plan_transform(checkpoint, out, names, force, progress)
-        else:
-            generator = torch.Generator().manual_seed(seed)
-            result = checkpoints.transform(
-                checkpoint, out, generator, strength, names, force, progress
-            )
+        generator = torch.Generator().manual_seed(seed)
+        done = (
+            checkpoints.plan_transform(checkpoint, out, names, force, progress)
+            if dry_run
+            else checkpoints.transform(checkpoint, out, generator, strength, names, force, progress)
+        )
     _say_notes(checkpoint.notes)
-    if dry_run:
-        typer.echo(planned.to_json() if as_json else str(planned))
-    elif as_json:
-        typer.echo(result.to_json())
+    if as_json:
+        typer.echo(done.to_json())
+    elif isinstance(done, checkpoints.Plan):
+        typer.echo(str(done))
     else:
-        report.print_transformed(result)
+        report.print_transformed(done)
 
 
 # Errors that a room words itself; one that can be raised is in a module that has been imported.
