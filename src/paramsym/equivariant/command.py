@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from paramsym.terminal import Progress
+
 SMALL = 6  # digits beyond which a degree is printed by its length
 
 
@@ -40,8 +42,10 @@ def equivariant(
         if output is not None and not force:
             _refuse_existing(output)
         height, width = _size(shift)
-        decomposition = decompose(image_shift(height, width, axis))
-        family = components(decomposition, rank)
+        with Progress(not as_json) as progress:
+            progress("decomposing the shifts and counting components")
+            decomposition = decompose(image_shift(height, width, axis))
+            family = components(decomposition, rank)
         result: dict[str, Any] = {
             "images": [height, width],
             "axis": axis,
@@ -65,7 +69,11 @@ def equivariant(
                 images = type(images)(
                     *(randomly_shifted(part, augment, generator) for part in images)
                 )
-            _study(result, decomposition, second_moment(images.train), second_moment(images.test))
+            with Progress(not as_json) as progress:
+                progress("finding the best component for the data")
+                _study(
+                    result, decomposition, second_moment(images.train), second_moment(images.test)
+                )
     except (ValueError, OSError) as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(2) from None
@@ -74,7 +82,9 @@ def equivariant(
         optimum = result.get("_best")
         shown = optimum.component if optimum is not None else _middle(family)
         if shown is not None:
-            result["pictures"] = _draw(output, shown, optimum, images, result.get("_dense"))
+            with Progress(not as_json) as progress:
+                progress("drawing")
+                result["pictures"] = _draw(output, shown, optimum, images, result.get("_dense"))
     public = {key: value for key, value in result.items() if not key.startswith("_")}
     if as_json:
         typer.echo(json.dumps(public, indent=2))
