@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,6 +12,14 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from paramsym.terminal import EPILOG, Progress, guarded, unbroken_pipes
+
+# What the parser of the command line raises on purpose: an end, or an error of usage (code 2).
+_PARSER: tuple[type[BaseException], ...] = (
+    typer.Exit,
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
 
 
 class _Later(TyperCommand):
@@ -21,7 +31,8 @@ class _Later(TyperCommand):
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         own = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        own.command(self.name)(getattr(import_module(self.module), self.function))
+        function = getattr(import_module(self.module), self.function)
+        own.command(self.name, epilog=EPILOG)(function)
         return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
 
 
@@ -38,36 +49,38 @@ _LATER = {
             "relu-equal",
             "paramsym.relu.command",
             "relu_equal",
-            "Are two ReLU networks the same function? Exit code 0 equal, 1 different, 3 undecided.",
+            "Are two ReLU networks the same function?",
         ),
     )
 }
 
 
 class _Commands(TyperGroup):
-    """What is wrong with the input of a command becomes a message and exit code 2."""
+    """Every command: the table of exit codes in its help, and one handler around it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *(name for name in _LATER if name)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _LATER.get(cmd_name) or super().get_command(ctx, cmd_name)
+        command = _LATER.get(cmd_name) or super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.epilog = EPILOG
+        return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        with unbroken_pipes(), guarded(message_of, (*_PARSER, SystemExit)):
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with guarded(message_of, _PARSER, ctx.params.get("traceback", False)):
             return super().invoke(ctx)
-        except (ValueError, RuntimeError) as error:
-            message = message_of(error)
-            if message is None:
-                raise
-            typer.echo(message, err=True)
-            raise typer.Exit(2) from error
 
 
 app = typer.Typer(
     name="paramsym",
     cls=_Commands,
     help="In how many ways can a network's parameters change while its function stays the same?",
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -91,6 +104,15 @@ Inputs = Annotated[
         "says what it takes.",
     ),
 ]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Where in --weights the state dict is, if that is an archive of nested dictionaries: "
+        "model, or ema.shadow.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -116,6 +138,12 @@ def _root(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback", help="Show the traceback of a defect (also PARAMSYM_TRACEBACK=1)."
+        ),
+    ] = False,
 ) -> None:
     pass
 
@@ -125,6 +153,7 @@ def inspect(
     source: Source,
     weights: Weights = None,
     inputs: Inputs = None,
+    key: Key = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Count the redundant directions numerically, too.")
     ] = False,
@@ -137,20 +166,42 @@ def inspect(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page that stands by itself.")
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Find every way in which the parameters can change without changing the function."""
-    from paramsym import report
-    from paramsym.checkpoints import open_checkpoint
+    with Progress(not as_json) as progress:
+        progress("starting")
+        from paramsym import report
+        from paramsym.checkpoints import fitting, open_checkpoint, refuse_existing
 
-    checkpoint = open_checkpoint(source, weights, inputs, not (verify or audit))
-    findings = report.examine(checkpoint, verify, audit, training)
-    if html is not None:
-        report.write_page(findings, html)
+        if html is not None:
+            refuse_existing(html, force, "--html")
+        progress(f"reading {source}")
+        checkpoint = open_checkpoint(source, weights, inputs, not (verify or audit), key)
+        progress(_steps(verify, audit))
+        with fitting(checkpoint, training):
+            findings = report.examine(checkpoint, verify, audit, training)
+        if html is not None:
+            report.write_page(findings, html)
+    _say_notes(checkpoint.notes)
     if as_json:
         typer.echo(report.to_json(findings))
     else:
         report.print_findings(findings)
+
+
+def _steps(verify: bool, audit: bool) -> str:
+    """What `inspect` does after the model is read."""
+    steps = ["deriving the symmetry"]
+    steps += ["measuring its moves"] if verify else []
+    steps += ["auditing it"] if audit else []
+    return ", ".join(steps)
+
+
+def _say_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        typer.echo(f"Note: {note}", err=True)
 
 
 @app.command()
@@ -162,6 +213,7 @@ def transform(
     seed: Annotated[
         int, typer.Option(min=-(1 << 63), max=(1 << 63) - 1, help="Which random move.")
     ] = 0,
+    key: Key = None,
     strength: Annotated[
         float,
         typer.Option(
@@ -176,33 +228,56 @@ def transform(
             "'h.{0..11}.mlp', '*.attn.head'. May be repeated.",
         ),
     ] = None,
+    force: Force = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be written, and what it takes; no file."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write an equivalent checkpoint: other numbers, the same function. It is read back and
     compared before it gets its name."""
-    import torch
+    with Progress(not as_json) as progress:
+        progress("starting")
+        import torch
 
-    from paramsym import checkpoints, report
-    from paramsym.structure.patterns import split_patterns
+        from paramsym import checkpoints, report
+        from paramsym.structure.patterns import split_patterns
 
-    checkpoint = checkpoints.open_checkpoint(source, weights, inputs)
-    generator = torch.Generator().manual_seed(seed)
-    names = [name for item in only or [] for name in split_patterns(item)] or None
-    result = checkpoints.transform(checkpoint, out, generator, strength, names)
+        progress(f"reading {source}")
+        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
+        names = [name for item in only or [] for name in split_patterns(item)] or None
+        generator = torch.Generator().manual_seed(seed)
+        done = (
+            checkpoints.plan_transform(checkpoint, out, names, force, progress)
+            if dry_run
+            else checkpoints.transform(checkpoint, out, generator, strength, names, force, progress)
+        )
+    _say_notes(checkpoint.notes)
     if as_json:
-        typer.echo(result.to_json())
+        typer.echo(done.to_json())
+    elif isinstance(done, checkpoints.Plan):
+        typer.echo(str(done))
     else:
-        report.print_transformed(result)
+        report.print_transformed(done)
+
+
+# Errors that a room words itself; one that can be raised is in a module that has been imported.
+_WORDED = {
+    "paramsym.checkpoints.errors": "CheckpointError",
+    "paramsym.recording.refusals": "TraceError",
+    "paramsym.relu.errors": "ReLUError",
+}
 
 
 def message_of(error: Exception) -> str | None:
     """The text of an error that is about the input; None for a fault of this program."""
-    from paramsym.checkpoints import CheckpointError
-    from paramsym.recording.refusals import TraceError
-
-    if isinstance(error, CheckpointError):
-        return error.lines()
-    return f"Error: {error}" if isinstance(error, TraceError) else None
+    for module, name in _WORDED.items():
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(error, kind):
+            lines = getattr(error, "lines", None)
+            return f"Error: {error}" if lines is None else lines()
+    return None
 
 
 def main() -> None:

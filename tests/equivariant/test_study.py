@@ -129,7 +129,8 @@ def test_the_command_finds_the_best_component_and_draws(small, tmp_path):
     assert losses["dense"] <= losses["best of all"] == pytest.approx(best["loss_per_pixel"])
     names = {"weight_sharing.png", "spectrum.png", "reconstructions.png"}
     assert {path.name for path in pictures.iterdir()} == names
-    plain = runner.invoke(app, arguments)
+    assert runner.invoke(app, arguments).exit_code == 2  # the pictures are there
+    plain = runner.invoke(app, [*arguments, "--force"])
     assert plain.exit_code == 0 and "best component" in plain.output
 
 

@@ -2,9 +2,13 @@
 
 from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
 from paramsym.checkpoints.equivalent import Transformed as Transformed
+from paramsym.checkpoints.equivalent import plan_transform as plan_transform
 from paramsym.checkpoints.equivalent import transform as transform
 from paramsym.checkpoints.errors import CheckpointError as CheckpointError
+from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
+from paramsym.checkpoints.plan import Plan as Plan
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors
+from paramsym.checkpoints.writing import refuse_existing as refuse_existing
 from paramsym.checkpoints.writing import write_tensors as write_tensors

@@ -22,6 +22,7 @@ class Checkpoint(abc.ABC):
 
     `files` are what must never be overwritten. `has_weights` is False where only the structure
     was built, on the meta device; `fixed_mode` is True where training mode cannot be chosen.
+    `notes` are what a reader should know about how the files were read.
     """
 
     label: str
@@ -30,6 +31,7 @@ class Checkpoint(abc.ABC):
     files: list[Path] = field(default_factory=list)
     has_weights: bool = True
     fixed_mode: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @abc.abstractmethod
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
@@ -38,6 +40,13 @@ class Checkpoint(abc.ABC):
     @abc.abstractmethod
     def reload(self, draft: Path) -> torch.nn.Module:
         """The model with the weights that `save` wrote, read back from the files."""
+
+    def planned(self, out: Path) -> dict[str, int]:
+        """The files that `save` will write, and their sizes in bytes without headers.
+
+        The name of `out` itself where a single file is written.
+        """
+        return {out.name: sum(path.stat().st_size for path in self.files)}
 
     def state(self) -> dict[str, torch.Tensor]:
         """All parameters and persistent buffers by name, tied ones under each of their names."""
@@ -110,8 +119,7 @@ def _raise_differences(where, wanted, same, seen, extra, wrong) -> None:
         parts += [f"{few(extra)} unknown to the model"] if extra else []
         raise CheckpointError(
             where, " and ".join(parts), f"exactly the {len(wanted)} tensors of the model",
-            "Give the weights of this model; where only a prefix differs ('model.', 'module.'), "
-            "rename the tensors",
+            "Give the weights of this model, or the factory that fits these weights",
         )  # fmt: skip
 
 

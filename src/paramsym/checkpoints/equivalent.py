@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +12,15 @@ import torch
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, first_line
-from paramsym.checkpoints.writing import refuse_source, staged
+from paramsym.checkpoints.fitting import fitting
+from paramsym.checkpoints.plan import Plan, plan
+from paramsym.checkpoints.writing import check_place, refuse_source, staged
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
 from paramsym.structure.patterns import UnknownName, matching
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.terminal import silent
 
 # What a random move may change in the outputs by rounding alone, relative to the largest of them.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.3}
@@ -39,6 +41,7 @@ class Transformed:
     changed: int
     entries: int
     largest_change: float
+    notes: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:
@@ -51,7 +54,7 @@ class Transformed:
             {
                 "written": str(self.path), "error": self.error, "tolerance": self.tolerance,
                 "changed": self.changed, "parameters": self.entries,
-                "largest_change": self.largest_change,
+                "largest_change": self.largest_change, "notes": list(self.notes),
             },
             indent=1,
         )  # fmt: skip
@@ -63,6 +66,8 @@ def transform(
     generator: torch.Generator,
     strength: float = 1.0,
     only: list[str] | None = None,
+    force: bool = False,
+    progress: Callable[[str], None] = silent,
 ) -> Transformed:
     """Move the weights of a checkpoint by a random element of its symmetry and write them.
 
@@ -75,19 +80,16 @@ def transform(
         generator: where the random element comes from.
         strength: how far to move; 0 is nowhere, 1 mixes thoroughly.
         only: names of spaces and shifts to move, or patterns of them; default all.
+        force: replace what stands at `out`; see `staged`.
+        progress: is told each step when it begins.
 
     Raises:
-        CheckpointError: `out` is the source, a pattern in `only` matches nothing, or what was read
-            back does not compute the same function.
+        CheckpointError: `out` is the source or exists, a pattern in `only` matches nothing, the
+            system does not let it be written, or what was read back does not compute the same
+            function.
     """
-    refuse_source(out, checkpoint.files)
-    if not checkpoint.has_weights:
-        raise CheckpointError(
-            checkpoint.label, "a model on the meta device, without numbers", "weights to move",
-            "Give --weights FILE",
-        )  # fmt: skip
-    symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    _check_names(symmetry, only)
+    symmetry = _movable(checkpoint, out, only, force, progress)
+    progress("moving the weights")
     before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
     reference = outputs_of(checkpoint.model, checkpoint)
     element = to_scale(symmetry.sample(generator, strength, only), before)
@@ -100,8 +102,11 @@ def transform(
         ) from error  # fmt: skip
     dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
     tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
-    with staged(out) as draft:
+    room = sum(checkpoint.planned(out).values())
+    with staged(out, force, room) as draft:
+        progress(f"writing {out.name}")
         checkpoint.save(draft, moved)
+        progress(f"reading {out.name} back, to compare")
         model = checkpoint.reload(draft)
         _check_written(out, moved, model)
         error = difference(reference, outputs_of(model, checkpoint))
@@ -115,7 +120,45 @@ def transform(
                 "not help, please report the model",
             )
     changed, entries, largest = _changes(checkpoint, before, moved)
-    return Transformed(out, symmetry, error, tolerance, changed, entries, largest)
+    notes = tuple(checkpoint.notes)
+    return Transformed(out, symmetry, error, tolerance, changed, entries, largest, notes)
+
+
+def plan_transform(
+    checkpoint: Checkpoint,
+    out: Path,
+    only: list[str] | None = None,
+    force: bool = False,
+    progress: Callable[[str], None] = silent,
+) -> Plan:
+    """What `transform` would do, with the checks that it makes before it writes; no file is made.
+
+    Raises:
+        CheckpointError: as `transform`, before it writes.
+    """
+    return plan(checkpoint, _movable(checkpoint, out, only, force, progress), out, only)
+
+
+def _movable(
+    checkpoint: Checkpoint,
+    out: Path,
+    only: list[str] | None,
+    force: bool,
+    progress: Callable[[str], None],
+) -> ParameterSymmetry:
+    """The symmetry of a checkpoint that can be moved and written to `out`."""
+    refuse_source(out, checkpoint.files)
+    check_place(out, force)
+    if not checkpoint.has_weights:
+        raise CheckpointError(
+            checkpoint.label, "a model on the meta device, without numbers", "weights to move",
+            "Give --weights FILE",
+        )  # fmt: skip
+    progress("deriving the symmetry")
+    with fitting(checkpoint):
+        symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
+    _check_names(symmetry, only)
+    return symmetry
 
 
 def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
@@ -147,20 +190,6 @@ def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Ten
             "inputs that the model takes, in the dtypes of its weights",
             "Give other inputs with --inputs, or convert the model to one dtype",
         ) from error  # fmt: skip
-
-
-@contextmanager
-def runs(checkpoint: Checkpoint) -> Iterator[None]:
-    """Where a check stops, say whether the model itself stops on the example inputs.
-
-    Raises:
-        CheckpointError: it does, see `outputs_of`; else what was raised in the block.
-    """
-    try:
-        yield
-    except Exception:
-        outputs_of(checkpoint.model, checkpoint)
-        raise
 
 
 def difference(before: list[torch.Tensor], after: list[torch.Tensor]) -> float:

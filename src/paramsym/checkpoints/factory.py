@@ -16,7 +16,14 @@ from torch.utils import _pytree as pytree
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, assign, check_model
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.inputs import floating_dtype
-from paramsym.checkpoints.tensors import INDEX, check_kind, read_tensors, require_file
+from paramsym.checkpoints.tensors import (
+    INDEX,
+    check_kind,
+    read_index,
+    read_tensors,
+    require_file,
+)
+from paramsym.checkpoints.weights import WeightsFile, open_weights
 from paramsym.checkpoints.writing import write_tensors
 
 _PLACE = "'package.module:factory', importable from the folder that the command runs in"
@@ -26,41 +33,62 @@ _PLACE = "'package.module:factory', importable from the folder that the command 
 class FactoryCheckpoint(Checkpoint):
     """A factory, with a weights file or with the weights that it draws itself."""
 
-    weights: Path | None = None
-    names: list[str] | None = None  # as the weights file spells them
+    weights: WeightsFile | None = None
+    names: list[str] | None = None  # those that the weights file has
 
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
         names = self.names
         if names is None:
             names = list(dict.fromkeys(group[0] for group in aliases(self.model).values()))
         written = {name: state[name] for name in names}
-        write_tensors(self._file(draft), written, self.weights)
+        if self.weights is None:
+            write_tensors(self._file(draft), written)
+        else:
+            self.weights.write(self._file(draft), written)
 
     def reload(self, draft: Path) -> torch.nn.Module:
-        assign(self.model, read_tensors(self._file(draft)), str(draft))
+        path = self._file(draft)
+        found = read_tensors(path) if self.weights is None else self.weights.read(path)
+        assign(self.model, found, str(draft))
         return self.model
+
+    def planned(self, out: Path) -> dict[str, int]:
+        state = self.state()
+        names = self.names or {group[0] for group in aliases(self.model).values()}
+        if self.weights is None or not self.weights.path.name.endswith(INDEX):
+            return {out.name: sum(state[n].numel() * state[n].element_size() for n in names)}
+        index, prefix = self.weights.path, self.weights.prefix
+        sizes = dict.fromkeys(read_index(index).values(), 0)
+        for name, shard in read_index(index).items():
+            tensor = state[name.removeprefix(prefix)]
+            sizes[shard] += tensor.numel() * tensor.element_size()
+        return {**sizes, index.name: index.stat().st_size}
 
     def _file(self, draft: Path) -> Path:
         """The file to write; shards and their index go into a folder."""
-        if self.weights is None or not self.weights.name.endswith(INDEX):
+        if self.weights is None or not self.weights.path.name.endswith(INDEX):
             return draft
         draft.mkdir(exist_ok=True)
-        return draft / self.weights.name
+        return draft / self.weights.path.name
 
 
-def open_factory(source: str, weights: Path | None, inputs: Inputs | None) -> FactoryCheckpoint:
+def open_factory(
+    source: str, weights: Path | None, inputs: Inputs | None, key: str | None = None
+) -> FactoryCheckpoint:
     """Import and call a factory, and give its model the weights of a file if there is one.
 
     The factory is called without arguments and returns a `torch.nn.Module`. It may carry an
     attribute `example_inputs`: a tuple, a dict of keyword arguments, or a function that makes one.
+    `key` is the path to the state dict in a weights file of nested dictionaries.
     """
     factory, module = _import(source)
     model = _build(source, factory)
     _check_kind(source, model)
-    built, names = floating_dtype(model), None
+    built, names, file = floating_dtype(model), None, None
     if weights is not None:
         weights = _weights_file(weights)
-        names = assign(model, read_tensors(weights), str(weights))
+        file, tensors = open_weights(weights, model.state_dict().keys(), key)
+        names = assign(model, tensors, str(weights))
     check_model(model, source if weights is None else str(weights))
     meta = [n for n, t in model.state_dict().items() if t.device.type == "meta"]
     if inputs is None:
@@ -70,7 +98,10 @@ def open_factory(source: str, weights: Path | None, inputs: Inputs | None) -> Fa
     files = [] if weights is None else [weights]
     if weights is not None and weights.name.endswith(INDEX):
         files.append(weights.parent)
-    return FactoryCheckpoint(source, model, inputs, files, not meta, weights=weights, names=names)
+    notes = [] if file is None else list(file.notes)
+    return FactoryCheckpoint(
+        source, model, inputs, files, not meta, notes=notes, weights=file, names=names
+    )
 
 
 def _weights_file(path: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, check_model
 from paramsym.checkpoints.configuration import (
     bounded,
     check_size,
@@ -22,6 +22,7 @@ from paramsym.checkpoints.configuration import (
 )
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
+from paramsym.checkpoints.layout import files_of, write_like
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
@@ -34,23 +35,38 @@ class FolderCheckpoint(Checkpoint):
 
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
         source = self.files[0]
-        with torch.no_grad():
-            for name, tensor in self.model.state_dict().items():
-                tensor.copy_(state[name])
-        shards = [p.stat().st_size for p in source.glob("*.safetensors")]
-        single = (source / "model.safetensors").is_file()
+        prefix = getattr(self.model, "base_model_prefix", "")
+        draft.mkdir(exist_ok=True)
         with quiet():
-            self.model.save_pretrained(  # type: ignore[operator]
-                draft, max_shard_size=1 << 50 if single else max(shards)
-            )
+            write_like(
+                source, draft, state, aliases(self.model), f"{prefix}." if prefix else "",
+                lambda folder: self._save(folder, state),
+            )  # fmt: skip
         for path in sorted(source.rglob("*")):  # the configuration, too, stays as it was
             target = draft / path.relative_to(source)
             if path.is_file() and not path.name.endswith(_WEIGHTS):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
 
+    def _save(self, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
+        """As transformers itself writes the model, in shards no larger than those of the source."""
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(state[name])
+        _, *shards = reversed(files_of(self.files[0]))
+        largest = max((path.stat().st_size for path in shards), default=1 << 50)
+        self.model.save_pretrained(folder, max_shard_size=largest)  # type: ignore[operator]
+
     def reload(self, draft: Path) -> torch.nn.Module:
         return _load(draft, type(self.model), None)
+
+    def planned(self, out: Path) -> dict[str, int]:
+        source = self.files[0]
+        others = [p for p in source.rglob("*") if p.is_file() and not p.name.endswith(_WEIGHTS)]
+        return {
+            str(path.relative_to(source)): path.stat().st_size
+            for path in [*files_of(source), *sorted(others)]
+        }
 
 
 def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderCheckpoint:

@@ -15,8 +15,9 @@ _EXPECTED = "a .pt2 file, a folder with config.json and safetensors, or package.
 
 
 def open_checkpoint(
-    source: str, weights: str | None = None, inputs: str | None = None, structure_only: bool = False
-) -> Checkpoint:
+    source: str, weights: str | None = None, inputs: str | None = None,
+    structure_only: bool = False, key: str | None = None,
+) -> Checkpoint:  # fmt: skip
     """Build the model of a source and load its weights.
 
     Args:
@@ -24,6 +25,8 @@ def open_checkpoint(
         weights: a weights file for a factory.
         inputs: a description for `parse_inputs`; by default the source says what it takes.
         structure_only: where the source allows it, build on the meta device and read no weights.
+        key: the path to the state dict in `weights`, where that is an archive of nested
+            dictionaries; dots between the keys.
 
     Raises:
         CheckpointError: whatever is wrong with the source, in four parts.
@@ -34,6 +37,11 @@ def open_checkpoint(
         raise CheckpointError(
             f"--weights {weights}", f"the source {source!r} brings its own weights",
             "--weights only beside package.module:factory", "Leave --weights out",
+        )  # fmt: skip
+    if key is not None and weights is None:
+        raise CheckpointError(
+            f"--key {key}", "there is no --weights FILE", "a key into a file of weights",
+            "Give --weights FILE beside package.module:factory, or leave --key out",
         )  # fmt: skip
     if path.is_dir():
         opened: Checkpoint = open_folder(path, given, not structure_only)
@@ -47,7 +55,7 @@ def open_checkpoint(
         )  # fmt: skip
     elif ":" in source:
         opened = open_factory(
-            source, None if weights is None else Path(weights).expanduser(), given
+            source, None if weights is None else Path(weights).expanduser(), given, key
         )
     else:
         raise CheckpointError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.nested import no_state_dict
 from paramsym.formats.archive import NoArchive, check_unpacked
 from paramsym.formats.header import read_header
 
@@ -119,10 +121,11 @@ def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 # -- archives of torch.save --------------------------------------------------------------------
 
 
-def _read_archive(path: Path) -> dict[str, torch.Tensor]:
+def load_archive(path: Path) -> Any:
+    """What `torch.save` wrote, if there is nothing in it but tensors and plain data."""
     try:
         check_unpacked(path)
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except NoArchive as error:
         raise CheckpointError(
             str(path), f"{error}", "a file that torch.save wrote, which compresses nothing",
@@ -142,20 +145,17 @@ def _read_archive(path: Path) -> dict[str, torch.Tensor]:
             "a complete file that torch.save wrote, or safetensors",
             "Copy the file again, or save it anew with safetensors.torch.save_file",
         ) from error  # fmt: skip
-    if not isinstance(loaded, Mapping):
-        raise _no_state_dict(path, f"a {type(loaded).__name__}")
-    if others := [str(k) for k, v in loaded.items() if not isinstance(v, torch.Tensor)]:
-        raise _no_state_dict(path, f"a dict in which {few(others)} is no tensor")
+
+
+def _read_archive(path: Path) -> dict[str, torch.Tensor]:
+    loaded = load_archive(path)
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(value, torch.Tensor) for value in loaded.values()
+    ):
+        raise no_state_dict(loaded, str(path))
     tensors = {str(k): v.detach() for k, v in loaded.items()}
     check_layout(tensors, str(path))
     return tensors
-
-
-def _no_state_dict(path: Path, came: str) -> CheckpointError:
-    return CheckpointError(
-        str(path), f"the file holds {came}", "a flat dict of names and tensors",
-        "Save model.state_dict() alone, for example torch.load(…)['state_dict']",
-    )  # fmt: skip
 
 
 # -- checks ------------------------------------------------------------------------------------

@@ -3,45 +3,154 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.drafts import remove_stale, workshop
+from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
-from paramsym.structure.replacing import replacing
+from paramsym.structure.replacing import flush
 
 
 @contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
     """A path to write to, which becomes `out` when the block ends without an error.
 
-    See `replacing`; its errors, and places where nothing may be written, are told as ours.
+    The file or folder grows under a temporary name beside its place and is renamed at the end, so
+    that nobody ever sees half of it; after an error nothing is left, and what a killed run left is
+    removed by the next.
+
+    Args:
+        out: the place. What stands there stays unless `force`.
+        force: replace a file or a link; a folder only by one that has all of its entries.
+        room: bytes that will be written, so that a disk too small for them is found beforehand.
+
+    Raises:
+        CheckpointError: something stands there, or the system does not let anything be written.
     """
+    check_place(out, force)
+    parent = out.absolute().parent
+    remove_stale(parent)
+    _refuse_small_disk(out, parent, room)
+    try:
+        with workshop(parent, out.name) as folder:
+            (folder / "made").mkdir()
+            draft = folder / "made" / out.name
+            yield draft
+            flush(draft)
+            _settle(draft, out, folder / "replaced")
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = system_reason(error)
+        if reason is None:
+            raise
+        raise CheckpointError(
+            str(out), f"nothing can be written there ({reason})",
+            "a folder with permission to write, and room for all of it",
+            "Nothing is kept. Make room, or choose another place",
+        ) from error  # fmt: skip
+
+
+def check_place(out: Path, force: bool = False) -> None:
+    """Raise where nothing can stand, or where something stands that must not be replaced."""
     parent = out.absolute().parent
     if not parent.is_dir():
         raise CheckpointError(
             str(out), f"the folder {str(parent)!r} does not exist",
             "a place in an existing folder", "Create the folder first",
         )  # fmt: skip
-    if out.is_dir() and any(out.iterdir()):
+    if not os.access(parent, os.W_OK | os.X_OK):
         raise CheckpointError(
-            str(out), "the folder exists and is not empty", "a new name, or an empty folder",
-            "Choose another name, or remove the folder",
+            str(out), f"nothing can be written to the folder {str(parent)!r}",
+            "a folder with permission to write", "Choose another place",
         )  # fmt: skip
-    with ExitStack() as stack:
-        try:
-            draft = stack.enter_context(replacing(out))
-        except OSError as error:
+    refuse_existing(out, force)
+
+
+def refuse_existing(out: Path, force: bool = False, option: str = "") -> None:
+    """Raise where writing to `out` would replace something.
+
+    With `force` files, links and folders may be replaced, never a device or a pipe. `option` says
+    on the command line where `out` was given.
+    """
+    if not os.path.lexists(out):
+        return
+    if out.is_symlink():
+        end = "" if out.exists() else ", which does not exist"
+        came = f"it is a link to {os.readlink(out)!r}{end}"
+    elif out.is_dir():
+        if not any(out.iterdir()):
+            return
+        came = "the folder exists and is not empty"
+    elif out.is_file():
+        came = "there is such a file already"
+    else:
+        raise CheckpointError(
+            f"{option} {out}".strip(), "it is neither a file nor a folder", "a new name",
+            "Choose another name: devices and pipes are never replaced",
+        )  # fmt: skip
+    if not force:
+        raise CheckpointError(
+            f"{option} {out}".strip(), came, "a new name, or an empty folder",
+            "Choose another name, or give --force to replace what is there",
+        )  # fmt: skip
+
+
+def _refuse_small_disk(out: Path, parent: Path, room: int) -> None:
+    free = shutil.disk_usage(parent).free
+    if free < room:
+        raise CheckpointError(
+            str(out), f"the disk has {free:,} bytes free", f"room for {room:,} bytes",
+            "Make room, or choose another place",
+        )  # fmt: skip
+
+
+def _settle(draft: Path, out: Path, aside: Path) -> None:
+    """Give what was written its name; what stood there goes with the temporary folder."""
+    if out.is_dir() and not out.is_symlink():
+        kept = sorted({p.name for p in out.iterdir()} - _entries(draft))
+        if kept:
             raise CheckpointError(
-                str(out), f"nothing can be written there ({error.strerror})",
-                "a folder with permission to write", "Choose another place",
-            ) from error  # fmt: skip
-        yield draft
+                str(out), f"the folder also holds {few(kept)}",
+                "a folder with no other entries than those that are written",
+                "Nothing is kept. Choose another name, or remove the folder yourself",
+            )  # fmt: skip
+    if not out.is_dir() and not (draft.is_dir() and os.path.lexists(out)):
+        return os.replace(draft, out)  # at once
+    try:
+        os.replace(out, aside)
+        os.replace(draft, out)
+    except BaseException:  # an interrupt, too, gives back what stood there
+        if os.path.lexists(aside) and not os.path.lexists(out):
+            os.replace(aside, out)
+        raise
+
+
+def _entries(draft: Path) -> set[str]:
+    return {p.name for p in draft.iterdir()} if draft.is_dir() else set()
+
+
+def system_reason(error: BaseException) -> str | None:
+    """Why the system did not write, in its own words; None for an error of another kind.
+
+    Writers wrap what the system says: safetensors and torch raise errors of their own, whose text
+    names it.
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    text = str(error)
+    if found := re.search(r"(?:I/O error: )?([^:]*) \(os error \d+\)", text):
+        return found[1].strip()
+    if "PytorchStreamWriter failed" in text or "iostream error" in text:
+        return "the file could not be written to its end"
+    return None
 
 
 def refuse_source(out: Path, sources: list[Path]) -> None:
@@ -70,14 +179,19 @@ def write_tensors(
         _write_shards(path, tensors, like)
     elif path.suffix == ".safetensors":
         metadata = {} if like is None else metadata_of(like)
-        save_file(_owned(tensors), path, metadata={"format": "pt", **metadata})
-    elif path.suffix in (".pt", ".pth", ".bin"):
-        torch.save(_owned(tensors), path)
+        save_file(owned(tensors), path, metadata={"format": "pt", **metadata})
+    elif is_archive(path):
+        torch.save(owned(tensors), path)
     else:
         raise CheckpointError(
             str(path), f"the suffix is {path.suffix!r}", ".safetensors (or .pt, .pth, .bin)",
             "Name the output file after its format",
         )  # fmt: skip
+
+
+def is_archive(path: Path) -> bool:
+    """Is this the name of a file that `torch.save` writes?"""
+    return path.suffix in (".pt", ".pth", ".bin")
 
 
 def metadata_of(path: Path) -> dict[str, str]:
@@ -94,16 +208,18 @@ def _write_shards(index: Path, tensors: Mapping[str, torch.Tensor], like: Path |
             str(index), "the source is not sharded", "a single file .safetensors",
             "Give OUT the suffix .safetensors",
         )  # fmt: skip
-    table = read_index(like)
+    table, size = read_index(like), 0
     for shard in dict.fromkeys(table.values()):
         part = {name: tensors[name] for name, file in table.items() if file == shard}
         write_tensors(index.parent / shard, part, like.parent / shard)
-    size = sum(t.numel() * t.element_size() for t in tensors.values())
-    content = {"metadata": {"total_size": size}, "weight_map": table}
+        size += sum(tensor.numel() * tensor.element_size() for tensor in part.values())
+    said = json.loads(like.read_text(encoding="utf-8")).get("metadata")
+    metadata = {**(said if isinstance(said, dict) else {}), "total_size": size}
+    content = {"metadata": metadata, "weight_map": table}
     index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _owned(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def owned(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Contiguous tensors, each with a storage of its own."""
     seen: set[int] = set()
     made = {}

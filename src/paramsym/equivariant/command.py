@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from paramsym.terminal import Progress
+
 SMALL = 6  # digits beyond which a degree is printed by its length
 
 
@@ -39,6 +41,9 @@ def equivariant(
     output: Annotated[
         Path | None, typer.Option(help="Folder for the pictures; none are drawn without it.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace pictures that are in the folder.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count the components of shift-equivariant linear autoencoders, and find the best for data."""
@@ -50,9 +55,13 @@ def equivariant(
     from .images import load_images, randomly_shifted, second_moment
 
     try:
+        if output is not None and not force:
+            _refuse_existing(output)
         height, width = _size(shift)
-        decomposition = decompose(image_shift(height, width, axis))
-        family = components(decomposition, rank)
+        with Progress(not as_json) as progress:
+            progress("decomposing the shifts and counting components")
+            decomposition = decompose(image_shift(height, width, axis))
+            family = components(decomposition, rank)
         result: dict[str, Any] = {
             "images": [height, width],
             "axis": axis,
@@ -76,7 +85,11 @@ def equivariant(
                 images = type(images)(
                     *(randomly_shifted(part, augment, generator) for part in images)
                 )
-            _study(result, decomposition, second_moment(images.train), second_moment(images.test))
+            with Progress(not as_json) as progress:
+                progress("finding the best component for the data")
+                _study(
+                    result, decomposition, second_moment(images.train), second_moment(images.test)
+                )
     except (ValueError, OSError) as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(2) from None
@@ -85,12 +98,26 @@ def equivariant(
         optimum = result.get("_best")
         shown = optimum.component if optimum is not None else _middle(family)
         if shown is not None:
-            result["pictures"] = _draw(output, shown, optimum, images, result.get("_dense"))
+            with Progress(not as_json) as progress:
+                progress("drawing")
+                result["pictures"] = _draw(output, shown, optimum, images, result.get("_dense"))
     public = {key: value for key, value in result.items() if not key.startswith("_")}
     if as_json:
         typer.echo(json.dumps(public, indent=2))
     else:
         _print(public)
+
+
+PICTURES = ("weight_sharing.png", "spectrum.png", "reconstructions.png")
+
+
+def _refuse_existing(folder: Path) -> None:
+    found = [name for name in PICTURES if (folder / name).exists() or (folder / name).is_symlink()]
+    if found:
+        raise ValueError(
+            f"--output {folder}: {', '.join(found)} exist there already; a folder without these "
+            "pictures was expected. Choose another folder, or give --force to replace them."
+        )
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -160,10 +187,11 @@ def _draw(folder: Path, component: Any, optimum: Any, images: Any, dense: Any) -
 
     small = max(component.decomposition.shape) <= LARGEST_GRAPH
     graph = draw_weight_sharing if small else draw_sharing_pattern
-    figures = {"weight_sharing.png": graph(component)}
+    graphs, spectrum, reconstructions = PICTURES
+    figures = {graphs: graph(component)}
     if optimum is not None:
-        figures["spectrum.png"] = draw_spectrum(optimum)
-        figures["reconstructions.png"] = draw_reconstructions(
+        figures[spectrum] = draw_spectrum(optimum)
+        figures[reconstructions] = draw_reconstructions(
             images.test[:9], {"equivariant": optimum.matrix, "dense": dense}
         )
     for name, figure in figures.items():

@@ -58,7 +58,8 @@ def read_header(path: Path) -> dict[str, Any]:
         if len(prefix) < 8:
             raise CheckpointError(str(path), f"it has only {size} bytes", _EXPECTED, _INSTEAD)
         (length,) = struct.unpack("<Q", prefix)
-        if prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+        # A header of 640 bytes begins like a pickle, so that its length is asked first.
+        if 8 + length > size and prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
             raise CheckpointError(
                 str(path), "the file is a pickle or an archive of torch.save, whatever its name",
                 "the safetensors format", "Save it with safetensors.torch.save_file",

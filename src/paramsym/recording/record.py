@@ -41,9 +41,11 @@ from paramsym.recording.ledger import Ledger, captured
 from paramsym.recording.outputs import floating_outputs, named_outputs, require_outputs
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
-from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
+from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+_LOG = "torch._subclasses.fake_tensor"
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
 
@@ -239,7 +241,7 @@ def record(
         given = named_arguments(model, args, kwargs) if free_inputs else {}
         opened = wanted(free_inputs, given, "input", _named(model))
         try:
-            with preserved(model, training), torch.no_grad(), fake_mode, recorder:
+            with preserved(model, training), torch.no_grad(), unlogged(_LOG), fake_mode, recorder:
                 if opened:
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 returned = call_at(model, state, args, kwargs)

@@ -9,6 +9,7 @@ modules, count its calls or change a global setting: all of that is put back, al
 from __future__ import annotations
 
 import gc
+import logging
 import operator
 import random
 import threading
@@ -37,6 +38,25 @@ def uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def unlogged(name: str) -> Iterator[None]:
+    """Run a block in which a logger is silent.
+
+    torch logs the traceback of every function that stops on fake tensors; whoever runs the block
+    turns that error into a message.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -24,8 +24,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Domain
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import HALF, ONE, ZERO, matrix

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from flint import fmpq
 
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.cells import Cell, Enumeration, Form
 from paramsym.relu.float_atoms import NOISE, UNIT
 from paramsym.relu.network import Network

@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from flint import fmpq, fmpq_mat
 
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Box, Domain, Everywhere, Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, dot, nearest_float, rational

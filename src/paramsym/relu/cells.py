@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flint import fmpq, fmpq_mat, fmpz_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat, fmpz_mat
 from paramsym.relu.domains import Box, Domain, Everywhere, Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, rows

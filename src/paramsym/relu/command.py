@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paramsym.relu.deciding import decide
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.files import read_network
-from paramsym.relu.verdict import Kind
+from paramsym.terminal import ExitCode, Progress
 
-EXIT = {Kind.EQUAL: 0, Kind.DIFFERENT: 1, Kind.UNDECIDED: 3}
-ERROR = 2
+# The answer to "is it one function?" by the kind of the verdict.
+EXIT = {
+    "EQUAL": ExitCode.YES,
+    "EQUAL_TO_PRECISION": ExitCode.YES,
+    "DIFFERENT": ExitCode.NO,
+    "UNDECIDED": ExitCode.UNDECIDED,
+}
 
 
 def relu_equal(
@@ -34,25 +38,35 @@ def relu_equal(
 ) -> None:
     """Decide whether two ReLU networks are the same function.
 
-    Exit code 0: equal (with a certificate that an independent checker accepted), 1: different (with
-    an input at which both were evaluated exactly), 3: undecided, 2: error. What a step will cost is
-    printed to the error stream beforehand.
+    Equal comes with a certificate that an independent checker accepted, different with an input at
+    which both were evaluated exactly. What a step will cost is printed to the error stream
+    beforehand.
     """
     try:
-        verdict = decide(
-            read_network(a),
-            read_network(b),
-            mode="exact" if exact else "float",
-            domain=tuple(box) if box else None,
-            budget=budget,
-            progress=lambda line: typer.echo(line, err=True),
-        )
+        with Progress(not as_json) as progress:
+            progress("starting")
+            if exact:
+                import_module("flint")  # where it is missing, the message says how to install it
+            from paramsym.relu.deciding import decide
+            from paramsym.relu.files import read_network
+
+            progress(f"reading {a} and {b}")
+            f, g = read_network(a), read_network(b)
+            progress("deciding")
+            verdict = decide(
+                f,
+                g,
+                mode="exact" if exact else "float",
+                domain=tuple(box) if box else None,
+                budget=budget,
+                progress=lambda line: typer.echo(line, err=True),
+            )
     except ReLUError as error:
         if as_json:
             typer.echo(json.dumps({"kind": "ERROR", "reason": str(error)}))
         else:
             typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(ERROR) from None
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
     if as_json:
         typer.echo(json.dumps(verdict.to_json()))
     else:
@@ -61,4 +75,4 @@ def relu_equal(
             typer.echo("x    = " + ", ".join(str(v) for v in verdict.witness))
             typer.echo("f(x) = " + ", ".join(str(v) for v in verdict.values[0]))
             typer.echo("g(x) = " + ", ".join(str(v) for v in verdict.values[1]))
-    raise typer.Exit(EXIT[verdict.kind])
+    raise typer.Exit(EXIT[verdict.kind.name])

@@ -18,9 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flint import fmpq
-
 from paramsym.relu.absolute import OutOfTime, absolute_forms
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.bounded import bounded_forms
 from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.cell_bounds import Loud, Tolerance

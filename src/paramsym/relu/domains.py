@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flint import fmpq
-
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.rationals import HALF, ONE, ZERO, dot, fraction, nearest_float, rational, sign
 

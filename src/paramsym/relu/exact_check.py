@@ -11,9 +11,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from flint import fmpq
-
 from paramsym.relu.absolute import Log, Step
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.domains import Domain
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO, dot, rational

@@ -23,8 +23,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Layer, Network

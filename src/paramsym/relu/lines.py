@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Domain
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from flint import fmpq, fmpq_mat
 
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.rationals import (
     ZERO,

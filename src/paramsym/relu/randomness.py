@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from flint import fmpq
-
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.errors import ReLUError
 
 

@@ -12,8 +12,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from flint import fmpq, fmpq_mat, fmpz
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat, fmpz
 from paramsym.relu.errors import ReLUError
 
 ZERO = fmpq(0)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.randomness import generic
 from paramsym.relu.rationals import ONE, ZERO
 

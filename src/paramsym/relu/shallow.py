@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Domain, as_domain
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Layer, Network

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import generic, randomness

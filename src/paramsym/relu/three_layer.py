@@ -22,9 +22,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from flint import fmpq, fmpq_mat
-
 from paramsym.relu import moves
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.deciding import Budget, decide
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError

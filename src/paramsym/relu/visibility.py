@@ -14,8 +14,7 @@ The first two agree always; the third differs from them only at degenerate param
 
 from __future__ import annotations
 
-from flint import fmpq
-
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.domains import Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, nearest_float

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from flint import fmpq
 
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.domains import Domain, Everywhere
 from paramsym.relu.float_atoms import UNIT
 from paramsym.relu.lines import difference_on_line

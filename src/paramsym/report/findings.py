@@ -12,7 +12,6 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError
-from paramsym.checkpoints.equivalent import runs
 from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.orbit import OrbitTooLarge, orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -90,20 +89,18 @@ def examine(
     if verify:
         from paramsym.checking.verify import verify as run_verify
 
-        with runs(checkpoint):
-            verification = run_verify(
-                model, symmetry, inputs, training=training, generator=generator,
-                limit=200 if checkpoint.parameters <= LARGE else 24,
-            )  # fmt: skip
+        verification = run_verify(
+            model, symmetry, inputs, training=training, generator=generator,
+            limit=200 if checkpoint.parameters <= LARGE else 24,
+        )  # fmt: skip
     if audit:
         from paramsym.checking.audit import AuditTooLarge
         from paramsym.checking.audit import audit as run_audit
 
         try:
-            with runs(checkpoint):
-                audited = run_audit(
-                    model, inputs, symmetry=symmetry, training=training, generator=generator
-                )
+            audited = run_audit(
+                model, inputs, symmetry=symmetry, training=training, generator=generator
+            )
         except AuditTooLarge as error:
             refused = str(error)
     state = checkpoint.state()

@@ -31,7 +31,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
     try:
         draft = workshop / path.name
         yield draft
-        _flush(draft)
+        flush(draft)
         if mode is not None:
             draft.chmod(mode)
         os.replace(draft, path)
@@ -39,7 +39,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
         shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _flush(draft: Path) -> None:
+def flush(draft: Path) -> None:
+    """Have a file, or all files of a folder, on the disk."""
     for path in [draft] if draft.is_file() else [p for p in draft.rglob("*") if p.is_file()]:
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint import fmpq
-
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.moves.tables import MoveError, check_unit, closed, opened
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import rational

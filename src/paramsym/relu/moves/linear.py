@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from flint import fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq_mat
 from paramsym.relu.layer_fiber import LayerFiber
 from paramsym.relu.moves.tables import MoveError, closed, opened
 from paramsym.relu.network import Network

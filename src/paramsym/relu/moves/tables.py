@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint import fmpq
-
+from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.rationals import matrix, rows

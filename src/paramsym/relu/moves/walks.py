@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flint import fmpq, fmpq_mat
-
+from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.layer_fiber import LayerFiber
 from paramsym.relu.moves.hidden import reflect, reflection_ratio, translate, translation_bound
 from paramsym.relu.moves.linear import change_basis, flip, linear_units, shift_bias

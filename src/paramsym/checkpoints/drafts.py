@@ -1,0 +1,89 @@
+"""Temporary folders beside a place to write to; those of killed runs go with the next run.
+
+Each holds a lock file that its writer keeps locked. The system releases the lock when the writer
+ends in whatever way, so that a folder whose lock can be had belongs to nobody: unlike a process
+number, this also holds between containers that share a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: nothing is known of other writers, and nothing is removed
+    fcntl = None
+
+SUFFIX = ".paramsym-draft"
+
+
+@contextmanager
+def workshop(parent: Path, name: str) -> Iterator[Path]:
+    """A folder of one's own beside `name`, removed at the end with all that is in it.
+
+    Raises `OSError` if nothing can be written there.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=f".{name[:100]}.", suffix=SUFFIX))
+        try:
+            lock = _locked(folder, wait=True)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        if lock is None or os.fstat(lock).st_nlink:
+            break
+        os.close(lock)  # another run took the folder for a stale one before it was locked
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_stale(parent: Path) -> list[Path]:
+    """Remove temporary folders whose writers have ended; what it removed."""
+    removed = []
+    for folder in parent.glob(f".*{SUFFIX}"):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        lock = _locked(folder, wait=False)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+            removed.append(folder)
+    return removed
+
+
+def _locked(folder: Path, wait: bool) -> int | None:
+    """The locked lock file of a folder; None if another holds it, or if there are no locks here.
+
+    Where a cleaner has removed the folder in between, the writer gets a file without links.
+    """
+    if fcntl is None:
+        return None
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        return _unlinked() if wait else None
+    except OSError:
+        if wait:
+            raise
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _unlinked() -> int:
+    """A file that has no name any more."""
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

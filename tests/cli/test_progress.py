@@ -1,0 +1,55 @@
+"""The progress line: on a terminal, after a while, and never in the way of the output."""
+
+import io
+import time
+
+from rich.console import Console
+
+from paramsym.terminal import Progress
+
+
+def shown(seconds: float, terminal: bool = True, **options) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=80)
+    with Progress(delay=0.2, console=console, **options) as progress:
+        progress("reading [a] file")
+        time.sleep(seconds)
+        progress("comparing")
+        time.sleep(seconds)
+    return stream.getvalue()
+
+
+def test_what_takes_long_is_shown_step_by_step():
+    text = shown(0.5)
+    assert "reading [a] file" in text and "comparing" in text
+
+
+def test_what_is_quick_shows_nothing():
+    assert shown(0.0) == ""
+
+
+def test_nothing_is_shown_without_a_terminal_or_if_not_wanted():
+    assert shown(0.4, terminal=False) == ""
+    assert shown(0.4, shown=False) == ""
+
+
+def test_output_stays_where_it_goes(capsys):
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with Progress(delay=0.0, console=console) as progress:
+        progress("working")
+        time.sleep(0.3)
+        print("the answer")
+    assert capsys.readouterr().out == "the answer\n"
+
+
+def test_the_steps_of_a_transform_are_told(tmp_path):
+    import torch
+
+    from paramsym.checkpoints import open_checkpoint, transform
+
+    told: list[str] = []
+    transform(
+        open_checkpoint("tests.models:Small"), tmp_path / "o.safetensors",
+        torch.Generator().manual_seed(0), progress=told.append,
+    )  # fmt: skip
+    assert [step.split()[0] for step in told] == ["deriving", "moving", "writing", "reading"]
