@@ -74,7 +74,7 @@ def _explained(checkpoint: Checkpoint, inputs: dict[str, Any], error: Exception)
                 f"{came} {tuple(tensor.shape)} and dtype {_short(tensor.dtype)}"
                 + ("" if name else f", from {_listed(inputs)}"),
                 f"{expected}, for {place}" if name else expected,
-                f"Give --inputs {_spelled(name, shape, inputs)}" if name and shape
+                f"Give --inputs {_spelled(name, shape, inputs, module)}" if name and shape
                 else "Give other --inputs",
             )  # fmt: skip
     place = f"module {path!r} ({type(module).__name__})" if path else "the model"
@@ -178,9 +178,11 @@ def _signature(model: nn.Module) -> str:
     return "(" + ", ".join(inspect.signature(model.forward).parameters) + ")"
 
 
-def _spelled(name: str, shape: tuple[int, ...], inputs: dict[str, Any]) -> str:
+def _spelled(name: str, shape: tuple[int, ...], inputs: dict[str, Any], module: nn.Module) -> str:
     """As `--inputs` reads it, with the other inputs left as they are."""
     x = inputs[name]
     text = "x".join(map(str, shape))
     dtype = "" if x.is_floating_point() or x.is_complex() else f":{_short(x.dtype)}"
+    if isinstance(module, nn.Embedding):
+        dtype = f":int64<{module.num_embeddings}"
     return f"{text}{dtype}" if len(inputs) == 1 else f"with {name}={text}{dtype}"
