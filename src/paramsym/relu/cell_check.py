@@ -8,12 +8,14 @@ not XX
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from flint import fmpq, fmpq_mat
 
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Box, Domain, Everywhere, Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, dot, nearest_float, rational
@@ -34,16 +36,18 @@ def checked_cells(a: Network, b: Network, domain: Domain, data: Any) -> tuple[fl
     """
     lift, base, steps = data["lift"], list(data["base"]), data["steps"]
     d, r = a.input_dim, lift.ncols()
-    start: list[list[Row]]
+    if lift.nrows() != d or len(base) != d:
+        return None
+    start: Iterable[list[Row]]
     one = [ZERO] * r + [fmpq(1)]
     if isinstance(domain, Everywhere):
         # The inputs reached from y-space must show both networks all that R^d shows them.
         stacked = fmpq_mat([*a.exact[0].weight.tolist(), *b.exact[0].weight.tolist()])
-        if stacked.rank() != ((stacked * lift).rank() if r else 0):
+        if stacked.rank() != ((stacked * lift).rank() if r else 0) or r > d:
             return None
-        start = [
+        start = (
             [*[_unit(r, k, -1 if n >> k & 1 else 1) for k in range(r)], one] for n in range(1 << r)
-        ]
+        )
     elif isinstance(domain, (Box, Orthant)):
         identity = fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
         corner = list(domain.lower) if isinstance(domain, Box) else [ZERO] * d
@@ -162,6 +166,7 @@ class _Walk:
 
 def proves(inequalities: list[Row], wanted: Row) -> bool:
     """Whether wanted = Σ λ_i inequality_i + λ·1 with λ >= 0, for some r of the inequalities."""
+    tick()
     r = len(wanted) - 1
     if not any(wanted[:r]):
         return wanted[r] >= 0
@@ -201,6 +206,8 @@ def proves_by_program(inequalities: list[Row], wanted: Row) -> bool:
     from scipy.optimize import linprog
 
     r = len(wanted) - 1
+    if not r:
+        return False
 
     def scaled(row: Row) -> np.ndarray:
         size = max((abs(v) for v in row), default=ZERO) or fmpq(1)

@@ -13,8 +13,9 @@ from typing import Any
 
 from flint import fmpq
 
-from paramsym.relu.absolute import Log, Step
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
+from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO, dot, rational
 
@@ -73,7 +74,7 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
             return False
     for group in groups:
         members = [tuple(member) for member in group]
-        if not members:
+        if not members or any(member not in neurons for member in members):
             return False
         first = neurons[members[0]][0]
         lead = next((i for i in reversed(range(d)) if first[i]), None)
@@ -81,6 +82,7 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
             return False
         total = [ZERO] * m
         for member in members:
+            tick()
             if member in seen:
                 return False
             seen.add(member)
@@ -99,6 +101,7 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
         side = domain.side(row[:d], row[d])
         if side == 0:
             return False
+        tick()
         if side > 0:
             add(member[0], ONE, row, out)
     return not any(v for r in linear for v in r)
@@ -152,6 +155,7 @@ class _Replay:
 def _sum(parts: list[tuple[fmpq, Sparse]]) -> Sparse:
     total: Sparse = {}
     for factor, e in parts:
+        tick()
         if not factor:
             continue
         for k, v in e.items():

@@ -18,7 +18,7 @@ from flint import fmpq, fmpq_mat
 
 from paramsym.relu.clock import tick
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.precision import EXACT, FLOAT64, Format, Storage, format_of
+from paramsym.relu.formats import EXACT, FLOAT64, Format, Storage, format_of
 from paramsym.relu.rationals import (
     ZERO,
     column,
