@@ -15,7 +15,7 @@ EXACT_SIZE = 60_000  # weights up to which the float mode also tries the exact m
 
 def decide_in_floats(run: Run) -> Verdict:
     """Do the networks agree up to the rounding of their weights?"""
-    verdict = run.attempt("float normal forms", lambda: rounding(run), 0.5)
+    verdict = run.attempt("float normal forms", lambda: rounding(run), 0.7)
     if verdict is None and (run.tolerance is not None or coarse(run.a, run.b)):
         verdict = run.attempt("bounds over match radii", lambda: ladder(run), 0.5)
     if verdict is not None:

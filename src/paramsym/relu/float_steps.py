@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from paramsym.relu.bounded import BoundedForms, bounded_forms
-from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.clock import left
 from paramsym.relu.float_atoms import Reach
 from paramsym.relu.precision import (
@@ -26,8 +25,10 @@ from paramsym.relu.precision import (
 )
 from paramsym.relu.run import Run
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
+from paramsym.relu.verification import replay
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # match radii
+WIDE = (1e-2, 1e-1)  # for networks that differ by more than rounding: how far apart are they?
 ABOVE = 1 + 1e-6  # published bounds are above proved ones: sums differ in order between machines
 
 
@@ -79,7 +80,9 @@ def ladder(run: Run) -> Verdict | None:
     radii = LADDER
     if coarse(run.a, run.b):
         unit = max(unit_roundoff(run.a), unit_roundoff(run.b))
-        radii = (4 * unit, 32 * unit) if run.tolerance is None else (*LADDER, 4 * unit, 32 * unit)
+        radii = (4 * unit, 32 * unit, *WIDE)
+        if run.tolerance is not None:
+            radii = (*LADDER, *radii)
     best = None
     for radius in sorted(radii):
         if left() <= 0:
@@ -96,13 +99,14 @@ def ladder(run: Run) -> Verdict | None:
 
 def _proved(run: Run, forms: BoundedForms) -> Verdict | None:
     """Let the checker find its own bound, keep it if it is the best, and judge it."""
-    data = {"atoms": forms.atoms.rows, "logs": forms.logs}
-    proved = checked_bound(run.a, run.b, run.domain, data)
+    certificate = Certificate(
+        "bound", str(run.domain), {"atoms": forms.atoms.rows, "logs": forms.logs}
+    )
+    proved = replay(certificate, run.a, run.b, run.domain)
     if proved is None:
         run.say("the checker found no finite bound: not used")
         return None
     bounds = publishable(proved, run.radius)
-    certificate = Certificate("bound", str(run.domain), data)
     if bounds.upper < run.upper:
         run.upper, run.proof = bounds.upper, (certificate, bounds)
     kind, precision = kind_of_bound(run, bounds.upper)
@@ -120,7 +124,7 @@ def _proved(run: Run, forms: BoundedForms) -> Verdict | None:
         f"{how}: |f - g| <= {bounds.offset:.2g} + {bounds.slope:.2g}·|x| on {run.domain}, "
         f"{bounds.upper:.2g} for |x| <= {run.radius:.3g}{room}"
     )
-    return run.equal(certificate, reason, bounds._replace(precision=precision), kind)
+    return run.equal(certificate, reason, bounds._replace(precision=precision), kind, proved)
 
 
 def _nothing_louder(run: Run) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 from flint import fmpq
 
 from paramsym.relu.clock import OutOfTime, left, limited, unlimited
@@ -87,14 +88,22 @@ class Run:
     # ------------------------------------------------------------ answers
 
     def equal(
-        self, certificate: Certificate, reason: str, bounds: Bounds, kind: Kind = Kind.EQUAL
+        self,
+        certificate: Certificate,
+        reason: str,
+        bounds: Bounds,
+        kind: Kind = Kind.EQUAL,
+        proved: np.ndarray | None = None,
     ) -> Verdict | None:
-        """EQUAL, or a kindred verdict, if the independent checker accepts the certificate."""
+        """EQUAL, or EQUAL_TO_PRECISION, if the independent checker accepts the certificate."""
         verdict = Verdict(
             kind, reason, certificate.kind, self.mode, self.domain,
             certificate=certificate, bounds=bounds, tolerance=self.tolerance,
         )  # fmt: skip
-        if not self.attempt("checking the certificate", lambda: check(verdict, self.a, self.b)):
+        accepted = self.attempt(
+            "checking the certificate", lambda: check(verdict, self.a, self.b, proved)
+        )
+        if not accepted:
             self.say(f"the checker did not accept a certificate of kind {certificate.kind!r}")
             return None
         return self.with_furthest(verdict)

@@ -72,16 +72,20 @@ def stated_radius(domain: Domain) -> float:
     return far if math.isfinite(far) else math.sqrt(max(domain.dimension, 1))
 
 
-def check(verdict: Verdict, a: Network, b: Network) -> bool:
-    """The same for a well-formed verdict on two networks of the same shape."""
+def check(verdict: Verdict, a: Network, b: Network, proved: np.ndarray | None = None) -> bool:
+    """The same for a well-formed verdict on two networks of the same shape.
+
+    Args:
+        proved: what `replay` of this very certificate gave, if it has just been asked.
+    """
     if verdict.domain.dimension != a.input_dim or not _lower_holds(verdict, a, b):
         return False
     if verdict.certificate is None:
         proved = np.full((a.output_dim, 2), math.inf)
-    else:
+    elif proved is None:
         proved = replay(verdict.certificate, a, b, verdict.domain)
-        if proved is None:
-            return False
+    if proved is None:
+        return False
     if not _upper_holds(verdict.bounds, proved, verdict.domain):
         return False
     if verdict.kind is Kind.DIFFERENT:

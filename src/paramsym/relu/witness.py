@@ -24,12 +24,13 @@ import numpy as np
 from flint import fmpq
 
 from paramsym.relu.clock import left, tick
-from paramsym.relu.domains import Domain, Everywhere
+from paramsym.relu.domains import Domain
 from paramsym.relu.float_atoms import UNIT
 from paramsym.relu.lines import difference_on_line
 from paramsym.relu.network import Network
 from paramsym.relu.precision import NOISE_OF_EVALUATION, threshold, unexplained
 from paramsym.relu.rationals import ONE, ZERO, nearest_float, small_rational
+from paramsym.relu.sampling import BITS, drawn, moved_into
 
 
 @dataclass
@@ -96,7 +97,7 @@ class Search:
                 points = points * np.minimum(1.0, shrink)[:, None]
             gap = np.abs(self.a.batch(points) - self.b.batch(points)).max(axis=1)
         for k in np.argsort(-np.nan_to_num(gap))[:2]:
-            self.confirm([small_rational(float(v), 40) for v in points[k]])
+            self.confirm([small_rational(float(v), BITS) for v in points[k]])
 
     # ---------------------------------------------------------------- points
 
@@ -129,7 +130,7 @@ class Search:
         for k in np.argsort(-score)[:exact]:
             if only_loud and score[k] < NOISE_OF_EVALUATION / 4 * UNIT:
                 return None
-            x = [small_rational(float(v), 40) for v in points[k]]
+            x = [small_rational(float(v), BITS) for v in points[k]]
             if self.confirm(x):
                 return x
             if self.late():
@@ -137,9 +138,8 @@ class Search:
         return None
 
     def _drawn(self, count: int) -> np.ndarray:
-        return np.array([self.domain.draw(self.rng) for _ in range(count)]).reshape(
-            count, self.domain.dimension
-        )
+        tick()
+        return drawn(self.domain, self.generator, count)
 
     def _signed(self, net: Network, count: int) -> np.ndarray | None:
         """Inputs x with prescribed W_1 x + b_1: random signs, sizes 10^(±2.5)."""
@@ -159,18 +159,8 @@ class Search:
 
     def _into(self, points: np.ndarray) -> np.ndarray:
         """Points moved towards the centre until they lie in a bounded domain."""
-        if isinstance(self.domain, Everywhere):
-            return points
-        centre = np.array([nearest_float(v) for v in self.domain.centre()])
-        kept = []
-        for p in points:
-            tick()
-            for _ in range(12):
-                if self.domain.contains([small_rational(float(v), 40) for v in p]):
-                    break
-                p = centre + (p - centre) / 2
-            kept.append(p)
-        return np.array(kept).reshape(-1, self.domain.dimension)
+        tick()
+        return moved_into(self.domain, points)
 
     # ---------------------------------------------------------------- lines
 
@@ -252,7 +242,7 @@ class Search:
             return
         d = self.domain.dimension
         while True:
-            x = np.array(self.domain.draw(self.rng))
+            x = self._drawn(1)[0]
             count = self.rng.randint(1, min(d, 6))
             chosen = []
             for _ in range(count):
