@@ -39,6 +39,12 @@ _LATER = {
             "relu_equal",
             "Are two ReLU networks the same function? Exit code 0 equal, 1 different, 3 undecided.",
         ),
+        _Later(
+            "relu-verify",
+            "paramsym.relu.command",
+            "relu_verify",
+            "Check a verdict that relu-equal wrote. Exit code 0 proved, 1 not proved.",
+        ),
     )
 }
 

@@ -75,7 +75,7 @@ def _last_resort(run: Run, enumeration: Enumeration | None, expected: float) -> 
     units = sum(run.a.widths[1:-1]) + sum(run.b.widths[1:-1])
     box = run.domain
     if isinstance(box, Box) and units <= 200 and left() > 0.5:
-        evidence = maximise_on_box(run.a, run.b, box, left() / 2)
+        evidence = maximise_on_box(run.a, run.b, box, min(left() / 2, 3600.0))
         run.say(f"mixed-integer search on the box: |f - g| <= {evidence.bound:.3g} according "
                 "to HiGHS (numerical evidence, tolerance 1e-6)")  # fmt: skip
         for p in evidence.points:
