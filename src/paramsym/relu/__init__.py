@@ -23,6 +23,8 @@ from paramsym.relu.shallow_fiber import Readouts as Readouts
 from paramsym.relu.shallow_fiber import readouts as readouts
 from paramsym.relu.shallow_fiber import shallow_minimal_width as shallow_minimal_width
 from paramsym.relu.three_layer import ThreeLayerFiber as ThreeLayerFiber
+from paramsym.relu.verdict import Bounds as Bounds
+from paramsym.relu.verdict import Certificate as Certificate
 from paramsym.relu.verdict import Kind as Kind
 from paramsym.relu.verdict import Verdict as Verdict
 from paramsym.relu.verification import verify as verify

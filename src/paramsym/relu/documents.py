@@ -262,6 +262,8 @@ def _layer(value: Any, where: str) -> LayerLog:
 def _bounds(value: Any, where: str) -> Bounds:
     body = _record(value, where, set(Bounds._fields))
     upper = body["upper"]
+    if (body["offset"] is None) != (body["slope"] is None):
+        raise _malformed("an offset without a slope, or the reverse", where)
     return Bounds(
         _size(body["lower"], where),
         math.inf if upper == "inf" else _size(upper, where),
