@@ -16,6 +16,7 @@ from flint import fmpq
 
 from paramsym import relu
 from paramsym.relu.documents import document, parse
+from paramsym.relu.rationals import nearest_float
 from paramsym.relu.spans import Span
 
 SOURCE = Path(relu.__file__).parent
@@ -187,10 +188,10 @@ def test_ranges_of_affine_forms_contain_every_value_and_are_reached(domain):
         assert side >= 0 or max(values) <= 0
         span = Span.of(domain)
         if span is not None:
-            table = np.array([[float(v.p) for v in normal]])
-            low, high = span.range(table, np.array([float(offset.p) / float(offset.q)]))
-            assert low[0] <= float(min(values).p) / float(min(values).q) + 1e-12
-            assert high[0] >= float(max(values).p) / float(max(values).q) - 1e-12
+            table = np.array([[nearest_float(v) for v in normal]])
+            low, high = span.range(table, np.array([nearest_float(offset)]))
+            assert low[0] <= nearest_float(fmpq(min(values))) + 1e-12
+            assert high[0] >= nearest_float(fmpq(max(values))) - 1e-12
             if lower is not None and upper is not None:
-                width = float((upper - lower).p) / float((upper - lower).q)
+                width = nearest_float(upper - lower)
                 assert high[0] - low[0] <= width * (1 + 1e-9) + 1e-12

@@ -1,6 +1,7 @@
 """Equal up to storage precision: a proved bound within what rounding the stored weights can do."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,14 +50,15 @@ def test_stored_twins_are_equal_up_to_their_storage(widths, dtype, domain):
 @pytest.mark.parametrize("domain", [None, (-1, 1)])
 def test_ten_times_the_budget_is_a_difference(dtype, domain):
     a, b = pair((4, 8, 8, 1), dtype)
-    verdict = relu.decide(a, b, mode="float", domain=domain)
-    far = 10 * verdict.bounds.precision
+    budget = relu.decide(a, b, mode="float", domain=domain).bounds.precision
+    assert budget is not None
+    far = 10 * budget
 
     def edit(weight, bias):
         bias[0] += far
 
     other = relu.decide(a, changed(b, 2, edit), mode="float", domain=domain)
-    assert other.kind == "DIFFERENT" and other.bounds.lower >= 9 * verdict.bounds.precision
+    assert other.kind == "DIFFERENT" and other.bounds.lower >= 9 * budget
     assert other.bounds.upper >= far * 0.9
 
 
@@ -93,8 +95,8 @@ def test_no_pair_beyond_its_bound_is_called_equal(seed):
     gap = np.abs(a.batch(x) - c.batch(x)).max()
     assert relu.verify(verdict, a, c) and gap <= verdict.bounds.upper * (1 + 1e-9)
     if verdict.kind == "EQUAL_TO_PRECISION":
-        assert gap <= verdict.bounds.precision
-    if gap > precision.allowed(a, c, verdict.bounds.radius):
+        assert verdict.bounds.precision is not None and gap <= verdict.bounds.precision
+    if gap > precision.allowed(a, c, verdict.bounds.radius or 0.0):
         assert verdict.kind == "DIFFERENT"
 
 
@@ -123,7 +125,8 @@ def test_tolerance_replaces_the_budget():
     assert relu.decide(a, b, tolerance=bounds.lower * 1.01, budget=2).kind in (
         "UNDECIDED", "DIFFERENT",
     )  # fmt: skip
-    for wrong in (-1.0, float("nan"), float("inf"), "1e-6", True):
+    wrongs: tuple[Any, ...] = (-1.0, float("nan"), float("inf"), "1e-6", True)
+    for wrong in wrongs:
         with pytest.raises(relu.ReLUError, match="tolerance"):
             relu.decide(a, b, tolerance=wrong)
     with pytest.raises(relu.ReLUError, match="exact mode"):

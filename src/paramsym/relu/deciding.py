@@ -115,8 +115,7 @@ def _mode(mode: str | None, tolerance: float | None) -> str:
 def _budget(budget: Budget | float | None) -> Budget:
     if budget is None:
         return Budget()
-    held = budget if isinstance(budget, Budget) else None
-    seconds = held.seconds if held else budget
+    seconds = budget.seconds if isinstance(budget, Budget) else budget
     if not _number(seconds) or not seconds >= 0:
         raise ReLUError(
             f"the budget {seconds!r}",
@@ -124,7 +123,9 @@ def _budget(budget: Budget | float | None) -> Budget:
             "relu.decide(budget=...)",
             "Pass seconds, or relu.Budget(seconds, cells).",
         )
-    return held or Budget(seconds, int(min(max(seconds * 4 * CELLS_PER_SECOND, 1), 10**9)))
+    if isinstance(budget, Budget):
+        return budget
+    return Budget(seconds, int(min(max(seconds * 4 * CELLS_PER_SECOND, 1), 10**9)))
 
 
 def _number(value: object) -> bool:

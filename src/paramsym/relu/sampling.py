@@ -39,10 +39,10 @@ def inside(domain: Domain, points: np.ndarray) -> np.ndarray:
     """(N,): which points lie in the domain, as far as floats can tell."""
     if isinstance(domain, Box):
         lower, upper = sides(domain)
-        return ((lower <= points) & (points <= upper)).all(axis=1)
+        return np.all((lower <= points) & (points <= upper), axis=1)
     if isinstance(domain, Ball):
         return np.linalg.norm(points, axis=1) <= nearest_float(domain.radius) * (1 - 1e-12)
-    return (points >= (0 if isinstance(domain, Orthant) else -np.inf)).all(axis=1)
+    return np.all(points >= (0 if isinstance(domain, Orthant) else -np.inf), axis=1)
 
 
 def moved_into(domain: Domain, points: np.ndarray) -> np.ndarray:
