@@ -6,13 +6,14 @@ import math
 
 from paramsym.relu.cell_bounds import Loud, Tolerance
 from paramsym.relu.cells import CellBudget, CellTree, Enumeration, frame
+from paramsym.relu.clock import left
 from paramsym.relu.domains import Everywhere
 from paramsym.relu.float_steps import kind_of_bound, publishable
 from paramsym.relu.run import Run
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 
 CELLS_PER_SECOND = 700  # measured, one core; used for the estimate that is printed beforehand
-SMALL = 400  # joint cells that are enumerated before any further search
+SMALL = 400  # joint cells that are enumerated before any further search, whatever the budget
 
 
 def prepare_cells(run: Run) -> tuple[Enumeration | None, float]:
@@ -45,14 +46,19 @@ def prepare_cells(run: Run) -> tuple[Enumeration | None, float]:
     return found
 
 
+def cheap(expected: float) -> bool:
+    """Whether so many cells are enumerated before lines: few, or in three fifths of the time left."""
+    return expected <= max(SMALL, 0.6 * left() * CELLS_PER_SECOND)
+
+
 def _enumerate(run: Run, enumeration: Enumeration, tolerant: bool) -> CellTree | None:
-    """The whole tree, or None; half of the time is kept for the checker."""
+    """The whole tree, or None; two fifths of the time are kept for the checker."""
     progress = run.progress
     told = (lambda n: progress(f"{n} joint cells")) if progress else None
     tolerance = Tolerance(run.a, run.b, enumeration).leaf if tolerant else None
     try:
         return run.attempt(
-            "joint cells", lambda: enumeration.run(run.budget.cells, told, tolerance), 0.5
+            "joint cells", lambda: enumeration.run(run.budget.cells, told, tolerance), 0.6
         )
     except CellBudget as stop:
         run.say(f"joint cells: stopped after {stop.args[0]}, all equal so far")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flint import fmpq
 
 from paramsym.relu.absolute import absolute_forms
-from paramsym.relu.cell_steps import SMALL, cells, prepare_cells
+from paramsym.relu.cell_steps import cells, cheap, prepare_cells
 from paramsym.relu.cells import Enumeration
 from paramsym.relu.clock import left
 from paramsym.relu.domains import Box, Domain
@@ -37,20 +37,20 @@ def decide_exactly(run: Run) -> Verdict:
         return run.different(found, "search")
     run.say("inputs with prescribed signs of the first layer: no difference")
     enumeration, expected = prepare_cells(run)
-    if enumeration is not None and expected <= SMALL:
+    if enumeration is not None and cheap(expected):
         verdict = cells(run, enumeration)
         if verdict is not None:
             return verdict
         enumeration = None
-    verdict = lines(run, 160, 60)
+    verdict = lines(run, 160, 60, 0.25 if enumeration is None else 0.12)
     if verdict is not None:
         return verdict
     run.say(f"{search.lines} lines, every point of each: no difference")
     return _last_resort(run, enumeration, expected)
 
 
-def lines(run: Run, across: int, through: int) -> Verdict | None:
-    """DIFFERENT by a point on one of the candidate lines; half of the time left at most."""
+def lines(run: Run, across: int, through: int, share: float) -> Verdict | None:
+    """DIFFERENT by a point on one of the candidate lines; each sort gets a share of the time."""
     for name, candidates, limit in (
         ("across first-layer units", run.search.across_first_layer(), across),
         ("across second-layer units", run.search.across_second_layer(), across),
@@ -59,7 +59,7 @@ def lines(run: Run, across: int, through: int) -> Verdict | None:
         found = run.attempt(
             f"lines {name}",
             lambda candidates=candidates, limit=limit: run.search.run_lines(candidates, limit),
-            0.25,
+            share,
         )
         if found is not None:
             return run.different(found, f"line search {name}")

@@ -30,7 +30,7 @@ def decide_in_floats(run: Run) -> Verdict:
         verdict = _exactly_equal(run)
         if verdict is not None:
             return verdict
-    verdict = lines(run, 120, 120)
+    verdict = lines(run, 120, 120, 0.12)
     if verdict is not None:
         return verdict
     run.say(f"{run.search.lines} lines: no difference beyond rounding")
