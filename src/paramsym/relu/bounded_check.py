@@ -22,6 +22,7 @@ from paramsym.relu.logs import (
     UNBEND,
     UNBEND_NEGATIVE,
     LayerLog,
+    fits,
 )
 from paramsym.relu.network import Network
 from paramsym.relu.spans import Span
@@ -106,7 +107,7 @@ class _Side:
         return float(e[0]) + (float(e[1]) * self.reach.radius if e[1] > 0 else 0.0)
 
     def run(self, log: list[LayerLog]):
-        if len(log) != self.net.depth:
+        if not fits(log, self.net.widths):
             return None
         if self.net.depth == 1:
             return self._one_hidden_layer(log[0])
@@ -367,7 +368,7 @@ class _Nominal:
         relu(T·relu(u) + r) = relu(T·u + r) needs T > 0 and r <= 0; r > 0 costs r.
         """
         before, d = self.before, self.side.d
-        if before is None or not chosen or not set(chosen) <= set(range(len(self.weights))):
+        if before is None or not chosen:
             return None
         names = {before.group[k] for k in chosen}
         q, eq, excess = sign * row, self.error + error, 0.0

@@ -35,36 +35,46 @@ def checked_cells(a: Network, b: Network, domain: Domain, data: Any) -> tuple[fl
     Farkas multipliers on its cell. None if anything fails.
     """
     lift, base, steps = data["lift"], list(data["base"]), data["steps"]
-    d, r = a.input_dim, lift.ncols()
-    if lift.nrows() != d or len(base) != d:
+    if lift.nrows() != a.input_dim or len(base) != a.input_dim:
         return None
-    start: Iterable[list[Row]]
+    start = _start(a, b, domain, lift, base)
+    if start is None:
+        return None
+    walk = _Walk((a, b), lift, base, steps, list(data["bounds"]))
+    done = all(walk.cell(cell) for cell in start) and walk.at == len(steps)
+    return (walk.offset, walk.slope) if done and walk.leaf == len(walk.bounds) else None
+
+
+def _start(
+    a: Network, b: Network, domain: Domain, lift: fmpq_mat, base: Row
+) -> Iterable[list[Row]] | None:
+    """The start cells, which cover the domain; None if the coordinates do not show all of it."""
+    d, r = lift.nrows(), lift.ncols()
     one = [ZERO] * r + [fmpq(1)]
     if isinstance(domain, Everywhere):
         # The inputs reached from y-space must show both networks all that R^d shows them.
         stacked = fmpq_mat([*a.exact[0].weight.tolist(), *b.exact[0].weight.tolist()])
         if stacked.rank() != ((stacked * lift).rank() if r else 0) or r > d:
             return None
-        start = (
+        return (
             [*[_unit(r, k, -1 if n >> k & 1 else 1) for k in range(r)], one] for n in range(1 << r)
         )
-    elif isinstance(domain, (Box, Orthant)):
-        identity = fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
-        corner = list(domain.lower) if isinstance(domain, Box) else [ZERO] * d
-        if r != d or lift != identity or base != corner:
-            return None
-        cell = [*[_unit(d, k, 1) for k in range(d)], one]
-        if isinstance(domain, Box):
-            for k in range(d):
-                side = _unit(d, k, -1)
-                side[d] = domain.upper[k] - domain.lower[k]
-                cell.append(side)
-        start = [cell]
-    else:
+    return _one_cell(domain, lift, base) if isinstance(domain, (Box, Orthant)) else None
+
+
+def _one_cell(domain: Box | Orthant, lift: fmpq_mat, base: Row) -> list[list[Row]] | None:
+    """The box or the orthant itself, in its own coordinates."""
+    d = lift.nrows()
+    identity = fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
+    corner = list(domain.lower) if isinstance(domain, Box) else [ZERO] * d
+    if lift.ncols() != d or lift != identity or base != corner:
         return None
-    walk = _Walk((a, b), lift, base, steps, list(data["bounds"]))
-    done = all(walk.cell(cell) for cell in start) and walk.at == len(steps)
-    return (walk.offset, walk.slope) if done and walk.leaf == len(walk.bounds) else None
+    cell = [*[_unit(d, k, 1) for k in range(d)], [ZERO] * d + [fmpq(1)]]
+    for k in range(d) if isinstance(domain, Box) else ():
+        side = _unit(d, k, -1)
+        side[d] = domain.upper[k] - domain.lower[k]
+        cell.append(side)
+    return [cell]
 
 
 def _unit(r: int, k: int, sign: int) -> Row:

@@ -47,7 +47,7 @@ def prepare_cells(run: Run) -> tuple[Enumeration | None, float]:
 
 
 def cheap(expected: float) -> bool:
-    """Whether so many cells are enumerated before lines: few, or in three fifths of the time left."""
+    """Whether so many cells come before lines: few, or in three fifths of the time left."""
     return expected <= max(SMALL, 0.6 * left() * CELLS_PER_SECOND)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -84,22 +85,25 @@ def _domain_document(domain: Any) -> dict[str, Any]:
     raise _malformed(f"a domain of type {type(domain).__name__}", "verdict.domain")
 
 
+_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((fmpq, Fraction), str),
+    (Kind, lambda kind: kind.value),
+    ((np.ndarray, np.generic), lambda array: array.tolist()),
+    (fmpq_mat, lambda table: [[str(v) for v in row] for row in table.tolist()]),
+)
+
+
 def plain(value: Any, deep: int = 0) -> Any:
     """Lists, numbers, texts and None; raises `ReLUError` for what certificates never hold."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if deep > _DEEPEST:
         raise _malformed("a nesting that is too deep", "certificate")
-    if isinstance(value, (fmpq, Fraction)):
-        return str(value)
-    if isinstance(value, Kind):
-        return value.value
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    if isinstance(value, fmpq_mat):
-        return [[str(v) for v in row] for row in value.tolist()]
+    for kinds, convert in _PLAIN:
+        if isinstance(value, kinds):
+            return convert(value)
     if isinstance(value, LayerLog):
-        return {k: plain(v, deep + 1) for k, v in vars(value).items()}
+        value = vars(value)
     if isinstance(value, dict):
         return {str(k): plain(v, deep + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

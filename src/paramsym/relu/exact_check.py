@@ -36,6 +36,11 @@ def agree_at_random(a: Network, b: Network, domain: Domain, points: int = 4) -> 
 # ------------------------------------------------------------------ one hidden layer
 
 
+def _known(groups: Any, neurons: Any) -> bool:
+    """Whether every group has members, and all of them are neurons of the two networks."""
+    return all(group and all(tuple(m) in neurons for m in group) for group in groups)
+
+
 def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool:
     """Re-add a partition of the hidden neurons of both networks by hyperplane.
 
@@ -72,10 +77,10 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
                     linear[o][i] += v if which == 0 else -v
         else:
             return False
+    if not _known(groups, neurons):
+        return False
     for group in groups:
         members = [tuple(member) for member in group]
-        if not members or any(member not in neurons for member in members):
-            return False
         first = neurons[members[0]][0]
         lead = next((i for i in reversed(range(d)) if first[i]), None)
         if lead is None:

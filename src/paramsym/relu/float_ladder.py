@@ -34,12 +34,9 @@ def decide_in_floats(run: Run) -> Verdict:
     if verdict is not None:
         return verdict
     run.say(f"{run.search.lines} lines: no difference beyond rounding")
-    if weights <= EXACT_SIZE and max(run.a.depth, run.b.depth) > 1:
-        enumeration, expected = prepare_cells(run)
-        if enumeration is not None and expected <= run.budget.cells:
-            verdict = tolerant_cells(run, enumeration)
-            if verdict is not None:
-                return verdict
+    verdict = _on_cells(run) if weights <= EXACT_SIZE else None
+    if verdict is not None:
+        return verdict
     if run.proof is None:
         run.attempt("bounds over match radii", lambda: ladder(run))
     run.attempt("the largest difference", run.search.widen)
@@ -57,3 +54,12 @@ def _exactly_equal(run: Run) -> Verdict | None:
         return canonical_form(run.a, run.domain) == canonical_form(run.b, run.domain)
 
     return shallow(run) if run.attempt("canonical forms", same, 0.5) else None
+
+
+def _on_cells(run: Run) -> Verdict | None:
+    if max(run.a.depth, run.b.depth) <= 1:
+        return None
+    enumeration, expected = prepare_cells(run)
+    if enumeration is None or expected > run.budget.cells:
+        return None
+    return tolerant_cells(run, enumeration)

@@ -5,6 +5,7 @@ Finder and checker share these words and nothing that computes with them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,6 +46,19 @@ class LayerLog:
     sign: np.ndarray
     scale: np.ndarray
     units: dict[int, tuple[int, ...]]
+
+
+def fits(log: list[LayerLog], widths: Sequence[int]) -> bool:
+    """Whether a log has a record per hidden layer that names units of the layer before only.
+
+    `widths` are (d, n_1, …, m).
+    """
+    return len(log) == len(widths) - 2 and all(
+        0 <= k < before
+        for layer, before in zip(log, widths, strict=False)
+        for chosen in layer.units.values()
+        for k in chosen
+    )
 
 
 class LeafBound(NamedTuple):

@@ -103,21 +103,20 @@ def maximise_on_box(a: Network, b: Network, box: Box, seconds: float) -> BoxEvid
             ),
             share + 0.5,
         )
-        if result is None:
-            bound = np.inf
-            break
-        if result.x is not None:
+        if result is not None and result.x is not None:
             points.append(np.clip(result.x[: len(inputs)], lower, upper))
-        dual = getattr(result, "mip_dual_bound", None)
-        if result.status == 0 and result.fun is not None:
-            bound = max(bound, -result.fun + sign * shift)
-        elif dual is not None and np.isfinite(dual):
-            bound = max(bound, -dual + sign * shift)
-        else:
-            bound = np.inf
+        bound = max(bound, _bound(result, sign * shift))
     return BoxEvidence(
         float(bound), np.array(points).reshape(-1, len(lower)), time.perf_counter() - began
     )
+
+
+def _bound(result: Any, shift: float) -> float:
+    """The upper bound on the maximum that HiGHS reached; inf if it has none."""
+    dual = getattr(result, "mip_dual_bound", None)
+    if result is not None and result.status == 0 and result.fun is not None:
+        return -result.fun + shift
+    return -dual + shift if dual is not None and np.isfinite(dual) else np.inf
 
 
 def _aside(call: Callable[[], Any], seconds: float) -> Any:

@@ -196,19 +196,23 @@ def network_of_steps(steps: list[Step], name: str) -> Network:
                     f"{name}, layer {index + 1}",
                     "Check the order of the layers.",
                 )
+    network = _network(layers, name)
+    check_chain(network, name)
+    return network
+
+
+def _network(layers: list[list[Network]], name: str) -> Network:
+    """The network of these chains of affine maps, in floats where nothing has to be composed."""
     if all(len(chain) == 1 for chain in layers):
         floats: list[FloatLayer] = [chain[0].floats[0] for chain in layers]
         storage = [chain[0].storage[0] for chain in layers]
-        network = Network(floats=floats, name=name, storage=storage)
-    else:
-        composed = [_compose(chain) for chain in layers]
-        network = Network(
-            exact=[part.exact[0] for part in composed],
-            name=name,
-            storage=[part.storage[0] for part in composed],
-        )
-    check_chain(network, name)
-    return network
+        return Network(floats=floats, name=name, storage=storage)
+    composed = [_compose(chain) for chain in layers]
+    return Network(
+        exact=[part.exact[0] for part in composed],
+        name=name,
+        storage=[part.storage[0] for part in composed],
+    )
 
 
 def _compose(chain: list[Network]) -> Network:
