@@ -70,10 +70,11 @@ def _one_cell(domain: Box | Orthant, lift: fmpq_mat, base: Row) -> list[list[Row
     if lift.ncols() != d or lift != identity or base != corner:
         return None
     cell = [*[_unit(d, k, 1) for k in range(d)], [ZERO] * d + [fmpq(1)]]
-    for k in range(d) if isinstance(domain, Box) else ():
-        side = _unit(d, k, -1)
-        side[d] = domain.upper[k] - domain.lower[k]
-        cell.append(side)
+    if isinstance(domain, Box):
+        for k in range(d):
+            side = _unit(d, k, -1)
+            side[d] = domain.upper[k] - domain.lower[k]
+            cell.append(side)
     return [cell]
 
 
