@@ -51,6 +51,12 @@ _LATER = {
             "relu_equal",
             "Are two ReLU networks the same function?",
         ),
+        _Later(
+            "relu-verify",
+            "paramsym.relu.command",
+            "relu_verify",
+            "Check a verdict that relu-equal wrote. Exit code 0 proved, 1 not proved.",
+        ),
     )
 }
 

@@ -9,10 +9,13 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from paramsym import relu
-from paramsym.relu.command import relu_equal
+from paramsym.cli import app as paramsym_app
+from paramsym.relu.command import relu_equal, relu_verify
 
 app = typer.Typer()
 app.command("relu-equal")(relu_equal)
+VERIFY = typer.Typer()
+VERIFY.command("relu-verify")(relu_verify)
 RUNNER = CliRunner()
 
 ABS = [([["1"], ["-1"]], ["0", "0"]), ([["1", "1"]], ["0"])]
@@ -101,3 +104,97 @@ def test_safetensors_with_other_tensors_are_refused(tmp_path):
               str(tmp_path / "n.safetensors"))  # fmt: skip
     with pytest.raises(relu.ReLUError, match="norm.weight"):
         relu.read_network(tmp_path / "n.safetensors")
+
+
+# ------------------------------------------------------------------ stored in less than float64
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6), torch.nn.ReLU(),
+        torch.nn.Linear(6, 2),
+    ).to(dtype)  # fmt: skip
+
+
+def test_a_transformed_checkpoint_is_equal_up_to_its_storage(tmp_path):
+    program = torch.export.export(model(), (torch.zeros(3, 4),))
+    files = [str(tmp_path / name) for name in ("a.pt2", "b.pt2")]
+    torch.export.save(program, files[0])
+    moved = RUNNER.invoke(paramsym_app, ["transform", *files, "--seed", "3"])
+    assert moved.exit_code == 0, moved.output
+    for extra in ([], ["--box", "-1", "1"], ["--tolerance", "1e-5"]):
+        result = RUNNER.invoke(app, [*files, *extra])
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("EQUAL_TO_PRECISION")
+    assert RUNNER.invoke(app, [*files, "--tolerance", "1e-12"]).exit_code in (1, 3)
+    assert RUNNER.invoke(app, [*files, "--exact"]).exit_code == 1
+    data = json.loads(RUNNER.invoke(app, [*files, "--json"]).stdout)
+    assert data["kind"] == "EQUAL_TO_PRECISION"
+    assert 0 < data["bounds"]["lower"] <= data["bounds"]["upper"] <= data["bounds"]["precision"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_copies_say_how_far_apart_they_are(tmp_path, dtype):
+    save_file(model().state_dict(), str(tmp_path / "a.safetensors"))
+    save_file(model(dtype).state_dict(), str(tmp_path / "b.safetensors"))
+    files = [str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors")]
+    result = RUNNER.invoke(app, [*files, "--box", "-1", "1"])
+    assert result.exit_code == 0 and "|f - g| <= " in result.stdout
+    edited = model(dtype)
+    with torch.no_grad():
+        next(edited[4].parameters()).add_(1.0)
+    save_file(edited.state_dict(), str(tmp_path / "c.safetensors"))
+    result = RUNNER.invoke(app, [files[0], str(tmp_path / "c.safetensors"), "--box", "-1", "1"])
+    assert result.exit_code == 1 and "<= sup |f - g| <=" in result.stdout
+
+
+@pytest.mark.parametrize("option, value", [("--tolerance", "-1"), ("--tolerance", "nan"),
+                                           ("--budget", "nan"), ("--budget", "-3")])  # fmt: skip
+def test_tolerances_and_budgets_that_are_none_are_bad_input(tmp_path, option, value):
+    a = write(tmp_path, "a.json", ABS)
+    assert RUNNER.invoke(app, [a, a, option, value]).exit_code == 2
+    assert RUNNER.invoke(app, [a, a, "--exact", "--tolerance", "1e-3"]).exit_code == 2
+
+
+def test_numbers_with_huge_exponents_are_bad_input_at_once(tmp_path):
+    bad = tmp_path / "bad.json"
+    digits = "[" + "1" * 9999 + "]"
+    for text in ('["1e100000000"]', "[1e100000000]", '["-1e-99999999999999999999"]', digits):
+        bad.write_text('[{"W": [' + text + '], "b": [0]}]', encoding="utf-8")
+        result = RUNNER.invoke(app, [str(bad), str(bad)])
+        assert result.exit_code == 2 and "expected" in result.stderr, text
+    good = write(tmp_path, "good.json", ABS)
+    assert RUNNER.invoke(app, [good, good, "--box", "0", "1e100000000"]).exit_code == 2
+
+
+# ------------------------------------------------------------------ certificates
+
+
+def test_verdicts_are_written_and_verified(tmp_path):
+    a, b = write(tmp_path, "a.json", ABS), write(tmp_path, "b.json", OTHER)
+    for pair, code in (((a, a), 0), ((a, b), 1)):
+        file = str(tmp_path / f"{code}.json")
+        assert RUNNER.invoke(app, [*pair, "--exact", "--certificate", file]).exit_code == code
+        proved = RUNNER.invoke(VERIFY, [file, *pair])
+        assert proved.exit_code == 0 and proved.stdout.startswith("PROVED: ")
+        wrong = (a, b) if code == 0 else (b, a)
+        assert RUNNER.invoke(VERIFY, [file, *wrong]).exit_code == 1
+        again = RUNNER.invoke(app, [*pair, "--exact", "--certificate", file])
+        assert again.exit_code == 2 and "exists" in again.stderr  # nothing is overwritten
+    other = RUNNER.invoke(VERIFY, [str(tmp_path / "0.json"), a, b, "--json"])
+    assert other.exit_code == 1 and json.loads(other.stdout)["proved"] is False
+
+
+def test_truncated_certificates_and_missing_files(tmp_path):
+    a, file = write(tmp_path, "a.json", ABS), tmp_path / "verdict.json"
+    RUNNER.invoke(app, [a, a, "--certificate", str(file)])
+    text = file.read_text(encoding="utf-8")
+    for cut in range(0, len(text), max(1, len(text) // 12)):
+        file.write_text(text[:cut], encoding="utf-8")
+        result = RUNNER.invoke(VERIFY, [str(file), a, a])
+        assert result.exit_code == 1 and "NOT PROVED" in result.stdout
+    assert RUNNER.invoke(VERIFY, [str(tmp_path / "none.json"), a, a]).exit_code == 2
+    assert RUNNER.invoke(VERIFY, [str(file), a, str(tmp_path / "none.json")]).exit_code == 2
+    named = RUNNER.invoke(paramsym_app, ["relu-verify", str(file), a, a])
+    assert named.exit_code == 1

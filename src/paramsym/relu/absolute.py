@@ -20,14 +20,15 @@ sound. Source: section 3.4 of the specification.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
+from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import HALF, ONE, ZERO, matrix
+from paramsym.relu.rationals import HALF, ONE, ZERO, matrix, product
 
 Row = list[fmpq]
 
@@ -46,23 +47,6 @@ class Feature(NamedTuple):
     y: Row
     upper: fmpq | None
     unit: int
-
-
-class Step(NamedTuple):
-    """How one neuron was rewritten: what the checker replays.
-
-    `rule` is "constant", "dead", "linear", "plain", "unbend", "unbend negative" or "copy";
-    `units` the previous neurons unbent (or the one copied); `scale` the factor of a copy;
-    `identities` the identities this neuron contributed.
-    """
-
-    rule: str
-    units: tuple[int, ...] = ()
-    scale: fmpq = ONE
-    identities: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
-
-
-Log = list[list[Step]]  # one list of steps per hidden layer
 
 
 @dataclass
@@ -91,6 +75,7 @@ class Registry:
     def reduce(self, row: Row) -> Row:
         """The row with every eliminated atom replaced."""
         for pivot, rest in self.identities.items():
+            tick()
             if pivot < len(row) and row[pivot]:
                 factor = row[pivot]
                 row = self.pad(row)
@@ -190,20 +175,14 @@ class AbsoluteForms:
         return sorted(seen, key=lambda k: -reg.atoms[k].depth)
 
 
-class OutOfTime(Exception):
-    """The budget ended inside a step."""
-
-
-def absolute_forms(
-    a: Network, b: Network, domain: Domain, deadline: float | None = None
-) -> AbsoluteForms:
-    """The normal forms of two networks on a domain; raises `OutOfTime` at the deadline."""
+def absolute_forms(a: Network, b: Network, domain: Domain) -> AbsoluteForms:
+    """The normal forms of two networks on a domain; raises `OutOfTime` where the clock is set."""
     registry = Registry(domain)
     passes: list[tuple[Log, Log]] = []
     while True:
         known = len(registry.identities)
-        rows_a, log_a = normal_form(a, registry, deadline)
-        rows_b, log_b = normal_form(b, registry, deadline)
+        rows_a, log_a = normal_form(a, registry)
+        rows_b, log_b = normal_form(b, registry)
         passes.append((log_a, log_b))
         if len(registry.identities) == known or len(passes) == 3:
             break
@@ -215,9 +194,7 @@ def absolute_forms(
     )
 
 
-def normal_form(
-    net: Network, registry: Registry, deadline: float | None = None
-) -> tuple[list[Row], Log]:
+def normal_form(net: Network, registry: Registry) -> tuple[list[Row], Log]:
     """The rows of a network over the registry, and the log of its rewriting."""
     d = registry.dimension
     log: Log = []
@@ -225,8 +202,7 @@ def normal_form(
     spread: fmpq_mat | None = None  # previous neurons × features
     shift: list[fmpq] = []  # the constant each previous neuron contributes
     for index, (weight, bias) in enumerate(net.exact):
-        if deadline is not None and time.perf_counter() > deadline:
-            raise OutOfTime
+        tick()
         if spread is None:
             rows = [[*w, b] for w, b in zip(weight.tolist(), bias, strict=True)]
             merged: list[Row] = []
@@ -237,10 +213,10 @@ def normal_form(
                 for row, b in zip(weight.tolist(), bias, strict=True)
             ]
             if features:
-                product = weight * spread
+                weights = product(weight, spread)
                 values = matrix([registry.pad(f.y) for f in features], registry.size)
-                merged = product.tolist()
-                rows = (product * values).tolist()
+                merged = weights.tolist()
+                rows = product(weights, values).tolist()
                 for row, c in zip(rows, constants, strict=True):
                     row[d] += c
             else:
@@ -248,7 +224,7 @@ def normal_form(
                 rows = [[ZERO] * d + [c] for c in constants]
         if index == len(net) - 1:
             return rows, log
-        layer = _Layer(registry, features, deadline)
+        layer = _Layer(registry, features)
         for unit, row in enumerate(rows):
             layer.add(unit, row, merged[unit] if merged else [], constants[unit])
         log.append(layer.steps)
@@ -266,8 +242,8 @@ def normal_form(
 class _Layer:
     """The neurons of one hidden layer, rewritten one after the other."""
 
-    def __init__(self, registry: Registry, before: list[Feature], deadline: float | None) -> None:
-        self.registry, self.before, self.deadline = registry, before, deadline
+    def __init__(self, registry: Registry, before: list[Feature]) -> None:
+        self.registry, self.before = registry, before
         self.features: list[Feature] = []
         self.steps: list[Step] = []
         self.places: list[tuple[int, fmpq]] = []  # neuron ↦ (feature or -1, scale)
@@ -276,8 +252,7 @@ class _Layer:
 
     def add(self, unit: int, row: Row, weights: Row, constant: fmpq) -> None:
         """Rewrite neuron `unit` with pre-activation `row` = weights·features + constant."""
-        if self.deadline is not None and time.perf_counter() > self.deadline:
-            raise OutOfTime
+        tick()
         reg = self.registry
         row = reg.reduce(row)
         if reg.is_constant(row):
@@ -317,13 +292,13 @@ class _Layer:
         if positive:
             q, units = positive
             q = reg.reduce(q)
-            self._feature(Step("unbend", units, ONE, found), q, reg.relu(q), upper, unit)
+            self._feature(Step("unbend", units, found), q, reg.relu(q), upper, unit)
         elif negative:
             q, units = negative
             y = _combine(reg, [(ONE, row), (ONE, reg.relu(q))])
-            self._feature(Step("unbend negative", units, ONE, found), row, y, upper, unit)
+            self._feature(Step("unbend negative", units, found), row, y, upper, unit)
         else:
-            self._feature(Step("plain", (), ONE, found), row, reg.relu(row), upper, unit)
+            self._feature(Step("plain", (), found), row, reg.relu(row), upper, unit)
 
     def _feature(self, step: Step, z: Row, y: Row, upper: fmpq | None, unit: int) -> None:
         """Store relu(z) = y, or recognise a positive multiple of an earlier feature."""
@@ -418,6 +393,7 @@ def _combine(registry: Registry, parts: list[tuple[fmpq, Row]]) -> Row:
     """Σ factor·row, reduced."""
     total = [ZERO] * registry.size
     for factor, row in parts:
+        tick()
         for i, v in enumerate(row):
             if v:
                 total[i] += factor * v

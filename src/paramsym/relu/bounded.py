@@ -27,22 +27,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
 from paramsym.relu.float_atoms import NOISE, TINY, UNIT, UP, Atoms, Reach, explained
+from paramsym.relu.logs import (
+    CONSTANT,
+    DEAD,
+    LINEAR,
+    PLAIN,
+    UNBEND,
+    UNBEND_NEGATIVE,
+    LayerLog,
+)
 from paramsym.relu.network import Network
-
-CONSTANT, DEAD, LINEAR, PLAIN, UNBEND, UNBEND_NEGATIVE = range(6)
-
-
-@dataclass
-class LayerLog:
-    """How each neuron of a layer was read: what the checker replays."""
-
-    rule: np.ndarray
-    atom: np.ndarray
-    sign: np.ndarray
-    scale: np.ndarray
-    units: dict[int, tuple[int, ...]]  # neurons of the layer before that were unbent
 
 
 @dataclass
@@ -96,6 +93,7 @@ class _Reader:
         """Rows, magnitudes and errors of the outputs."""
         d = self.atoms.dimension
         for index, (weight, bias) in enumerate(self.net.floats):
+            tick()
             if index == 1 and self.net.depth == 1:
                 return self._shallow_output(weight, bias)
             if index == 0:
@@ -247,6 +245,7 @@ class _Reader:
 
     def _parallel(self, z, mz, unit: int, heads: list[int]) -> tuple[int, float]:
         """The first linear unit whose row is proportional up to rounding, and the factor."""
+        tick()
         row = z[unit]
         for head in heads[:256]:
             other = z[head]
@@ -301,6 +300,7 @@ class _Reader:
 
     def _unbend(self, unit, weights, merged, z, mz, ez, dy, dp, error, log) -> None:
         """Read relu(w·relu(u) + r) as relu(w·u + r) where r <= 0, up to rounding."""
+        tick()
         groups = self.groups
         total, base, magnitude = (v[unit] for v in merged)
         rule_before = self.log[-1].rule
@@ -369,6 +369,7 @@ class _Reader:
 
     def _match(self, row: np.ndarray, size: np.ndarray):
         """(atom, orientation, scale, largest residual) for |row| = scale·atom + residual."""
+        tick()
         atoms = self.atoms
         scale = float(np.linalg.norm(row))
         width = len(row)

@@ -2,8 +2,8 @@
 
 It replays which rule each neuron got and which atom each row was read as, in extended precision
 and its own bookkeeping of errors, checks the condition of every rule, and returns its own bound on
-|f - g|. It shares no arithmetic with `bounded`; a log that claims too much gets a large bound or
-is rejected.
+|f - g|. It shares no arithmetic with `bounded` (`spans` is its own, too); a log that claims too
+much gets a large bound or is rejected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from paramsym.relu.bounded import (
+from paramsym.relu.clock import tick
+from paramsym.relu.domains import Domain
+from paramsym.relu.logs import (
     CONSTANT,
     DEAD,
     LINEAR,
@@ -20,10 +22,10 @@ from paramsym.relu.bounded import (
     UNBEND,
     UNBEND_NEGATIVE,
     LayerLog,
+    fits,
 )
-from paramsym.relu.domains import Domain
-from paramsym.relu.float_atoms import Reach
 from paramsym.relu.network import Network
+from paramsym.relu.spans import Span
 
 Long = np.longdouble
 EPS = float(np.finfo(Long).eps)
@@ -32,13 +34,14 @@ FLOAT = 2.0**-53
 
 def checked_bound(a: Network, b: Network, domain: Domain, data: Any) -> np.ndarray | None:
     """(m, 2): |f - g| <= offset + slope·|x| on the domain, or None if the log is not valid."""
-    reach = Reach.of(domain)
+    reach = Span.of(domain)
     if reach is None:
         return None
     atoms = [np.asarray(row, dtype=Long) for row in data["atoms"]]
     d = a.input_dim
     sup = np.zeros((len(atoms), 2))
     for k, row in enumerate(atoms):
+        tick()
         if len(row) > d + 1 + k or len(row) < d + 1:
             return None  # an atom may only use earlier ones
         sup[k] = _size(row, sup, d)
@@ -64,6 +67,16 @@ def _size(row: np.ndarray, sup: np.ndarray, d: int) -> np.ndarray:
     return (tail + head) * (1 + 1e-9)
 
 
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left @ right by blocks of rows: extended precision has no fast product to call at once."""
+    at_once = max(1, 4_000_000 // max(1, right.size))
+    parts = []
+    for start in range(0, len(left), at_once):
+        tick()
+        parts.append(left[start : start + at_once] @ right)
+    return np.concatenate(parts) if parts else left @ right
+
+
 class _Done:
     """A finished layer.
 
@@ -85,7 +98,7 @@ class _Done:
 
 
 class _Side:
-    def __init__(self, net: Network, atoms, sup, reach: Reach, width: int) -> None:
+    def __init__(self, net: Network, atoms, sup, reach: Span, width: int) -> None:
         self.net, self.atoms, self.sup, self.reach, self.width = net, atoms, sup, reach, width
         self.d = net.input_dim
 
@@ -94,7 +107,7 @@ class _Side:
         return float(e[0]) + (float(e[1]) * self.reach.radius if e[1] > 0 else 0.0)
 
     def run(self, log: list[LayerLog]):
-        if len(log) != self.net.depth:
+        if not fits(log, self.net.widths):
             return None
         if self.net.depth == 1:
             return self._one_hidden_layer(log[0])
@@ -104,9 +117,9 @@ class _Side:
         before: _Done | None = None
         for index, (weight, bias) in enumerate(self.net.floats):
             w = weight.astype(Long)
-            rows = self._wide(w if index == 0 else w @ y)
+            rows = self._wide(w if index == 0 else _product(w, y))
             rows[:, d] += bias
-            size = self._wide(np.abs(w) if index == 0 else np.abs(w) @ np.abs(y))
+            size = self._wide(np.abs(w) if index == 0 else _product(np.abs(w), np.abs(y)))
             size[:, d] += np.abs(bias)
             unit = 0.0 if index == 0 else (weight.shape[1] + 4) * EPS
             unit += 0.0 if self.net.born_float else 1.01 * FLOAT
@@ -134,7 +147,7 @@ class _Side:
             return None
         born = self.net.born_float
         rows = np.concatenate([w1, b1[:, None]], axis=1)
-        low, high = self.reach.span(w1, b1)
+        low, high = self.reach.range(w1, b1)
         norms = np.linalg.norm(w1, axis=1)
         input_error = (0.0 if born else 1.01 * FLOAT) * np.stack([np.abs(b1), norms], axis=1)
         far = input_error[:, 0] + np.where(
@@ -146,6 +159,7 @@ class _Side:
         error = input_error.copy()
         out = np.zeros((m, self.width), dtype=Long)
         for i in range(n):
+            tick()
             rule = int(log.rule[i])
             if rule == CONSTANT:
                 kept[i] = max(b1[i], 0.0)
@@ -168,7 +182,7 @@ class _Side:
                 out[:, d + 1 + k] += w2[:, i].astype(Long) * abs(factor) / 2
             else:
                 return None
-        out[:, : d + 1] = (w2.astype(Long) * share) @ rows.astype(Long)
+        out[:, : d + 1] = _product(w2.astype(Long) * share, rows.astype(Long))
         out[:, d] += w2.astype(Long) @ kept.astype(Long) + b2
         size = np.zeros((m, self.width))
         size[:, : d + 1] = (np.abs(w2) * share) @ np.abs(rows)
@@ -190,6 +204,7 @@ class _Side:
         apart, own, ez = np.zeros((n, 2)), np.zeros((n, 2)), np.zeros((n, 2))
         tops = np.full(n, np.inf)
         for i in range(n):
+            tick()
             rule, k = int(log.rule[i]), int(log.atom[i])
             nominal = _Nominal(self, weight[i], float(bias[i]), before, error[i])
             low, high = self._range(nominal, rows[i], error[i])
@@ -281,7 +296,7 @@ class _Side:
         low, high = nominal.low, nominal.high
         d = self.d
         if not np.any(row[d + 1 :]):
-            lo, hi = self.reach.span(row[None, :d].astype(float), row[None, d].astype(float))
+            lo, hi = self.reach.range(row[None, :d].astype(float), row[None, d].astype(float))
             reach = _size(row, self.sup, d)
             slack = self._total(error) + self._total(nominal.error)
             if np.any(row[:d]):

@@ -9,24 +9,15 @@ offset and slope hold on the whole domain.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.cells import Cell, Enumeration, Form
 from paramsym.relu.float_atoms import NOISE, UNIT
+from paramsym.relu.logs import LeafBound
 from paramsym.relu.network import Network
+from paramsym.relu.precision import coarse, rounding_at
 from paramsym.relu.rationals import nearest_float
-
-
-class LeafBound(NamedTuple):
-    """|Δ_k(x)| <= offset + slope·(direction·x) on a cell; `tight` hints, two per output."""
-
-    offset: float
-    slope: float
-    direction: tuple[float, ...]
-    tight: tuple[int, ...]
 
 
 class Loud(Exception):
@@ -55,9 +46,9 @@ class Tolerance:
         value = self._values(cell, gaps, scale, corners)
         tilt = self._values(cell, gaps, scale, ways) / along_size[:, None]
         unit = along / along_size[:, None]
-        loud = np.abs(value) > NOISE * UNIT * self._magnitude(at)
+        loud = np.abs(value) > self._noise(at)
         far = 2.0**40
-        loud_way = np.abs(tilt) > NOISE * UNIT * self._magnitude(unit * far) / far
+        loud_way = np.abs(tilt) > self._noise(unit * far) / far
         if loud.any() or loud_way.any():
             raise Loud
         direction, slope = np.zeros(len(self.base)), 0.0
@@ -97,11 +88,16 @@ class Tolerance:
                 out[i, o] = nearest_float(fmpq(total, weight))
         return out
 
-    def _magnitude(self, points: np.ndarray) -> np.ndarray:
+    def _noise(self, points: np.ndarray) -> np.ndarray:
+        """What rounding of the weights can do at the points (N, d): (N, m)."""
         if not len(points):
             return np.zeros((0, self.a.output_dim))
         with np.errstate(over="ignore"):
-            return np.maximum(self.a.magnitude(points), self.b.magnitude(points))
+            noise = np.maximum(self.a.magnitude(points), self.b.magnitude(points)) * NOISE * UNIT
+            if coarse(self.a, self.b):
+                for net in (self.a, self.b):
+                    noise += np.array([rounding_at(net, x) for x in points])
+        return noise
 
 
 def _size(ray: Form) -> int:

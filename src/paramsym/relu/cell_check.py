@@ -8,12 +8,14 @@ not XX
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Box, Domain, Everywhere, Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, dot, nearest_float, rational
@@ -33,34 +35,47 @@ def checked_cells(a: Network, b: Network, domain: Domain, data: Any) -> tuple[fl
     Farkas multipliers on its cell. None if anything fails.
     """
     lift, base, steps = data["lift"], list(data["base"]), data["steps"]
-    d, r = a.input_dim, lift.ncols()
-    start: list[list[Row]]
-    one = [ZERO] * r + [fmpq(1)]
-    if isinstance(domain, Everywhere):
-        # The inputs reached from y-space must show both networks all that R^d shows them.
-        stacked = fmpq_mat([*a.exact[0].weight.tolist(), *b.exact[0].weight.tolist()])
-        if stacked.rank() != ((stacked * lift).rank() if r else 0):
-            return None
-        start = [
-            [*[_unit(r, k, -1 if n >> k & 1 else 1) for k in range(r)], one] for n in range(1 << r)
-        ]
-    elif isinstance(domain, (Box, Orthant)):
-        identity = fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
-        corner = list(domain.lower) if isinstance(domain, Box) else [ZERO] * d
-        if r != d or lift != identity or base != corner:
-            return None
-        cell = [*[_unit(d, k, 1) for k in range(d)], one]
-        if isinstance(domain, Box):
-            for k in range(d):
-                side = _unit(d, k, -1)
-                side[d] = domain.upper[k] - domain.lower[k]
-                cell.append(side)
-        start = [cell]
-    else:
+    if lift.nrows() != a.input_dim or len(base) != a.input_dim:
+        return None
+    start = _start(a, b, domain, lift, base)
+    if start is None:
         return None
     walk = _Walk((a, b), lift, base, steps, list(data["bounds"]))
     done = all(walk.cell(cell) for cell in start) and walk.at == len(steps)
     return (walk.offset, walk.slope) if done and walk.leaf == len(walk.bounds) else None
+
+
+def _start(
+    a: Network, b: Network, domain: Domain, lift: fmpq_mat, base: Row
+) -> Iterable[list[Row]] | None:
+    """The start cells, which cover the domain; None if the coordinates do not show all of it."""
+    d, r = lift.nrows(), lift.ncols()
+    one = [ZERO] * r + [fmpq(1)]
+    if isinstance(domain, Everywhere):
+        # The inputs reached from y-space must show both networks all that R^d shows them.
+        stacked = fmpq_mat([*a.exact[0].weight.tolist(), *b.exact[0].weight.tolist()])
+        if stacked.rank() != ((stacked * lift).rank() if r else 0) or r > d:
+            return None
+        return (
+            [*[_unit(r, k, -1 if n >> k & 1 else 1) for k in range(r)], one] for n in range(1 << r)
+        )
+    return _one_cell(domain, lift, base) if isinstance(domain, (Box, Orthant)) else None
+
+
+def _one_cell(domain: Box | Orthant, lift: fmpq_mat, base: Row) -> list[list[Row]] | None:
+    """The box or the orthant itself, in its own coordinates."""
+    d = lift.nrows()
+    identity = fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
+    corner = list(domain.lower) if isinstance(domain, Box) else [ZERO] * d
+    if lift.ncols() != d or lift != identity or base != corner:
+        return None
+    cell = [*[_unit(d, k, 1) for k in range(d)], [ZERO] * d + [fmpq(1)]]
+    if isinstance(domain, Box):
+        for k in range(d):
+            side = _unit(d, k, -1)
+            side[d] = domain.upper[k] - domain.lower[k]
+            cell.append(side)
+    return [cell]
 
 
 def _unit(r: int, k: int, sign: int) -> Row:
@@ -162,6 +177,7 @@ class _Walk:
 
 def proves(inequalities: list[Row], wanted: Row) -> bool:
     """Whether wanted = Σ λ_i inequality_i + λ·1 with λ >= 0, for some r of the inequalities."""
+    tick()
     r = len(wanted) - 1
     if not any(wanted[:r]):
         return wanted[r] >= 0
@@ -201,6 +217,8 @@ def proves_by_program(inequalities: list[Row], wanted: Row) -> bool:
     from scipy.optimize import linprog
 
     r = len(wanted) - 1
+    if not r:
+        return False
 
     def scaled(row: Row) -> np.ndarray:
         size = max((abs(v) for v in row), default=ZERO) or fmpq(1)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat, fmpz_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Box, Domain, Everywhere, Orthant
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ZERO, rows
@@ -72,6 +72,7 @@ class Cell:
 
     def _adjacent(self, common: int, k: int, j: int) -> bool:
         """Two rays span an edge iff no third ray is tight wherever both are."""
+        tick()
         return not any(
             common & other == common for i, other in enumerate(self.tight) if i != k and i != j
         )
@@ -105,7 +106,7 @@ class Frame:
 
 
 class CellBudget(Exception):
-    """More cells or more time than allowed."""
+    """More cells than allowed."""
 
 
 @dataclass
@@ -215,6 +216,7 @@ class _Integers:
                 weight = weight * lift
             scale = 1
             for v in [*weight.entries(), *b]:
+                tick()
                 scale = math.lcm(scale, int(v.q))
             total *= scale
             n, k = weight.nrows(), weight.ncols()
@@ -259,11 +261,10 @@ class Enumeration:
     def run(
         self,
         cells: int = 100_000,
-        deadline: float | None = None,
         progress: Callable[[int], None] | None = None,
         tolerate: Callable[[Cell, list[Form], int], Any] | None = None,
     ) -> CellTree:
-        """Enumerate every joint cell; raises `CellBudget` beyond `cells` or `deadline`.
+        """Enumerate every joint cell; raises `CellBudget` beyond `cells`.
 
         `tolerate` bounds the difference on a cell where the affine maps are not equal (float
         mode); without it such a cell gives a witness.
@@ -272,10 +273,11 @@ class Enumeration:
         for number in range(self.frame.count):
             start = self.frame.cell(number)
             for leaf in self._walk(start, 0, (None, None), tree.steps):
+                tick()
                 tree.leaves += 1
                 if tree.leaves % 256 == 0 and progress:
                     progress(tree.leaves)
-                if tree.leaves > cells or (deadline is not None and time.perf_counter() > deadline):
+                if tree.leaves > cells:
                     raise CellBudget(tree.leaves)
                 cell, gaps = leaf[0], self._gaps(leaf[1])
                 wrong = next((gap for gap in gaps if any(gap)), None)
@@ -299,6 +301,7 @@ class Enumeration:
         """Decide the neurons of one layer from number len(active) on."""
         active = list(active)
         for index in range(len(active), len(forms)):
+            tick()
             form = forms[index]
             values = cell.values(form)
             low, high = min(values), max(values)
@@ -354,6 +357,7 @@ class Enumeration:
             for which, layer in self.order:
                 done: list[Form] = []
                 for form in self.nets[which].forms(layer, below[which], self.r):
+                    tick()
                     values = cell.values(form)
                     low, high = min(values), max(values)
                     sign = 1 if low >= 0 else -1

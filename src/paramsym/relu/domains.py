@@ -6,6 +6,7 @@ of an affine function meet the interior, what is its range, which rational point
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -52,6 +53,10 @@ class Domain(ABC):
     @abstractmethod
     def centre(self) -> Vector:
         """An interior point."""
+
+    def norm(self) -> float:
+        """A bound of |x| on the domain, as a float; inf where it is unbounded."""
+        return math.inf
 
     @abstractmethod
     def draw(self, rng: random.Random) -> list[float]:
@@ -177,6 +182,10 @@ class Box(Domain):
     def centre(self):
         return [(a + b) / 2 for a, b in zip(self.lower, self.upper, strict=True)]
 
+    def norm(self):
+        far = [max(abs(lo), abs(hi)) for lo, hi in zip(self.lower, self.upper, strict=True)]
+        return nearest_float(root_above(dot(far, far))) * (1 + 1e-15)
+
     def draw(self, rng):
         return [
             rng.uniform(nearest_float(lo), nearest_float(hi))
@@ -242,6 +251,9 @@ class Ball(Domain):
 
     def centre(self):
         return [ZERO] * self.dimension
+
+    def norm(self):
+        return nearest_float(self.radius) * (1 + 1e-15)
 
     def draw(self, rng):
         direction = [rng.gauss(0, 1) for _ in range(self.dimension)]
@@ -309,8 +321,6 @@ def root_above(square: fmpq, bits: int = 64) -> fmpq:
 
 
 def _isqrt_up(value: int) -> int:
-    import math
-
     root = math.isqrt(value)
     return root if root * root == value else root + 1
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from paramsym.relu.absolute import Log, Step
 from paramsym.relu.arithmetic import fmpq
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
+from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO, dot, rational
 
@@ -32,6 +33,11 @@ def agree_at_random(a: Network, b: Network, domain: Domain, points: int = 4) -> 
 
 
 # ------------------------------------------------------------------ one hidden layer
+
+
+def _known(groups: Any, neurons: Any) -> bool:
+    """Whether every group has members, and all of them are neurons of the two networks."""
+    return all(group and all(tuple(m) in neurons for m in group) for group in groups)
 
 
 def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool:
@@ -70,16 +76,17 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
                     linear[o][i] += v if which == 0 else -v
         else:
             return False
+    if not _known(groups, neurons):
+        return False
     for group in groups:
         members = [tuple(member) for member in group]
-        if not members:
-            return False
         first = neurons[members[0]][0]
         lead = next((i for i in reversed(range(d)) if first[i]), None)
         if lead is None:
             return False
         total = [ZERO] * m
         for member in members:
+            tick()
             if member in seen:
                 return False
             seen.add(member)
@@ -98,6 +105,7 @@ def check_canonical(a: Network, b: Network, domain: Domain, groups: Any) -> bool
         side = domain.side(row[:d], row[d])
         if side == 0:
             return False
+        tick()
         if side > 0:
             add(member[0], ONE, row, out)
     return not any(v for r in linear for v in r)
@@ -151,6 +159,7 @@ class _Replay:
 def _sum(parts: list[tuple[fmpq, Sparse]]) -> Sparse:
     total: Sparse = {}
     for factor, e in parts:
+        tick()
         if not factor:
             continue
         for k, v in e.items():

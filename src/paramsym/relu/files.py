@@ -52,9 +52,11 @@ def _from_json(file: Path) -> Network:
 
     try:
         content = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ReLUError):
+            raise
         raise ReLUError(
-            f"text that is no JSON ({error})", "a JSON list of layers", str(file),
+            f"text that is no JSON ({str(error)[:80]})", "a JSON list of layers", str(file),
             'Write [{"W": [[...]], "b": [...]}, ...].',
         ) from None  # fmt: skip
     return as_network(content, file.name)

@@ -15,8 +15,6 @@ NOISE = 512.0  # residuals up to NOISE·UNIT·magnitude are explained by roundin
 TINY = 1e-280  # covers underflow
 UP = 1.0 + 1e-9  # absorbs the rounding of sums of positive bounds
 
-CONSTANT, DEAD, LINEAR, PLAIN, UNBEND, UNBEND_NEGATIVE = range(6)
-
 
 @dataclass(frozen=True)
 class Reach:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import ONE, ZERO
+from paramsym.relu.rationals import ONE, ZERO, product
 
 Bound = fmpq | None
 Piece = tuple[Bound, Bound, list[fmpq], list[fmpq]]  # low, high, value = offset + slope·t
@@ -28,8 +29,9 @@ def pieces(
 
 
 def _descend(net: Network, index: int, state: fmpq_mat, low: Bound, high: Bound) -> Iterator[Piece]:
+    tick()
     weight, bias = net.exact[index]
-    image = (weight * state).tolist() if state.nrows() else [[ZERO, ZERO] for _ in bias]
+    image = product(weight, state).tolist() if state.nrows() else [[ZERO, ZERO] for _ in bias]
     forms = [(p + b, s) for (p, s), b in zip(image, bias, strict=True)]
     if index == len(net) - 1:
         yield low, high, [p for p, _ in forms], [s for _, s in forms]

@@ -8,8 +8,11 @@ counts once both networks have been evaluated there exactly.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,25 +91,47 @@ def maximise_on_box(a: Network, b: Network, box: Box, seconds: float) -> BoxEvid
         if left <= 0:
             bound = np.inf
             break
-        result = milp(
-            -sign * cost,
-            integrality=np.array(program.integer),
-            bounds=Bounds(low, high),
-            constraints=constraints,
-            options={"time_limit": left / (len(tasks) - number)},
+        share = left / (len(tasks) - number)
+        result = _aside(
+            partial(
+                milp,
+                -sign * cost,
+                integrality=np.array(program.integer),
+                bounds=Bounds(low, high),
+                constraints=constraints,
+                options={"time_limit": share},
+            ),
+            share + 0.5,
         )
-        if result.x is not None:
+        if result is not None and result.x is not None:
             points.append(np.clip(result.x[: len(inputs)], lower, upper))
-        dual = getattr(result, "mip_dual_bound", None)
-        if result.status == 0 and result.fun is not None:
-            bound = max(bound, -result.fun + sign * shift)
-        elif dual is not None and np.isfinite(dual):
-            bound = max(bound, -dual + sign * shift)
-        else:
-            bound = np.inf
+        bound = max(bound, _bound(result, sign * shift))
     return BoxEvidence(
         float(bound), np.array(points).reshape(-1, len(lower)), time.perf_counter() - began
     )
+
+
+def _bound(result: Any, shift: float) -> float:
+    """The upper bound on the maximum that HiGHS reached; inf if it has none."""
+    dual = getattr(result, "mip_dual_bound", None)
+    if result is not None and result.status == 0 and result.fun is not None:
+        return -result.fun + shift
+    return -dual + shift if dual is not None and np.isfinite(dual) else np.inf
+
+
+def _aside(call: Callable[[], Any], seconds: float) -> Any:
+    """The result of a call in a thread of its own, or None if it is not back in time.
+
+    HiGHS looks at its time limit now and then only, and never at an interrupt; waiting for it in
+    Python does both. A call that is left behind ends at its own limit.
+    """
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    until = time.perf_counter() + seconds
+    while thread.is_alive() and time.perf_counter() < until:
+        thread.join(0.05)
+    return results[0] if results else None
 
 
 def _encode(program: _Program, net: Network, inputs: list[int], low: np.ndarray, high: np.ndarray):

@@ -13,7 +13,8 @@ import torch
 
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import FloatLayer, Layer, Network, check_chain, network_of_pairs
-from paramsym.relu.rationals import ONE, ZERO, column, rows
+from paramsym.relu.precision import composed as composed_rounding
+from paramsym.relu.rationals import ZERO, column
 
 RELU = "relu"
 Step = tuple[torch.Tensor, torch.Tensor | None] | str
@@ -195,20 +196,31 @@ def network_of_steps(steps: list[Step], name: str) -> Network:
                     f"{name}, layer {index + 1}",
                     "Check the order of the layers.",
                 )
-    if all(len(chain) == 1 for chain in layers):
-        floats: list[FloatLayer] = [chain[0].floats[0] for chain in layers]
-        network = Network(floats=floats, name=name)
-    else:
-        network = Network(exact=[_compose(chain) for chain in layers], name=name)
+    network = _network(layers, name)
     check_chain(network, name)
     return network
 
 
-def _compose(chain: list[Network]) -> Layer:
-    weight, bias = chain[0].exact[0]
+def _network(layers: list[list[Network]], name: str) -> Network:
+    """The network of these chains of affine maps, in floats where nothing has to be composed."""
+    if all(len(chain) == 1 for chain in layers):
+        floats: list[FloatLayer] = [chain[0].floats[0] for chain in layers]
+        storage = [chain[0].storage[0] for chain in layers]
+        return Network(floats=floats, name=name, storage=storage)
+    composed = [_compose(chain) for chain in layers]
+    return Network(
+        exact=[part.exact[0] for part in composed],
+        name=name,
+        storage=[part.storage[0] for part in composed],
+    )
+
+
+def _compose(chain: list[Network]) -> Network:
+    """One affine layer from several, exactly, with what their storage leaves open."""
+    made = chain[0]
     for after in chain[1:]:
-        w, b = after.exact[0]
+        (weight, bias), (w, b) = made.exact[0], after.exact[0]
         image = (w * column(bias)).entries() if bias else [ZERO] * len(b)
-        weight, bias = w * weight, [p + q * ONE for p, q in zip(image, b, strict=True)]
-    assert len(rows(weight)) == len(bias)
-    return Layer(weight, bias)
+        layer = Layer(w * weight, [p + q for p, q in zip(image, b, strict=True)])
+        made = Network(exact=[layer], storage=[composed_rounding(made, after)])
+    return made

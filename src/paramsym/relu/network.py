@@ -8,7 +8,7 @@ thousand weights is often decided without a single rational.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.errors import ReLUError
+from paramsym.relu.formats import EXACT, FLOAT64, Format, Storage, format_of
 from paramsym.relu.rationals import (
     ZERO,
     column,
     fraction,
     fractions,
     nearest_float,
+    product,
     rational,
 )
 
@@ -52,12 +55,15 @@ class Network:
         exact: Sequence[Layer] | None = None,
         floats: Sequence[FloatLayer] | None = None,
         name: str = "network",
+        storage: Sequence[Storage] | None = None,
     ) -> None:
         if exact is None and floats is None:
             raise TypeError("Network needs exact layers or float layers")
         self._exact = tuple(exact) if exact is not None else None
         self._floats = tuple(floats) if floats is not None else None
         self.name = name
+        kept = EXACT if floats is None else FLOAT64
+        self.storage = tuple(storage or [(kept, kept)] * (len(exact or floats or ())))
 
     @property
     def born_float(self) -> bool:
@@ -73,7 +79,10 @@ class Network:
         made = []
         for weight, bias in self._floats:
             n, d = weight.shape
-            entries = [fmpq(*v.as_integer_ratio()) for v in weight.ravel().tolist()]
+            entries: list[fmpq] = []
+            for row in weight.tolist():
+                tick()
+                entries += [fmpq(*v.as_integer_ratio()) for v in row]
             made.append(
                 Layer(fmpq_mat(n, d, entries), [fmpq(*v.as_integer_ratio()) for v in bias.tolist()])
             )
@@ -145,7 +154,7 @@ class Network:
         for index, (weight, bias) in enumerate(self.exact):
             if index:
                 value = [v if v > 0 else ZERO for v in value]
-            image = (weight * column(value)).entries() if value else [ZERO] * len(bias)
+            image = product(weight, column(value)).entries() if value else [ZERO] * len(bias)
             value = [p + b for p, b in zip(image, bias, strict=True)]
         return value
 
@@ -163,7 +172,9 @@ class Network:
 
     def batch(self, points: np.ndarray) -> np.ndarray:
         """f at the rows of `points` (N, d) in float64, (N, m)."""
-        value = points
+        return self._in_blocks(points, self._batch)
+
+    def _batch(self, value: np.ndarray) -> np.ndarray:
         for index, (weight, bias) in enumerate(self.floats):
             if index:
                 value = np.maximum(value, 0.0)
@@ -172,10 +183,25 @@ class Network:
 
     def magnitude(self, points: np.ndarray) -> np.ndarray:
         """|W_L|(… |W_1||x|+|b_1| …)+|b_L| at the rows of `points`: the scale of rounding."""
+        return self._in_blocks(points, self._magnitude)
+
+    def _magnitude(self, points: np.ndarray) -> np.ndarray:
         value = np.abs(points)
         for weight, bias in self.floats:
             value = value @ np.abs(weight).T + np.abs(bias)
         return value
+
+    def _in_blocks(
+        self, points: np.ndarray, function: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """A function of rows, some at a time, with a look at the clock between them."""
+        weights = sum(b * a for a, b in zip(self.widths, self.widths[1:], strict=False))
+        at_once = max(1, 200_000_000 // max(1, weights))
+        made = []
+        for start in range(0, max(1, len(points)), at_once):
+            tick()
+            made.append(function(points[start : start + at_once]))
+        return np.concatenate(made)
 
     def to_sequential(self):
         """The same network as an `nn.Sequential` in float64 (rounded if it came in rationals)."""
@@ -210,12 +236,13 @@ def network_of_pairs(source: Any, name: str) -> Network:
             "Pass the layers in order, for example [(W1, b1), (W2, b2)].",
         )
     pairs = [_pair(item, f"{name}, layer {i + 1}") for i, item in enumerate(source)]
+    storage = [(_stored(w), _stored(b)) for w, b in pairs]
     if all(_is_float(w) and (b is None or _is_float(b)) for w, b in pairs):
         layers = [_float_layer(w, b, f"{name}, layer {i + 1}") for i, (w, b) in enumerate(pairs)]
-        network = Network(floats=layers, name=name)
+        network = Network(floats=layers, name=name, storage=storage)
     else:
         exact = [_exact_layer(w, b, f"{name}, layer {i + 1}") for i, (w, b) in enumerate(pairs)]
-        network = Network(exact=exact, name=name)
+        network = Network(exact=exact, name=name, storage=storage)
     check_chain(network, name)
     return network
 
@@ -258,6 +285,13 @@ def _plain(value: Any) -> Any:
             value = value.double()
         value = value.numpy()
     return value
+
+
+def _stored(value: Any) -> Format:
+    """In which format a table of numbers came; rationals, integers and no numbers are exact."""
+    if value is None or not hasattr(value, "dtype"):
+        return FLOAT64 if value is not None and _is_float(value) else EXACT
+    return format_of(value)
 
 
 def _is_float(value: Any) -> bool:

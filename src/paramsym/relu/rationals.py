@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat, fmpz
+from paramsym.relu.clock import tick
 from paramsym.relu.errors import ReLUError
+
+LONGEST = 4300  # digits of a number as text, and the largest power of ten: Python's own limit
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e([+-]?\d+))?|[+-]?\d+/\d+", re.ASCII | re.I)
 
 ZERO = fmpq(0)
 ONE = fmpq(1)
@@ -33,15 +38,7 @@ def rational(value: object, where: str = "relu") -> fmpq:
     if isinstance(value, fmpz):
         return fmpq(value)
     if isinstance(value, str):
-        try:
-            read = Fraction(value.strip())
-        except (ValueError, ZeroDivisionError):
-            raise ReLUError(
-                f"the text {value!r}",
-                "a rational such as '3', '-1/3', '0.25' or '1e-9'",
-                where,
-                "Write the entry as numerator/denominator with a non-zero denominator.",
-            ) from None
+        read = _read(value.strip(), where)
         return fmpq(read.numerator, read.denominator)
     if isinstance(value, numbers.Rational):
         return fmpq(int(value.numerator), int(value.denominator))
@@ -73,6 +70,30 @@ def rational(value: object, where: str = "relu") -> fmpq:
     )
 
 
+def _read(text: str, where: str) -> Fraction:
+    """The rational that a text writes, its exponent bounded before anything is computed."""
+    found = _NUMBER.fullmatch(text) if len(text) <= 2 * LONGEST else None
+    power = found and found[4]
+    if len(text) > 2 * LONGEST or (power and (len(power) > 6 or abs(int(power)) > LONGEST)):
+        raise ReLUError(
+            f"the number {text[:40]!r}{' …' if len(text) > 40 else ''}",
+            f"at most {LONGEST} digits and a power of ten between -{LONGEST} and {LONGEST}",
+            where,
+            "No float64 is beyond 1e308 or below 1e-324; check the entry.",
+        )
+    try:
+        if found is None:
+            raise ValueError(text)
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ReLUError(
+            f"the text {text[:40]!r}{' …' if len(text) > 40 else ''}",
+            "a rational such as '3', '-1/3', '0.25' or '1e-9'",
+            where,
+            "Write the entry as numerator/denominator with a non-zero denominator.",
+        ) from None
+
+
 def fraction(value: fmpq) -> Fraction:
     """The same number as a `Fraction`."""
     return Fraction(int(value.p), int(value.q))
@@ -99,6 +120,25 @@ def dot(left: Sequence[fmpq], right: Sequence[fmpq]) -> fmpq:
         if a and b:
             total += a * b
     return total
+
+
+def product(left: fmpq_mat, right: fmpq_mat) -> fmpq_mat:
+    """left·right, in blocks of rows with a look at the clock between them.
+
+    One call of FLINT cannot be interrupted, and a product of wide layers takes many seconds.
+    """
+    n, k, m = left.nrows(), left.ncols(), right.ncols()
+    rows_at_once = max(1, 200_000 // max(1, k * m))
+    if n <= rows_at_once:
+        tick()
+        return left * right
+    entries: list[fmpq] = []
+    table = left.tolist()
+    for start in range(0, n, rows_at_once):
+        tick()
+        block = [v for row in table[start : start + rows_at_once] for v in row]
+        entries += (fmpq_mat(len(block) // k, k, block) * right).entries()
+    return fmpq_mat(n, m, entries)
 
 
 def column(values: Sequence[fmpq]) -> fmpq_mat:

@@ -14,10 +14,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain, as_domain
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Layer, Network
-from paramsym.relu.rationals import HALF, ONE, ZERO, column, dot, fraction, fractions, rational
+from paramsym.relu.rationals import (
+    HALF,
+    ONE,
+    ZERO,
+    column,
+    dot,
+    fraction,
+    fractions,
+    product,
+    rational,
+)
 from paramsym.relu.reading import as_network
 
 Key = tuple[fmpq, ...]  # (normal, offset), first non-zero entry of the normal scaled to 1
@@ -114,6 +125,7 @@ def block_form(inner: Layer, outer: Layer, domain: Domain) -> CanonicalForm:
     kinks: dict[Key, list[fmpq]] = {}
     share = []  # the affine part of relu(u) on the domain: 1/2 crossing, 1 linear, 0 dead
     for normal, offset, out in zip(units, b1, columns, strict=True):
+        tick()
         side = domain.side(normal, offset)
         if side:
             share.append(ONE if side > 0 else ZERO)
@@ -130,7 +142,7 @@ def block_form(inner: Layer, outer: Layer, domain: Domain) -> CanonicalForm:
     ]
     if units:
         halves = fmpq_mat(m, len(units), [v for r in weighted for v in r])
-        linear = halves * w1
+        linear = product(halves, w1)
         constant = [p + q for p, q in zip((halves * column(b1)).entries(), b2, strict=True)]
     else:
         linear, constant = fmpq_mat(m, w1.ncols()), list(b2)
@@ -181,6 +193,7 @@ def _second_difference(key: Key, others: list[Key], domain: Domain) -> list[list
         t = fmpq(count) if room is None else reach * count / (tries + 1)
         point, power = list(start), ONE
         for k in free:
+            tick()
             power *= t
             point[k] += power
             point[pivot] -= power * normal[k] / normal[pivot]

@@ -1,18 +1,24 @@
-"""The three answers, each with what makes it trustworthy."""
+"""The answers, each with what makes it trustworthy."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 
 class Kind(enum.Enum):
-    """EQUAL needs a certificate, DIFFERENT an input, UNDECIDED a reason."""
+    """EQUAL needs a certificate, DIFFERENT an input, UNDECIDED a reason.
+
+    EQUAL_TO_PRECISION needs a proved bound on |f - g| that is within what rounding the weights to
+    the format that they are stored in can do. It does not say that the two networks are roundings
+    of one exact network, only that no larger difference than that of roundings exists.
+    """
 
     EQUAL = "EQUAL"
+    EQUAL_TO_PRECISION = "EQUAL_TO_PRECISION"
     DIFFERENT = "DIFFERENT"
     UNDECIDED = "UNDECIDED"
 
@@ -32,7 +38,8 @@ class Bounds(NamedTuple):
     """lower <= sup |f - g| <= upper, over |x| <= radius where the domain is all of R^d.
 
     `offset` and `slope` hold everywhere: |f(x) - g(x)| <= offset + slope·|x|. `upper` is inf
-    where nothing is known.
+    where nothing is known. `precision` is what `upper` is within for EQUAL_TO_PRECISION: the bound
+    on what rounding the weights of both networks to their storage can do, or the tolerance.
     """
 
     lower: float
@@ -40,6 +47,7 @@ class Bounds(NamedTuple):
     radius: float | None = None
     offset: float | None = None
     slope: float | None = None
+    precision: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Certificate:
 
     Attributes:
         kind: "canonical" (one hidden layer), "absolute-value" (normal form), "cells" (every joint
-            cell compared), or "bound" (float mode: equal up to the rounding of the weights).
+            cell compared); in float mode "bound" (|f - g| on the whole domain) or "cell bounds"
+            (on every joint cell).
         domain: where it holds, in words.
         data: what the checker replays; its shape depends on the kind.
     """
@@ -63,11 +72,15 @@ class Verdict:
     """The answer to "do a and b compute the same function on this domain?".
 
     Attributes:
-        kind: `Kind.EQUAL`, `Kind.DIFFERENT` or `Kind.UNDECIDED`; equals its own name as a string.
-        certificate: for EQUAL, what `verify` re-checks; else None.
+        kind: `Kind.EQUAL`, `Kind.EQUAL_TO_PRECISION`, `Kind.DIFFERENT` or `Kind.UNDECIDED`; equals
+            its own name as a string.
+        certificate: what `verify` re-checks: for the two kinds of equality, and for the others
+            where `bounds.upper` is finite; else None.
         witness: for DIFFERENT, an input x (a tuple of `Fraction`) with f(x) != g(x); else None.
         reason: one sentence, always; for UNDECIDED what was tried and what more would cost.
-        bounds: lower and upper bounds on |f - g|.
+        bounds: lower and upper bounds on sup |f - g|; both are re-checked by `verify`.
+        furthest: an input with |f - g| >= `bounds.lower`, unless that is 0 or the witness has it.
+        tolerance: what the caller allowed |f - g| to be, if anything.
         method: what settled it.
         mode: "exact" or "float".
         tried: the steps in order, with seconds and results.
@@ -83,14 +96,20 @@ class Verdict:
     witness: tuple[Fraction, ...] | None = None
     values: tuple[tuple[Fraction, ...], tuple[Fraction, ...]] | None = None
     bounds: Bounds = Bounds(0.0, float("inf"))
+    furthest: tuple[Fraction, ...] | None = None
+    tolerance: float | None = None
     tried: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """True only for EQUAL."""
-        return self.kind is Kind.EQUAL
+        """True for EQUAL and EQUAL_TO_PRECISION."""
+        return self.kind in (Kind.EQUAL, Kind.EQUAL_TO_PRECISION)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"
+
+    def having(self, **fields: Any) -> Verdict:
+        """The same verdict with other fields."""
+        return replace(self, **fields)
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain JSON values; rationals as strings."""
@@ -111,6 +130,9 @@ class Verdict:
                 "lower": self.bounds.lower,
                 "upper": None if self.bounds.upper == float("inf") else self.bounds.upper,
                 "radius": self.bounds.radius,
+                "precision": self.bounds.precision,
             },
+            "furthest": text(self.furthest),
+            "tolerance": self.tolerance,
             "tried": list(self.tried),
         }

@@ -17,20 +17,20 @@ A line is tested as a whole, at every one of its points (`lines`).
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq
-from paramsym.relu.domains import Domain, Everywhere
+from paramsym.relu.clock import left, tick
+from paramsym.relu.domains import Domain
 from paramsym.relu.float_atoms import UNIT
 from paramsym.relu.lines import difference_on_line
 from paramsym.relu.network import Network
+from paramsym.relu.precision import NOISE_OF_EVALUATION, threshold, unexplained
 from paramsym.relu.rationals import ONE, ZERO, nearest_float, small_rational
-
-NOISE_OF_EVALUATION = 128.0
+from paramsym.relu.sampling import BITS, drawn, moved_into
 
 
 @dataclass
@@ -39,9 +39,10 @@ class Search:
 
     Attributes:
         mode: "exact": any difference counts. "float": only a difference beyond what rounding the
-            weights can do, NOISE_OF_EVALUATION·2^-53 times the magnitude of the evaluation, or
-            `tolerance` if given.
-        best: the largest |f - g| seen at an exactly evaluated input with |x| <= radius.
+            weights to their storage can do there (`precision.threshold`), or `tolerance` if given.
+        best: the largest |f - g| seen at an exactly evaluated input with |x| <= radius,
+            `furthest`.
+        last: the last input evaluated exactly with f(x) != g(x), and both values.
     """
 
     a: Network
@@ -49,10 +50,11 @@ class Search:
     domain: Domain
     mode: str = "exact"
     tolerance: float | None = None
-    deadline: float | None = None
     seed: int = 5
     radius: float = float("inf")
     best: float = 0.0
+    furthest: list[fmpq] | None = None
+    last: tuple[list[fmpq], list[fmpq], list[fmpq]] | None = None
     points: int = 0
     lines: int = 0
     rng: random.Random = field(init=False)
@@ -64,7 +66,7 @@ class Search:
 
     def late(self) -> bool:
         """Whether the budget has ended."""
-        return self.deadline is not None and time.perf_counter() > self.deadline
+        return left() <= 0
 
     def confirm(self, x: list[fmpq]) -> bool:
         """Evaluate exactly; True if x is a witness."""
@@ -74,18 +76,28 @@ class Search:
         f, g = self.a.evaluate(x), self.b.evaluate(x)
         if f == g:
             return False
+        self.last = (x, f, g)
         gaps = [abs(u - v) for u, v in zip(f, g, strict=True)]
-        if sum(nearest_float(v) ** 2 for v in x) <= self.radius**2:
-            self.best = max(self.best, *(nearest_float(v) for v in gaps))
+        gap = nearest_float(max(gaps))
+        if gap > self.best and sum(nearest_float(v) ** 2 for v in x) <= self.radius**2:
+            self.best, self.furthest = gap, x
         if self.mode == "exact":
             return True
         if self.tolerance is not None:
-            return any(nearest_float(v) > self.tolerance for v in gaps)
-        at = np.array([[nearest_float(v) for v in x]])
-        with np.errstate(over="ignore", invalid="ignore"):
-            size = np.maximum(self.a.magnitude(at), self.b.magnitude(at))[0]
-        noise = NOISE_OF_EVALUATION * UNIT * size
-        return any(nearest_float(v) > n for v, n in zip(gaps, noise.tolist(), strict=True))
+            return gap > self.tolerance
+        return unexplained(gaps, threshold(self.a, self.b, x))
+
+    def widen(self, count: int = 4096) -> None:
+        """Raise `best`: inputs with |x| <= radius where f and g are furthest apart in floats."""
+        points = self._drawn(count)
+        norm = np.linalg.norm(points, axis=1)
+        with np.errstate(all="ignore"):
+            if np.isfinite(self.radius):
+                shrink = 0.999 * self.radius / np.maximum(norm, 1e-300)
+                points = points * np.minimum(1.0, shrink)[:, None]
+            gap = np.abs(self.a.batch(points) - self.b.batch(points)).max(axis=1)
+        for k in np.argsort(-np.nan_to_num(gap))[:2]:
+            self.confirm([small_rational(float(v), BITS) for v in points[k]])
 
     # ---------------------------------------------------------------- points
 
@@ -118,7 +130,7 @@ class Search:
         for k in np.argsort(-score)[:exact]:
             if only_loud and score[k] < NOISE_OF_EVALUATION / 4 * UNIT:
                 return None
-            x = [small_rational(float(v), 40) for v in points[k]]
+            x = [small_rational(float(v), BITS) for v in points[k]]
             if self.confirm(x):
                 return x
             if self.late():
@@ -126,9 +138,8 @@ class Search:
         return None
 
     def _drawn(self, count: int) -> np.ndarray:
-        return np.array([self.domain.draw(self.rng) for _ in range(count)]).reshape(
-            count, self.domain.dimension
-        )
+        tick()
+        return drawn(self.domain, self.generator, count)
 
     def _signed(self, net: Network, count: int) -> np.ndarray | None:
         """Inputs x with prescribed W_1 x + b_1: random signs, sizes 10^(±2.5)."""
@@ -148,17 +159,8 @@ class Search:
 
     def _into(self, points: np.ndarray) -> np.ndarray:
         """Points moved towards the centre until they lie in a bounded domain."""
-        if isinstance(self.domain, Everywhere):
-            return points
-        centre = np.array([nearest_float(v) for v in self.domain.centre()])
-        kept = []
-        for p in points:
-            for _ in range(12):
-                if self.domain.contains([small_rational(float(v), 40) for v in p]):
-                    break
-                p = centre + (p - centre) / 2
-            kept.append(p)
-        return np.array(kept).reshape(-1, self.domain.dimension)
+        tick()
+        return moved_into(self.domain, points)
 
     # ---------------------------------------------------------------- lines
 
@@ -240,7 +242,7 @@ class Search:
             return
         d = self.domain.dimension
         while True:
-            x = np.array(self.domain.draw(self.rng))
+            x = self._drawn(1)[0]
             count = self.rng.randint(1, min(d, 6))
             chosen = []
             for _ in range(count):
@@ -248,6 +250,7 @@ class Search:
                 layer = self.rng.randrange(net.depth)
                 chosen.append((net, layer, self.rng.randrange(net.widths[layer + 1])))
             for _ in range(6):
+                tick()
                 values, normals = [], []
                 for net, layer, unit in chosen:
                     value, normal = local_form(net, layer, unit, x)
