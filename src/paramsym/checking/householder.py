@@ -1,0 +1,195 @@
+"""Orthogonal factorisations in short steps, in place: what an audit can afford and an interrupt.
+
+A Householder panel of b columns is I − V T Vᵀ with V below the diagonal and T triangular, so that
+all that is not the panel itself is products of matrices. No call into LAPACK or BLAS does more than
+`STEP` multiplications, a fraction of a second; Python sees an interrupt between two calls.
+
+    span(rows)              an orthogonal Q = H₁ H₂ … whose first columns span the given rows
+    Basis.rotate(rows)      rows · Q, in place: the part along the span, and the part along the rest
+    triangular(matrix)      R of a QR, in place
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+PANEL = 128
+STEP = 4e9  # multiplications and additions of one call
+_DEPENDENT = 1e-7  # a unit direction this near to the span of the others is in it
+
+Advance = Callable[[float], None]  # is told the multiplications and additions of each step
+
+
+def ignore(_: float) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Reflector:
+    """H = I − V T Vᵀ on the coordinates from `start` on, for a panel of Householder vectors."""
+
+    start: int
+    vectors: torch.Tensor  # (coordinates from start on, panel)
+    factor: torch.Tensor  # (panel, panel), upper triangular
+
+    def turn_rows(self, rows: torch.Tensor) -> None:
+        """rows ← rows · H."""
+        part = rows[:, self.start :]
+        part.addmm_((part @ self.vectors) @ self.factor, self.vectors.T, alpha=-1)
+
+    def turn_columns(self, columns: torch.Tensor, back: bool = False) -> None:
+        """columns ← Hᵀ · columns, or H · columns to go `back`."""
+        part = columns[self.start :]
+        factor = self.factor if back else self.factor.T
+        part.addmm_(self.vectors, factor @ (self.vectors.T @ part), alpha=-1)
+
+
+def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]:
+    """The panel that makes columns (coordinates from `start` on, panel) triangular, and that."""
+    packed, scales = torch.geqrf(columns)
+    width = min(columns.shape)
+    vectors = packed[:, :width].tril(-1)
+    vectors.diagonal().fill_(1.0)
+    idle = scales == 0  # H = I: what was to be reflected is zero already
+    vectors[:, idle] = 0.0
+    inverse = (vectors.T @ vectors).triu(1) + torch.diag(1 / scales.masked_fill(idle, 1.0))
+    eye = torch.eye(width, dtype=columns.dtype)
+    factor = torch.linalg.solve_triangular(inverse, eye, upper=True)
+    return Reflector(start, vectors, factor), packed[:width].triu()
+
+
+@dataclass
+class Basis:
+    """An orthogonal matrix Q = H₁ H₂ … whose first `rank` columns span given directions."""
+
+    size: int  # coordinates
+    rank: int = 0
+    reflectors: list[Reflector] = field(default_factory=list)
+
+    def add(self, rows: torch.Tensor) -> None:
+        """Extend the span by rows (at most a panel, coordinates), each of unit length or zero.
+
+        What is left of them beside the span is compressed to its large singular values first,
+        so that directions that depend on each other count once.
+        """
+        columns = rows.T.clone()
+        for reflector in self.reflectors:
+            reflector.turn_columns(columns)
+        rest, triangle = torch.linalg.qr(columns[self.rank :])
+        left, values, _ = torch.linalg.svd(triangle, full_matrices=False)
+        kept = values > _DEPENDENT
+        if bool(kept.any()):
+            reflector, _ = reflect(rest @ left[:, kept], self.rank)
+            self.reflectors.append(reflector)
+            self.rank += int(kept.sum())
+
+    def rotate(self, rows: torch.Tensor, advance: Advance = ignore) -> None:
+        """rows ← rows · Q, in place."""
+        for part in rows.split(max(1, int(STEP / (4 * PANEL * max(1, self.size))))):
+            for reflector in self.reflectors:
+                reflector.turn_rows(part)
+                advance(4.0 * part.shape[0] * reflector.vectors.numel())
+
+    def back(self, coordinates: torch.Tensor) -> torch.Tensor:
+        """Q · coordinates, of shape (size, directions)."""
+        columns = coordinates.clone()
+        for reflector in reversed(self.reflectors):
+            reflector.turn_columns(columns, back=True)
+        return columns
+
+
+def span(rows: torch.Tensor, advance: Advance = ignore) -> Basis:
+    """The basis whose first columns span rows of shape (directions, coordinates).
+
+    Rows are scaled to unit length; those of zeros are left out.
+    """
+    basis = Basis(rows.shape[1])
+    for part in rows.split(PANEL):
+        if basis.rank == basis.size:
+            break
+        norms = torch.linalg.vector_norm(part, dim=1)
+        part = part[norms > 0] / norms[norms > 0, None]
+        if len(part):
+            basis.add(part)
+            advance(4.0 * part.numel() * (basis.rank + PANEL))
+    return basis
+
+
+def triangular(matrix: torch.Tensor, advance: Advance = ignore) -> torch.Tensor:
+    """R of shape (columns, columns) with matrixᵀ·matrix = Rᵀ·R; the matrix is overwritten.
+
+    There must be as many rows as columns, or more.
+    """
+    height, width = matrix.shape
+    for start in range(0, width, PANEL):
+        stop = min(start + PANEL, width)
+        reflector, triangle = reflect(matrix[start:, start:stop], 0)
+        matrix[start:, start:stop] = 0.0
+        matrix[start : start + len(triangle), start:stop] = triangle
+        step = max(1, int(STEP / (4 * PANEL * (height - start))))
+        for columns in matrix[start:, stop:].split(step, dim=1):
+            reflector.turn_columns(columns)
+            advance(4.0 * reflector.vectors.numel() * columns.shape[1])
+    return matrix[:width].contiguous()
+
+
+def smallest(
+    triangle: torch.Tensor, ceiling: float, block: int = 8, advance: Advance = ignore
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest singular values of a triangular matrix, ascending, and their directions.
+
+    Block inverse iteration, X ← R⁻¹ R⁻ᵀ X: what is small in R is large there, so that a few steps
+    are enough. The block is doubled while it is full, that is until it holds a value above the
+    ceiling. Diagonal entries at rounding are lifted to rounding, which lets the solution grow
+    where a plain one would divide by zero.
+
+    Returns:
+        (values of shape (block,), directions of shape (columns, block)).
+    """
+    size = len(triangle)
+    diagonal = triangle.diagonal()
+    floor = torch.finfo(triangle.dtype).eps * float(torch.linalg.matrix_norm(triangle))
+    guarded = triangle.clone()
+    lifted = torch.where(diagonal.abs() < floor, floor, diagonal)
+    guarded.diagonal().copy_(lifted)
+    generator = torch.Generator().manual_seed(0)
+    found = triangle.new_zeros(size, 0)
+    while True:
+        block = min(block, size)
+        drawn = torch.randn(size, block - found.shape[1], generator=generator, dtype=found.dtype)
+        found = torch.cat([found, drawn], dim=1)
+        for _ in range(_SWEEPS):
+            found = _unit(_solve(guarded, found, True, advance))
+            found = torch.linalg.qr(_solve(guarded, found, False, advance)).Q
+        image = torch.linalg.qr(triangle @ found).R
+        _, values, turn = torch.linalg.svd(image)
+        values, found = values.flip(0), (found @ turn.T).flip(1)
+        if block == size or float(values[-1]) > ceiling:
+            return values, found
+        block *= 2
+
+
+_SWEEPS = 4
+
+
+def _solve(
+    triangle: torch.Tensor, columns: torch.Tensor, transposed: bool, advance: Advance
+) -> torch.Tensor:
+    """R⁻¹ · columns, or R⁻ᵀ · columns."""
+    width = max(1, math.floor(STEP / (4 * max(1, triangle.numel()))))
+    solved = []
+    for part in columns.split(width, dim=1):
+        matrix = triangle.T if transposed else triangle
+        solved.append(torch.linalg.solve_triangular(matrix, part, upper=not transposed))
+        advance(float(triangle.numel()) * part.shape[1])
+    return torch.cat(solved, dim=1)
+
+
+def _unit(columns: torch.Tensor) -> torch.Tensor:
+    """Columns of unit length: lengths of 1e16 do not pile up from step to step."""
+    largest = columns.abs().amax(dim=0)
+    return columns / largest
