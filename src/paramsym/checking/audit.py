@@ -37,6 +37,9 @@ from paramsym.structure.rank import Gap
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
+LIMIT = 20_000  # parameters; about eight minutes and four gigabytes
+
+
 class AuditTooLarge(ValueError):
     """The factorisation behind an audit would exceed the limit."""
 
@@ -168,7 +171,7 @@ def audit(
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     generator: torch.Generator | None = None,
-    limit: int = 20_000,
+    limit: int = LIMIT,
     samples: int | None = None,
     tolerance: float = 1e-8,
 ) -> Audit:

@@ -16,11 +16,11 @@ import torch
 from paramsym.checking.jacobian import Network
 from paramsym.structure.tangent import as_real
 
-_STEP = 1e-6  # relative to the size of each tensor
+_STEP = 1e-6  # relative to the size of each entry
 _TRIALS = 5  # inputs with a direction each; a kink that is crossed spoils one of them
 _WRONG = 1e-4  # differences of second order are near 1e-10
 _WALKS = 8  # inputs at which a jump is looked for
-_REACH = 0.1  # how far they walk, relative to the size of each tensor
+_REACH = 0.1  # how far they walk, relative to the size of each entry
 _HALVINGS = 30
 _SMOOTH = 1e-3  # where so little of the first change is left, it shrinks with the step
 _JUMP = 1e-4  # a change, relative to the outputs, that does not shrink with the step
@@ -61,14 +61,14 @@ def check_derivative(network: Network, look_for_jumps: bool) -> Derivative:
 
 
 def _direction(network: Network) -> dict[str, torch.Tensor]:
-    """A random direction, each tensor by its own size, and by a little where it is zero."""
-    sizes = {n: float(as_real(network.state[n]).square().mean().sqrt()) for n in network.names}
-    least = 1e-2 * max(sizes.values(), default=1.0) or 1.0
+    """A random direction, each entry by its own size, and by what is usual where that is small."""
+    sizes = {n: as_real(network.state[n]).abs() for n in network.names}
+    usual = float(torch.cat([size.reshape(-1).cpu() for size in sizes.values()]).median()) or 1.0
     found = {}
-    for name in network.names:
-        tensor = as_real(network.state[name])
-        noise = torch.randn(tensor.shape, generator=network.generator, dtype=tensor.dtype)
-        found[name] = noise.to(tensor.device) * max(sizes[name], least)
+    for name, size in sizes.items():
+        noise = torch.randn(size.shape, generator=network.generator, dtype=size.dtype)
+        least = max(float(size.median()), 1e-2 * usual)
+        found[name] = noise.to(size.device) * size.clamp_min(least)
     return found
 
 

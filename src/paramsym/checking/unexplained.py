@@ -60,7 +60,7 @@ def _eliminated(directions: torch.Tensor) -> torch.Tensor:
         at = int(rest.argmax())
         row, column = at // rest.shape[1], k + at % rest.shape[1]
         found[:, [k, column]] = found[:, [column, k]]
-        found[:, k] /= found[row, k]
+        found[:, k] = found[:, k] / found[row, k].item()
         others = found[row].clone()
         others[k] = 0.0
         found -= found[:, k, None] * others
@@ -117,54 +117,58 @@ def describe(
 
 
 def _shape(velocity: torch.Tensor, tensor: torch.Tensor) -> str:
-    """What a velocity does to its tensor, as a noun with its preposition."""
-    place, part, own = "", velocity, tensor
+    """What a velocity does to its tensor, in words that its name completes."""
     for axis in range(velocity.ndim):
-        moving = velocity.abs().flatten().any() and _slices(velocity, axis)
-        if moving is not None and len(moving) == 1 and velocity.shape[axis] > 1:
-            place = _named(axis, velocity.ndim)
-            part, own = velocity.select(axis, moving[0]), tensor.select(axis, moving[0])
-            break
-    kind = _kind(part, own) or _mixed(velocity, tensor)
-    return f"{kind} of {place} of" if place else f"{kind} of"
-
-
-def _slices(velocity: torch.Tensor, axis: int) -> list[int]:
-    """The indices along an axis at which something moves."""
-    return velocity.movedim(axis, 0).reshape(velocity.shape[axis], -1).any(1).nonzero()[:, 0].tolist()
+        moving = velocity.movedim(axis, 0).reshape(velocity.shape[axis], -1).any(1).nonzero()
+        if len(moving) == 1 and velocity.shape[axis] > 1:
+            one, place = int(moving), _named(axis, velocity.ndim)
+            kind = _kind(velocity.select(axis, one), tensor.select(axis, one))
+            if not kind and _is_another(velocity.select(axis, one), tensor.movedim(axis, 0)):
+                return f"another {place} added to a {place} of"
+            return f"{kind or 'a change'} of one {place} of"
+    return f"{_kind(velocity, tensor) or _mixed(velocity, tensor)} of"
 
 
 def _named(axis: int, ndim: int) -> str:
-    if ndim == 1:
-        return "an entry"
-    if ndim == 2:
-        return ("a row", "a column")[axis]
-    return f"a slice of axis {axis}"
+    if ndim <= 2:
+        return "entry" if ndim == 1 else ("row", "column")[axis]
+    return f"slice along axis {axis}"
 
 
 def _kind(part: torch.Tensor, own: torch.Tensor) -> str:
     """A multiple of the tensor itself, or the same number everywhere; empty if it is neither."""
     flat, base = part.reshape(-1), own.reshape(-1)
     size = float(flat.norm())
-    square = float(base @ base)
-    if square and float((flat - (flat @ base) / square * base).norm()) < _ALIKE * size:
+    if _residue(flat, base) < _ALIKE * size:
         return "a scale"
     if float((flat - flat.mean()).norm()) < _ALIKE * size:
         return "a shift"
     return ""
 
 
+def _is_another(part: torch.Tensor, slices: torch.Tensor) -> bool:
+    """Whether a slice moves along another one of the same tensor."""
+    flat = part.reshape(-1)
+    size = float(flat.norm())
+    return any(_residue(flat, base.reshape(-1)) < _ALIKE * size for base in slices)
+
+
+def _residue(flat: torch.Tensor, base: torch.Tensor) -> float:
+    """What is left of a vector beside the line of another."""
+    square = float(base @ base)
+    along = (flat @ base) / square if square else 0.0
+    return float((flat - along * base).norm())
+
+
 def _mixed(velocity: torch.Tensor, tensor: torch.Tensor) -> str:
-    """A matrix times the tensor, from either side; a change of entries if it is neither."""
-    if velocity.ndim != 2:
-        return "a change"
-    for name, matrix, moved in (
-        ("a mixing of the rows", tensor, velocity),
-        ("a mixing of the columns", tensor.T, velocity.T),
-    ):
-        if matrix.shape[0] >= matrix.shape[1]:
-            continue  # any matrix is such a product
-        fit = torch.linalg.lstsq(matrix.T, moved.T, driver="gelsd").solution
-        if float((matrix.T @ fit - moved.T).norm()) < _ALIKE * float(moved.norm()):
-            return name
+    """A matrix times the tensor, from either side; a change if it is neither."""
+    if velocity.ndim == 2:
+        for name, matrix, moved in (
+            ("a mixing of the rows", tensor, velocity),
+            ("a mixing of the columns", tensor.T, velocity.T),
+        ):
+            if matrix.shape[0] < matrix.shape[1]:  # otherwise any matrix is such a product
+                fit = torch.linalg.lstsq(matrix.T, moved.T, driver="gelsd").solution
+                if float((matrix.T @ fit - moved.T).norm()) < _ALIKE * float(moved.norm()):
+                    return name
     return "a change"
