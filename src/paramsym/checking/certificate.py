@@ -131,9 +131,20 @@ def _among_live(
     present = torch.linalg.vector_norm(part, dim=1) > _REDUCED
     idle = claimed[~present]
     part = part if bool(present.all()) else part[present]
-    live = Claimed(part * scale, claimed[present].names)
+    live = _local_first(Claimed(part * scale, claimed[present].names))
     live.rows.div_(torch.linalg.vector_norm(live.rows, dim=1, keepdim=True))
     return live, Claimed(idle.rows[:, ~alive], idle.names)
+
+
+def _local_first(claimed: Claimed) -> Claimed:
+    """The same claims, those of names that move few parameters before the others."""
+    moved = (claimed.rows != 0).sum(dim=1).tolist()
+    most: dict[str, int] = {}
+    for name, count in zip(claimed.names, moved, strict=True):
+        most[name] = max(count, most.get(name, 0))
+    names = claimed.names
+    order = sorted(range(len(names)), key=lambda k: (most[names[k]], names[k]))
+    return Claimed(claimed.rows[order], [names[k] for k in order])
 
 
 def _residuals(rows: torch.Tensor, claimed: Claimed, size: float) -> dict[str, float]:

@@ -19,6 +19,7 @@ import torch
 
 PANEL = 128
 STEP = 4e9  # multiplications and additions of one call
+_SPARSE = 0.5  # a share of coordinates that is worth gathering
 _DEPENDENT = 1e-7  # a unit direction this near to the span of the others is in it
 
 Advance = Callable[[float], None]  # is told the multiplications and additions of each step
@@ -30,22 +31,26 @@ def ignore(_: float) -> None:
 
 @dataclass(frozen=True)
 class Reflector:
-    """H = I − V T Vᵀ on the coordinates from `start` on, for a panel of Householder vectors."""
+    """H = I − V T Vᵀ for a panel of Householder vectors, on the coordinates where V is not zero."""
 
-    start: int
-    vectors: torch.Tensor  # (coordinates from start on, panel)
+    support: slice | torch.Tensor
+    vectors: torch.Tensor  # (coordinates of the support, panel)
     factor: torch.Tensor  # (panel, panel), upper triangular
 
     def turn_rows(self, rows: torch.Tensor) -> None:
         """rows ← rows · H."""
-        part = rows[:, self.start :]
+        part = rows[:, self.support]
         part.addmm_((part @ self.vectors) @ self.factor, self.vectors.T, alpha=-1)
+        if not isinstance(self.support, slice):
+            rows[:, self.support] = part
 
     def turn_columns(self, columns: torch.Tensor, back: bool = False) -> None:
         """columns ← Hᵀ · columns, or H · columns to go `back`."""
-        part = columns[self.start :]
+        part = columns[self.support]
         factor = self.factor if back else self.factor.T
         part.addmm_(self.vectors, factor @ (self.vectors.T @ part), alpha=-1)
+        if not isinstance(self.support, slice):
+            columns[self.support] = part
 
 
 def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]:
@@ -59,7 +64,11 @@ def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]
     inverse = (vectors.T @ vectors).triu(1) + torch.diag(1 / scales.masked_fill(idle, 1.0))
     eye = torch.eye(width, dtype=columns.dtype)
     factor = torch.linalg.solve_triangular(inverse, eye, upper=True)
-    return Reflector(start, vectors, factor), packed[:width].triu()
+    moved = (vectors != 0).any(dim=1)
+    support: slice | torch.Tensor = slice(start, start + len(vectors))
+    if float(moved.double().mean()) < _SPARSE:
+        support, vectors = start + moved.nonzero()[:, 0], vectors[moved]
+    return Reflector(support, vectors, factor), packed[:width].triu()
 
 
 @dataclass
@@ -105,7 +114,8 @@ class Basis:
 def span(rows: torch.Tensor, advance: Advance = ignore) -> Basis:
     """The basis whose first columns span rows of shape (directions, coordinates).
 
-    Rows are scaled to unit length; those of zeros are left out.
+    Rows are scaled to unit length; those of zeros are left out. Where rows that move few
+    coordinates come first, their reflectors are small: most families live in one layer.
     """
     basis = Basis(rows.shape[1])
     for part in rows.split(PANEL):
