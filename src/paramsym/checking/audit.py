@@ -36,7 +36,6 @@ from paramsym.structure.counting import generic_dimension
 from paramsym.structure.rank import Gap
 from paramsym.structure.symmetry import ParameterSymmetry
 
-
 LIMIT = 20_000  # parameters; about eight minutes and four gigabytes
 
 
@@ -220,9 +219,10 @@ def audit(
     inexact = {name for name, space in symmetry.spaces.items() if not space.exact}
     with progress(100, "audit") as step:
         meter = Meter(cost, step)
-        rows = _enough_rows(network, cost, claimed, samples, meter)
-        found = certify(rows, claimed, inexact, tolerance, meter.operations)
-        del rows
+        found = certify(  # the rows have no other owner: they are overwritten, and freed early
+            _enough_rows(network, cost, claimed, samples, meter),
+            claimed, inexact, tolerance, meter.operations,
+        )  # fmt: skip
         hunted = hunt(network, found, cost.outputs, step)
         flat = bool(hunted.unexplained.shape[1] or hunted.undeclared)
         derivative = check_derivative(network, flat)

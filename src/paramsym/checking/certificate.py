@@ -94,19 +94,18 @@ def certify(
     true, residual = _kept(rows[:, : basis.rank], false, size)
     rest = _rest(rows, basis.rank, false)
     triangle = triangular(rest, advance)
+    del rows, rest
     least, most = _MEASURED
     cut = _MARGIN * min(max(residual, least), most)
     values, found = smallest(triangle, max(cut, ceiling) * max(size, 1e-300), advance=advance)
     values = values / max(size, 1e-300)
     count = _suspects(values, cut, ceiling)
-    suspects = torch.zeros(len(alive), count, dtype=rows.dtype)
+    suspects = torch.zeros(len(alive), count, dtype=found.dtype)
     suspects[alive] = _back(basis, found[:, :count], false) / scale[:, None]
     above = float(values[count]) if count < len(values) else 0.0
     below = max([residual] * (true > 0) + values[:count].tolist(), default=0.0)
     shown = _values(triangle, values, size, true, residual)
-    return Certificate(
-        alive, scale, true, idle, residual, residuals, shown, above, below, suspects
-    )
+    return Certificate(alive, scale, true, idle, residual, residuals, shown, above, below, suspects)
 
 
 def _largest(rows: torch.Tensor) -> float:
@@ -125,8 +124,7 @@ def _largest(rows: torch.Tensor) -> float:
 def _among_live(
     claimed: Claimed, alive: torch.Tensor, scale: torch.Tensor
 ) -> tuple[Claimed, Claimed]:
-    """(claims on live parameters, scaled as the columns and to unit length; those on dead ones).
-    """
+    """(claims on live parameters, scaled as the columns and to unit length; those on dead ones)."""
     part = claimed.rows[:, alive]
     present = torch.linalg.vector_norm(part, dim=1) > _REDUCED
     idle = claimed[~present]

@@ -19,8 +19,8 @@ _TIMED = 100_000  # parameters up to which a whole batch of rows is timed
 class Cost:
     """What an audit takes, stated before it starts.
 
-    Hunting suspects comes on top: at most as many forward passes as `hunt` says. `bytes` is what is allocated at the peak beyond the model: the rows of the Jacobian, the claimed
-    directions twice, and R.
+    Hunting suspects comes on top: at most as many forward passes as `hunt` says. `bytes` is what is
+    allocated at the peak beyond the model: rows of the Jacobian, the claimed directions, and R.
     """
 
     parameters: int
@@ -58,7 +58,7 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     operations = 2 * p * d**2 + (4 * m * p * d - 2 * m * d**2) + (2 * m * n**2 - 2 * n**3 / 3)
     rate = _rate()
     seconds = plan.calls * called + operations / rate
-    held = m * p + 2 * p * d + n * n + 4 * PANEL * (m + p)
+    held = max(2 * m * p, m * p + n * n) + 3 * p * d + 4 * PANEL * (m + p)
     return Cost(p, outputs, plan.calls, plan.each, 8 * held, seconds, rate)
 
 

@@ -40,9 +40,7 @@ def needed(found: Certificate) -> bool:
     return bool(found.suspects.shape[1]) or span(found.idle.rows).rank < len(found.dead)
 
 
-def hunt(
-    network: Network, found: Certificate, outputs: int, called: Callable[[], None]
-) -> Hunted:
+def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[], None]) -> Hunted:
     """Try to refute suspects and vanished columns by inputs of ever more extreme sizes.
 
     Args:

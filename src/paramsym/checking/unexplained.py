@@ -35,7 +35,7 @@ class Unexplained:
 
 
 def sparse(directions: torch.Tensor, explained: torch.Tensor) -> torch.Tensor:
-    """Directions that differ from combinations of the given ones by explained ones, with few entries.
+    """Combinations of the given directions, and of explained ones, that move few entries.
 
     Args:
         directions: independent of the explained ones, (parameters, directions).

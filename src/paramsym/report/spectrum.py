@@ -34,9 +34,7 @@ def spectrum(audit: Any) -> Spectrum | None:
     largest = max(values.values(), default=0.0)
     if not largest:
         return None
-    logs = {
-        k: max(FLOOR, math.log10(v / largest)) if v > 0 else FLOOR for k, v in values.items()
-    }
+    logs = {k: max(FLOOR, math.log10(v / largest)) if v > 0 else FLOOR for k, v in values.items()}
     bottom = min(-2.0, math.floor(min(logs.values())))
     count, rank = len(audit.singular_values), audit.gap.rank
 
