@@ -262,11 +262,11 @@ def test_kinks_are_no_jumps(name: str) -> None:
 def test_rotation_splits_a_span_from_its_complement() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(300, 400, generator=generator, dtype=_WIDE)
-    rows[:, 150:][:140] = 0.0  # of one layer
+    rows[:140, :240] = 0.0  # of one layer
     rows = torch.cat([rows, rows[:50] * 2 - rows[200:250], torch.zeros(3, 400)])
     basis = householder.span(rows)
     assert basis.rank == 300 == int(torch.linalg.matrix_rank(rows))
-    assert any(isinstance(r.support, Tensor) for r in basis.reflectors)
+    assert {len(r.support) for r in basis.reflectors} == {1, 2}
     whole = basis.back(torch.eye(400, dtype=_WIDE))
     assert torch.allclose(whole.T @ whole, torch.eye(400, dtype=_WIDE), atol=1e-13)
     assert float((rows @ whole)[:, 300:].abs().max()) < 1e-12

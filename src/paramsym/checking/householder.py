@@ -19,7 +19,7 @@ import torch
 
 PANEL = 128
 STEP = 4e9  # multiplications and additions of one call
-_SPARSE = 0.5  # a share of coordinates that is worth gathering
+_BRIDGED = 32  # coordinates between two runs that are not worth a cut
 _DEPENDENT = 1e-7  # a unit direction this near to the span of the others is in it
 
 Advance = Callable[[float], None]  # is told the multiplications and additions of each step
@@ -33,24 +33,48 @@ def ignore(_: float) -> None:
 class Reflector:
     """H = I − V T Vᵀ for a panel of Householder vectors, on the coordinates where V is not zero."""
 
-    support: slice | torch.Tensor
+    support: tuple[slice, ...]  # runs of coordinates
     vectors: torch.Tensor  # (coordinates of the support, panel)
     factor: torch.Tensor  # (panel, panel), upper triangular
 
     def turn_rows(self, rows: torch.Tensor) -> None:
         """rows ← rows · H."""
-        part = rows[:, self.support]
+        part = self._gathered(rows, 1)
         part.addmm_((part @ self.vectors) @ self.factor, self.vectors.T, alpha=-1)
-        if not isinstance(self.support, slice):
-            rows[:, self.support] = part
+        self._put(part, rows, 1)
 
     def turn_columns(self, columns: torch.Tensor, back: bool = False) -> None:
         """columns ← Hᵀ · columns, or H · columns to go `back`."""
-        part = columns[self.support]
+        part = self._gathered(columns, 0)
         factor = self.factor if back else self.factor.T
         part.addmm_(self.vectors, factor @ (self.vectors.T @ part), alpha=-1)
-        if not isinstance(self.support, slice):
-            columns[self.support] = part
+        self._put(part, columns, 0)
+
+    def _gathered(self, matrix: torch.Tensor, axis: int) -> torch.Tensor:
+        """The part of a matrix on the support; a view where it is one run."""
+        parts = [matrix.narrow(axis, run.start, run.stop - run.start) for run in self.support]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=axis)
+
+    def _put(self, part: torch.Tensor, matrix: torch.Tensor, axis: int) -> None:
+        if len(self.support) > 1:
+            widths = [run.stop - run.start for run in self.support]
+            for run, piece in zip(self.support, part.split(widths, axis), strict=True):
+                matrix.narrow(axis, run.start, run.stop - run.start).copy_(piece)
+
+
+def _runs(moved: torch.Tensor, start: int) -> tuple[slice, ...]:
+    """Ranges that hold all coordinates marked, counted from `start`; short gaps are bridged."""
+    marked = moved.nonzero()[:, 0]
+    if not len(marked):
+        return (slice(start, start + len(moved)),)
+    breaks = (marked.diff() > _BRIDGED).nonzero()[:, 0].tolist()
+    firsts = [0, *(k + 1 for k in breaks)]
+    lasts = [*breaks, len(marked) - 1]
+    places = marked.tolist()
+    return tuple(
+        slice(start + places[a], start + places[b] + 1)
+        for a, b in zip(firsts, lasts, strict=True)
+    )
 
 
 def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]:
@@ -64,10 +88,8 @@ def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]
     inverse = (vectors.T @ vectors).triu(1) + torch.diag(1 / scales.masked_fill(idle, 1.0))
     eye = torch.eye(width, dtype=columns.dtype)
     factor = torch.linalg.solve_triangular(inverse, eye, upper=True)
-    moved = (vectors != 0).any(dim=1)
-    support: slice | torch.Tensor = slice(start, start + len(vectors))
-    if float(moved.double().mean()) < _SPARSE:
-        support, vectors = start + moved.nonzero()[:, 0], vectors[moved]
+    support = _runs((vectors != 0).any(dim=1), start)
+    vectors = torch.cat([vectors[run.start - start : run.stop - start] for run in support])
     return Reflector(support, vectors, factor), packed[:width].triu()
 
 
