@@ -127,7 +127,8 @@ class Audit:
             return f"refuted: {', '.join(self.refuted)}"
         if self.derivative.wrong or not self.unexplained:
             return "not certified"
-        return f"not complete: {self.unexplained} directions are unexplained"
+        several = "s are" if self.unexplained > 1 else " is"
+        return f"not complete: {self.unexplained} direction{several} unexplained"
 
     def __str__(self) -> str:
         lines = [

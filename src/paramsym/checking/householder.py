@@ -72,8 +72,7 @@ def _runs(moved: torch.Tensor, start: int) -> tuple[slice, ...]:
     lasts = [*breaks, len(marked) - 1]
     places = marked.tolist()
     return tuple(
-        slice(start + places[a], start + places[b] + 1)
-        for a, b in zip(firsts, lasts, strict=True)
+        slice(start + places[a], start + places[b] + 1) for a, b in zip(firsts, lasts, strict=True)
     )
 
 

@@ -19,6 +19,7 @@ _ZERO = 1e-6  # relative to the largest entry of a direction
 _ALIKE = 1e-5  # relative error up to which a direction has a shape
 _WORK = 2e10  # operations up to which least absolute values are searched
 _STEPS = 12
+_SUPPORTS = (1e-1, 1e-2, 1e-3, 1e-4)  # relative to the largest entry
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,13 @@ def _least_absolute(found: torch.Tensor, explained: torch.Tensor) -> torch.Tenso
             weight = (current.abs() + floor).rsqrt()[:, None]
             fit = torch.linalg.lstsq(others * weight, result[:, k, None] * weight, driver="gelsd")
             current = result[:, k] - (others @ fit.solution)[:, 0]
+        for share in _SUPPORTS:  # what is small may be rounding of the search: try without it
+            outside = current.abs() < share * current.abs().max()
+            fit = torch.linalg.lstsq(others[outside], result[outside, k, None], driver="gelsd")
+            trimmed = result[:, k] - (others @ fit.solution)[:, 0]
+            if float(trimmed[outside].norm()) < _ZERO * float(trimmed.abs().max()):
+                current = trimmed
+                break
         if _entries(current) < _entries(result[:, k]):
             result[:, k] = current
     return result
