@@ -115,7 +115,7 @@ def _largest(rows: torch.Tensor) -> float:
     generator = torch.Generator().manual_seed(0)
     vector = torch.randn(rows.shape[1], generator=generator, dtype=rows.dtype)
     size = 0.0
-    for _ in range(8):
+    for _ in range(5):
         vector = rows.T @ (rows @ (vector / vector.norm()))
         size = float(vector.norm()) ** 0.5
     return size

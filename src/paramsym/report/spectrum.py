@@ -34,7 +34,7 @@ def spectrum(audit: Any) -> Spectrum | None:
     largest = max(values.values(), default=0.0)
     if not largest:
         return None
-    logs = {k: max(FLOOR, math.log10(v / largest)) if v > 0 else FLOOR for k, v in values.items()}
+    logs = {k: _log(v / largest) for k, v in values.items()}
     bottom = min(-2.0, math.floor(min(logs.values())))
     count, rank = len(audit.singular_values), audit.gap.rank
 
@@ -62,6 +62,10 @@ def spectrum(audit: Any) -> Spectrum | None:
         text = f"gap: a factor of 10{_superscript(round(math.log10(audit.gap.ratio)))}"
         gap = (round(y(upper), 1), round(y(lower), 1), text)
     return Spectrum(points, rows, columns, gap, count, count - rank, len(values))
+
+
+def _log(value: float) -> float:
+    return max(FLOOR, math.log10(value)) if value > 0 else FLOOR
 
 
 def _superscript(number: int) -> str:
