@@ -24,7 +24,7 @@ import torch
 
 from paramsym.checking.bench import progress
 from paramsym.checking.certificate import FALSE, Certificate, certify
-from paramsym.checking.claimed import Claimed, claimed_directions, places_of
+from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_of
 from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
 from paramsym.checking.derivative import Derivative, check_derivative
 from paramsym.checking.find import find_symmetry
@@ -217,7 +217,8 @@ def audit(
             f"limit={network.count} (--limit {network.count}) to go on."
         )
     claimed = claimed_directions(symmetry, network)
-    inexact = {name for name, space in symmetry.spaces.items() if not space.exact}
+    approximate = {name for name, space in symmetry.spaces.items() if not space.exact}
+    inexact = {name for name in claimed.names if approximate & set(name.split(AND))}
     with progress(100, "audit") as step:
         meter = Meter(cost, step)
         found = certify(  # the rows have no other owner: they are overwritten, and freed early
@@ -257,14 +258,16 @@ def _result(
     count = hunted.unexplained.shape[1]
     explained = found.claimed + len(hunted.dead) + hunted.revived
     places = places_of(network)
-    basis = sparse(hunted.unexplained, claimed.rows) if count else hunted.unexplained
-    energy = torch.linalg.qr(basis).Q.square().sum(1) / max(1, count)
     wrong = {n: r for n, r in {**found.residuals, **hunted.refuted}.items() if r > FALSE}
+    right = claimed.rows[[name not in wrong for name in claimed.names]]
+    basis = sparse(hunted.unexplained, right) if count else hunted.unexplained
+    energy = torch.linalg.qr(basis).Q.square().sum(1) / max(1, count)
     dropped = found.suspects.shape[1] - count
     live = int(found.alive.sum())
     rank = live - found.claimed - count
     values = found.values.clone()
     values[max(0, rank - max(0, dropped)) : rank] = float("nan")  # refuted by further inputs
+    values[rank:] = values[rank:].sort(descending=True).values
     return Audit(
         parameters=network.count,
         nullity=explained + count,

@@ -13,11 +13,15 @@ from paramsym.structure.tangent import TangentOperator, real_entries, tangent
 
 _VANISHED = 1e-9  # a velocity this small next to the largest is the rounding of zero
 DEAD = "dead parameters"  # the name of what the symmetry lists as ignored
+AND = " with "  # between the names of generators that leave the buffers alone only together
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """Velocities of unit length, and the space or shift that each comes from."""
+    """Velocities of unit length, and the space or shift that each comes from.
+
+    Where only a combination leaves the buffers alone, its name is that of all that take part.
+    """
 
     rows: torch.Tensor  # (directions, parameters)
     names: list[str]
@@ -75,7 +79,10 @@ def _with_buffers_held(
         return live, names
     left, values, _ = torch.linalg.svd(buffers[moving], full_matrices=True)
     combinations = left[:, find_gap(values, 1e-9).rank :].T
-    most = [k for k, moves in enumerate(moving.tolist()) if moves]
-    mixed = [names[most[k]] for k in combinations.abs().argmax(dim=1).tolist()]
+    movers = [name for name, moves in zip(names, moving.tolist(), strict=True) if moves]
+    mixed = [
+        AND.join(sorted({movers[k] for k in (row.abs() > 1e-9).nonzero()[:, 0].tolist()}))
+        for row in combinations
+    ]
     still = [name for name, moves in zip(names, moving.tolist(), strict=True) if not moves]
     return torch.cat([live[~moving], combinations @ live[moving]]), [*still, *mixed]
