@@ -256,6 +256,24 @@ def test_kinks_are_no_jumps(name: str) -> None:
         assert found.derivative.error < 1e-6 and not found.derivative.jumps, found.derivative
 
 
+class Constant(nn.Module):
+    """Parameters that the outputs do not depend on, with and without a path for autograd."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.layer, self.used = nn.Linear(3, 1), used
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0 * self.layer(x) if self.used else x + 0 * self.layer.weight.sum().detach()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_function_of_the_inputs_alone_has_dead_parameters_only(used: bool) -> None:
+    found = audit(Constant(used), (x(2, 3),), symmetry=NOTHING)
+    assert (found.nullity, found.dead, found.undeclared) == (4, 4, 4)
+    assert not found.derivative.wrong and not found.derivative.jumps
+
+
 # -- the algebra, against LAPACK -----------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import torch
 
 PANEL = 128
 STEP = 4e9  # multiplications and additions of one call
-_BRIDGED = 32  # coordinates between two runs that are not worth a cut
+_BRIDGED = 16  # coordinates between two runs that are not worth a cut
 _DEPENDENT = 1e-7  # a unit direction this near to the span of the others is in it
 
 Advance = Callable[[float], None]  # is told the multiplications and additions of each step
@@ -62,12 +62,12 @@ class Reflector:
                 matrix.narrow(axis, run.start, run.stop - run.start).copy_(piece)
 
 
-def _runs(moved: torch.Tensor, start: int) -> tuple[slice, ...]:
+def runs(moved: torch.Tensor, start: int = 0, bridged: int = 0) -> tuple[slice, ...]:
     """Ranges that hold all coordinates marked, counted from `start`; short gaps are bridged."""
     marked = moved.nonzero()[:, 0]
     if not len(marked):
-        return (slice(start, start + len(moved)),)
-    breaks = (marked.diff() > _BRIDGED).nonzero()[:, 0].tolist()
+        return (slice(start, start),)
+    breaks = (marked.diff() > bridged + 1).nonzero()[:, 0].tolist()
     firsts = [0, *(k + 1 for k in breaks)]
     lasts = [*breaks, len(marked) - 1]
     places = marked.tolist()
@@ -87,7 +87,7 @@ def reflect(columns: torch.Tensor, start: int) -> tuple[Reflector, torch.Tensor]
     inverse = (vectors.T @ vectors).triu(1) + torch.diag(1 / scales.masked_fill(idle, 1.0))
     eye = torch.eye(width, dtype=columns.dtype)
     factor = torch.linalg.solve_triangular(inverse, eye, upper=True)
-    support = _runs((vectors != 0).any(dim=1), start)
+    support = runs((vectors != 0).any(dim=1), start, _BRIDGED)
     vectors = torch.cat([vectors[run.start - start : run.stop - start] for run in support])
     return Reflector(support, vectors, factor), packed[:width].triu()
 
@@ -182,6 +182,8 @@ def smallest(
         (values of shape (block,), directions of shape (columns, block)).
     """
     size = len(triangle)
+    if not size:
+        return triangle.new_zeros(0), triangle
     diagonal = triangle.diagonal()
     floor = torch.finfo(triangle.dtype).eps * float(torch.linalg.matrix_norm(triangle))
     guarded = triangle.clone()
