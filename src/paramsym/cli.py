@@ -163,6 +163,10 @@ def inspect(
     audit: Annotated[
         bool, typer.Option("--audit", help="Count the redundant directions numerically, too.")
     ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most parameters that --audit takes on. Default: 20000."),
+    ] = None,
     verify: Annotated[
         bool, typer.Option(help="Measure the function error of random moves of every space.")
     ] = True,
@@ -187,7 +191,7 @@ def inspect(
         checkpoint = open_checkpoint(source, weights, inputs, not (verify or audit), key)
         progress(_steps(verify, audit))
         with fitting(checkpoint, training):
-            findings = report.examine(checkpoint, verify, audit, training)
+            findings = report.examine(checkpoint, verify, audit, training, limit=limit)
         if html is not None:
             report.write_page(findings, html)
     _say_notes(checkpoint.notes)

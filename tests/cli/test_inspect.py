@@ -38,11 +38,19 @@ def test_the_audit_compares_measured_and_explained(run):
     assert figures["directions leave the function unchanged (measured)"] == "21"
 
 
+def test_an_audit_above_the_limit_says_how_to_go_on(run):
+    output = run("inspect", SMALL, "--audit", "--no-verify", "--limit", "79").output
+    assert "--limit 80" in " ".join(output.split()) and "certified" not in output
+    output = run("inspect", SMALL, "--audit", "--no-verify", "--limit", "80").output
+    assert "certified complete at these weights and inputs" in output
+
+
 def test_json_holds_the_whole_structure(run):
     found = json.loads(run("inspect", SMALL, "--json", "--audit").output)
     assert found["parameters"] == 80 and found["redundant"] == 21
     assert found["verification"]["error"] < 1e-12 < 1e-3 < found["verification"]["control"]
-    assert found["audit"]["nullity"] == 21
+    assert found["audit"]["nullity"] == 21 and found["audit"]["complete"]
+    assert found["audit"]["suspects"] == [] and found["audit"]["refuted"] == {}
     symmetry = ParameterSymmetry.from_json(json.dumps(found["symmetry"]))
     assert symmetry.shape("first.weight") == (7, 5)
     assert {s["name"] for s in found["spaces"]} == set(symmetry.spaces)

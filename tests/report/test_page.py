@@ -8,14 +8,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
+from paramsym import audit
+from paramsym.algebra import GeneralLinear
 from paramsym.checkpoints import CheckpointError
-from paramsym.report import print_findings, render_page, to_json, write_page
+from paramsym.report import Findings, print_findings, render_page, to_json, write_page
 from paramsym.report.collapse import collapse, common, template
 from paramsym.report.drawing import draw
 from paramsym.report.spectrum import spectrum
 from paramsym.report.words import error_text, percent, plural, power_of_ten
+from tests.models import Small
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}
 
@@ -122,6 +126,35 @@ def test_lanes_do_not_overlap_and_marks_lie_on_them(name, request):
     assert rows == sorted(rows)
     if name == "deep":
         assert picture.blocks[0].label == "layers.{0..11}" and picture.blocks[0].count == 12
+
+
+@pytest.fixture(scope="session")
+def doubtful(small) -> Findings:
+    """The same network, audited with a symmetry that lacks its shifts and makes a false claim."""
+    model, inputs = Small(), (torch.randn(4, 5, generator=torch.Generator().manual_seed(0)),)
+    name, space = next(iter(small.symmetry.spaces.items()))
+    wrong = replace(small.symmetry, shifts=(), spaces={
+        **small.symmetry.spaces, name: replace(space, group=GeneralLinear(space.size)),
+    })  # fmt: skip
+    return replace(small, audit=audit(model, inputs, symmetry=wrong))
+
+
+def test_a_doubtful_audit_says_what_and_where(small, doubtful):
+    for shown in (text_of(doubtful), render_page(doubtful), to_json(doubtful)):
+        assert "is refuted: a unit direction" in " ".join(shown.split())
+        assert "ertified complete" not in shown
+    assert "certified complete" in text_of(small) and "Certified complete" in render_page(small)
+    assert json.loads(to_json(doubtful))["audit"]["refuted"]
+
+
+def test_values_that_were_not_computed_leave_a_gap(small):
+    values = small.audit.singular_values.clone()
+    values[2:9] = float("nan")
+    found = spectrum(replace(small.audit, singular_values=values))
+    assert found is not None and found.known == found.count - 7 == len(found.points)
+    assert "was not computed" in render_page(
+        replace(small, audit=replace(small.audit, singular_values=values))
+    )
 
 
 def test_the_spectrum_shows_the_gap(small):

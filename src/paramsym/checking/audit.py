@@ -1,11 +1,13 @@
-"""`audit`: how many directions leave the function unchanged, and how many of them are explained.
+"""`audit`: is everything that leaves the function unchanged accounted for? A certificate, or what
+is missing.
 
     nullity     dimension of the null space of the Jacobian over generic inputs, at the given θ
-    explained   dimension of the span of the derived symmetry's velocities and the dead parameters
-    unexplained nullity − explained, and the tensors in which those directions live
+    explained   how much of it the derived symmetry's velocities and the dead parameters span
+    unexplained the rest: in which tensors it lives, and what it does there
+    refuted     spaces and shifts with a velocity that does change the outputs
 
 The audit is at the given parameters. Freshly initialised ones are often not generic (zero biases,
-unit gains), and then both numbers may be larger or smaller than at trained ones. Two kinds of
+unit gains), and then the numbers may be larger or smaller than at trained ones. Two kinds of
 unexplained directions belong to no family, because they come and go with the parameters: what is
 flat since a ReLU opens only where the others do not switch (Grigsby, Lindsey and Rolnick, Hidden
 symmetries of ReLU networks, 2023), and what is flat since a part of the network sees only the
@@ -20,18 +22,26 @@ from typing import Any
 
 import torch
 
+from paramsym.checking.bench import progress
+from paramsym.checking.certificate import FALSE, Certificate, certify
+from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_of
+from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
+from paramsym.checking.derivative import Derivative, check_derivative
 from paramsym.checking.find import find_symmetry
-from paramsym.checking.jacobian import Cost, Network, cost_of
-from paramsym.checking.nullspace import complement, confirmed_null_space
+from paramsym.checking.hunt import Hunted, hunt
+from paramsym.checking.jacobian import Network, jacobian, planned
+from paramsym.checking.unexplained import Unexplained, describe, sparse
 from paramsym.recording.record import Inputs
-from paramsym.structure.axes import AxisType, spaces_of
-from paramsym.structure.rank import Gap, find_gap
+from paramsym.structure.axes import spaces_of
+from paramsym.structure.counting import generic_dimension
+from paramsym.structure.rank import Gap
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import real_entries, tangent
+
+LIMIT = 20_000  # parameters; about eight minutes and four gigabytes
 
 
 class AuditTooLarge(ValueError):
-    """The dense decomposition behind an audit would exceed the limit."""
+    """The factorisation behind an audit would exceed the limit."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,15 @@ class Audit:
 
     `undeclared` counts dead parameters that the symmetry does not list (a table row that these
     inputs never reach, a ReLU that never opens); they are dead at the given parameters all the
-    same, and count as explained. `where` gives, for each tensor, its share of the squared norm of
-    the unexplained directions; it is empty where everything is explained. `residual` is the
-    largest derivative of the outputs along an explained direction of unit length, relative to the
-    largest along any direction: it is rounding where the symmetry is sound and exact.
+    same, and count as explained. `refuted` gives the spaces and shifts that claim to keep the
+    function and do not, with the derivative of the outputs along the worst unit direction of each,
+    relative to the largest along any; `approximate` the same for those that claim it only up to
+    a small error. `residual` is that number for all directions that count as explained: it is
+    rounding where the symmetry is exact. `gap` stands between the smallest singular value of the
+    Jacobian beside the explained directions, and that noise. `hunted` directions looked flat at
+    first, and further inputs refuted them. `suspects` say what the unexplained directions do, and
+    `where` gives, for each tensor, its share of their squared norm. `derivative` compares autograd
+    with finite differences.
     """
 
     parameters: int
@@ -55,6 +70,11 @@ class Audit:
     residual: float
     cost: Cost
     where: dict[str, float] = field(default_factory=dict)
+    suspects: tuple[Unexplained, ...] = ()
+    refuted: dict[str, float] = field(default_factory=dict)
+    approximate: dict[str, float] = field(default_factory=dict)
+    hunted: int = 0
+    derivative: Derivative = field(default_factory=lambda: Derivative(0.0))
     singular_values: torch.Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
 
     @property
@@ -67,6 +87,50 @@ class Audit:
         """Singular values below this share of the largest count as zero."""
         return self.gap.tolerance
 
+    @property
+    def complete(self) -> bool:
+        """Certified complete at these weights and inputs: all is explained, nothing is false."""
+        trusted = not self.derivative.wrong
+        jumped = self.derivative.jumps and bool(self.undeclared)
+        return not self.unexplained and not self.refuted and trusted and not jumped
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the numbers themselves, in sentences; empty where nothing does."""
+        found = [
+            f"{name} is refuted: a unit direction of it changes the outputs by {residual:.1e}, "
+            f"and at most {FALSE:.0e} was expected"
+            for name, residual in self.refuted.items()
+        ]
+        found += [
+            f"{name} is approximate: a unit direction of it changes the outputs by {residual:.1e}"
+            for name, residual in self.approximate.items()
+        ]
+        if self.derivative.wrong:
+            found.append(
+                "autograd's derivative is not the function's: finite differences differ by "
+                f"{self.derivative.error:.1e} (detach, a straight-through estimator, or a "
+                "hand-written backward), so that nothing is certified"
+            )
+        if self.derivative.jumps:
+            found.append(
+                f"the outputs jump, by {self.derivative.jump:.1e} of the largest: a derivative "
+                "does not see thresholds move, and what is flat to it need not be a symmetry"
+            )
+        return tuple(found)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if self.complete:
+            return "certified complete at these weights and inputs"
+        if self.refuted:
+            return f"refuted: {', '.join(self.refuted)}"
+        if self.derivative.wrong or not self.unexplained:
+            return "not certified"
+        several = "s are" if self.unexplained > 1 else " is"
+        return f"not complete: {self.unexplained} direction{several} unexplained"
+
     def __str__(self) -> str:
         lines = [
             f"{self.parameters} parameters, {self.nullity} redundant directions",
@@ -75,7 +139,10 @@ class Audit:
             f"  dead         {self.dead} parameters, {self.undeclared} of them not declared",
             f"  gap          {self.gap}",
             f"  residual     {self.residual:.1e} along explained directions",
+            f"  {self.verdict}",
         ]
+        lines += [f"  {doubt}" for doubt in self.doubts]
+        lines += [f"  {suspect}" for suspect in self.suspects]
         shares = sorted(self.where.items(), key=lambda item: -item[1])
         lines += [f"  {share:6.1%}  {name}" for name, share in shares if share > 1e-3]
         return "\n".join(lines)
@@ -85,13 +152,16 @@ def audit_cost(
     model: torch.nn.Module,
     inputs: Inputs,
     *,
+    symmetry: ParameterSymmetry | None = None,
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     samples: int | None = None,
 ) -> Cost:
     """What `audit` would take: parameters, bytes, and an estimate of the seconds."""
     generator = torch.Generator().manual_seed(0)
-    return cost_of(Network(model, inputs, outputs, training, generator), samples)
+    network = Network(model, inputs, outputs, training, generator)
+    symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
+    return cost_of(network, generic_dimension(symmetry, network.state).value, samples)
 
 
 def audit(
@@ -102,17 +172,21 @@ def audit(
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     generator: torch.Generator | None = None,
-    limit: int = 8000,
+    limit: int = LIMIT,
     samples: int | None = None,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-8,
 ) -> Audit:
-    """Count the parameter directions that leave the function unchanged; explain them.
+    """Certify that a symmetry accounts for every direction that leaves the function unchanged.
 
-    The Jacobian of the outputs over fresh random inputs of the given shapes is taken in float64,
+    The Jacobian J of the outputs over fresh random inputs of the given shapes is taken in float64,
     upcasts lifted. Columns that are zero (below 1e-12 of the largest) are dead parameters; the
-    others are scaled to unit length, which changes no dimension, before their singular values are
-    computed. Further inputs, each time twice as large, must then confirm the null directions, or
-    they are added: a ReLU that stayed on one side is not counted as a symmetry.
+    others are scaled to unit length, which changes no dimension. Along the symmetry's velocities T,
+    J must be rounding; beside them it must have full column rank. What these inputs do not tell
+    from zero is hunted by further, more extreme ones: a ReLU that stayed on one side is not counted
+    as a symmetry. What they confirm is unexplained, and is named.
+
+    What takes longer than two seconds shows its progress on standard error; an interrupt is noticed
+    within about a second.
 
     Args:
         model: any module; it keeps its parameters, mode and dtype.
@@ -121,59 +195,52 @@ def audit(
         outputs: which tensors count as the function, as for `find_symmetry`.
         training: audit the function of the training mode.
         generator: source of the inputs; by default one with seed 0.
-        limit: the largest number of parameters for which the dense decomposition is tried.
-        samples: number of calls with fresh inputs; by default enough for 1.5 rows
-            per parameter, and 32 at least.
+        limit: the largest number of parameters for which the factorisation is tried.
+        samples: number of calls with fresh inputs; by default enough for 1.1 rows for each
+            direction that is not claimed, a quarter as many from a call as it has outputs, and
+            32 at least.
         tolerance: singular values are searched for a gap below this share of the largest.
 
     Raises:
         AuditTooLarge: the model has more parameters than `limit`.
+        NotFinite: weights or derivatives are not numbers.
         ValueError: the symmetry moves inputs or outputs.
     """
     generator = generator or torch.Generator().manual_seed(0)
     network = Network(model, inputs, outputs, training, generator)
-    cost = cost_of(network, samples)
+    symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
+    _require_closed(model, symmetry)
+    claims = min(generic_dimension(symmetry, network.state).value, network.count)
+    cost = cost_of(network, claims, samples)
     if network.count > limit:
         raise AuditTooLarge(
             f"audit(model={type(model).__name__}, limit={limit}): the model has {network.count} "
-            f"parameters, and at most {limit} were expected, since the decomposition is dense. "
+            f"parameters, and at most {limit} were expected, since the factorisation is dense. "
             f"It would need {cost}. Audit a smaller model of the same architecture, or pass "
-            f"limit={network.count} to go on."
+            f"limit={network.count} (--limit {network.count}) to go on."
         )
-    symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
-    _require_closed(model, symmetry)
-    known = _known_directions(symmetry, network)
-    factor, null = confirmed_null_space(network, cost, known, tolerance)
-    alive = null.alive
-    basis, sizes, _ = torch.linalg.svd(known[alive], full_matrices=False)
-    directions = basis[:, sizes > 1e-7]  # known directions over the live parameters alone
-    unit = torch.eye(network.count, dtype=torch.float64)[:, ~alive]
-    dead, nullity = unit.shape[1], null.directions.shape[1]
-    explained = dead + directions.shape[1]
-    where = {}
-    if nullity > explained:
-        padded = torch.zeros(network.count, directions.shape[1], dtype=torch.float64)
-        padded[alive] = directions
-        where = _shares(network, complement(null.directions, torch.cat([unit, padded], dim=1)))
-    undeclared = complement(unit, known).shape[1]
-    residual = _residual(factor[:, alive], directions)
-    return Audit(
-        network.count,
-        nullity,
-        explained,
-        dead,
-        undeclared,
-        null.gap,
-        residual,
-        cost,
-        where,
-        null.values,
-    )
+    claimed = claimed_directions(symmetry, network)
+    approximate = {name for name, space in symmetry.spaces.items() if not space.exact}
+    inexact = {name for name in claimed.names if approximate & set(name.split(AND))}
+    with progress(100, "audit") as step:
+        meter = Meter(cost, step)
+        found = certify(  # the rows have no other owner: they are overwritten, and freed early
+            _enough_rows(network, cost, claimed, samples, meter),
+            claimed, inexact, tolerance, meter.operations,
+        )  # fmt: skip
+        hunted = hunt(network, found, cost.outputs, step)
+        flat = bool(hunted.unexplained.shape[1] or hunted.undeclared)
+        derivative = check_derivative(network, flat)
+    return _result(network, found, hunted, claimed, inexact, derivative, cost)
 
 
 def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None:
     """Raise a `ValueError` if a symmetry moves inputs or outputs."""
-    moving = [name for name, axes in symmetry.interfaces.items() if any(map(_carries, axes))]
+    moving = [
+        name
+        for name, axes in symmetry.interfaces.items()
+        if any(True for axis in axes for _ in spaces_of(axis))
+    ]
     if moving:
         raise ValueError(
             f"audit(model={type(model).__name__}, symmetry=…): the symmetry moves {moving[:8]} "
@@ -184,62 +251,57 @@ def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None
         )
 
 
-def _carries(axis: AxisType) -> bool:
-    return any(True for _ in spaces_of(axis))
+def _enough_rows(
+    network: Network, cost: Cost, claimed: Claimed, samples: int | None, meter: Meter
+) -> torch.Tensor:
+    """The planned rows, and more where fewer directions are claimed than was thought."""
+    share = max(0.0, cost.seconds - meter.spent) / (2 * cost.calls)
+    rows = jacobian(network, plan_of(cost), lambda: meter.seconds(share))
+    least = planned(network.count - len(claimed.names), cost.outputs, samples)
+    missing = least.rows - len(rows)
+    if missing > 0 and len(rows) and samples is None:
+        more = planned(missing, cost.outputs)
+        rows = torch.cat([rows, jacobian(network, more, lambda: None)])
+    return rows
 
 
-def _known_directions(symmetry: ParameterSymmetry, network: Network) -> torch.Tensor:
-    """An orthonormal basis of what the symmetry declares, with buffers left where they are.
-
-    For the generators G = [parameters | buffers], these are the parameter parts of the
-    combinations c with cᵀ G_buffers = 0, together with the parameters that are declared dead.
-    """
-    operator = tangent(symmetry, network.state)
-    places, start = {}, 0
-    for name in network.names:
-        size = real_entries(network.state[name])
-        places[name] = slice(start, start + size)
-        start += size
-    dense = operator.dense()
-    live = torch.zeros(len(dense), start, dtype=dense.dtype)
-    held = []
-    for name, columns in operator.columns.items():
-        if name in places:
-            live[:, places[name]] = dense[:, columns].cpu()
-        else:
-            held.append(dense[:, columns].cpu())
-    if held and len(dense):
-        buffers = torch.cat(held, dim=1)
-        if bool((buffers != 0).any()):
-            left, values, _ = torch.linalg.svd(buffers, full_matrices=True)
-            live = left[:, find_gap(values, 1e-9).rank :].T @ live
-    declared = [k for n in symmetry.dead if n in places for k in range(start)[places[n]]]
-    return _span(torch.cat([live, torch.eye(start, dtype=live.dtype)[declared]]))
-
-
-def _span(rows: torch.Tensor) -> torch.Tensor:
-    """An orthonormal basis, as columns, of the span of rows of comparable size."""
-    size = torch.linalg.vector_norm(rows, dim=1)
-    rows = rows[size > 1e-9 * (float(size.max()) if len(size) else 0.0)]
-    if not len(rows):
-        return rows.new_zeros(rows.shape[1], 0)
-    rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    _, values, right = torch.linalg.svd(rows, full_matrices=False)
-    return right[: find_gap(values, 1e-7).rank].T
-
-
-def _residual(factor: torch.Tensor, directions: torch.Tensor) -> float:
-    if not directions.shape[1]:
-        return 0.0
-    along = torch.linalg.vector_norm(factor @ directions, dim=0).max()
-    return float(along / torch.linalg.matrix_norm(factor, 2))
-
-
-def _shares(network: Network, rest: torch.Tensor) -> dict[str, float]:
-    """In which tensors directions live: shares of their squared norm."""
-    energy = rest.square().sum(1) / max(1, rest.shape[1])
-    sizes = [real_entries(network.state[name]) for name in network.names]
-    return {
-        name: float(part.sum())
-        for name, part in zip(network.names, energy.split(sizes), strict=True)
-    }
+def _result(
+    network: Network,
+    found: Certificate,
+    hunted: Hunted,
+    claimed: Claimed,
+    inexact: set[str],
+    derivative: Derivative,
+    cost: Cost,
+) -> Audit:
+    """Count and name what was found."""
+    count = hunted.unexplained.shape[1]
+    explained = found.claimed + len(hunted.dead) + hunted.revived
+    places = places_of(network)
+    wrong = {n: r for n, r in {**found.residuals, **hunted.refuted}.items() if r > FALSE}
+    right = claimed.rows[[name not in wrong for name in claimed.names]]
+    basis = sparse(hunted.unexplained, right) if count else hunted.unexplained
+    energy = torch.linalg.qr(basis).Q.square().sum(1) / max(1, count)
+    dropped = found.suspects.shape[1] - count
+    live = int(found.alive.sum())
+    rank = live - found.claimed - count
+    values = found.values.clone()
+    values[max(0, rank - max(0, dropped)) : rank] = float("nan")  # refuted by further inputs
+    values[rank:] = values[rank:].sort(descending=True).values
+    return Audit(
+        parameters=network.count,
+        nullity=explained + count,
+        explained=explained,
+        dead=len(hunted.dead),
+        undeclared=hunted.undeclared,
+        gap=Gap(rank, found.above, found.below if count else found.residual),
+        residual=found.residual,
+        cost=cost,
+        where={n: float(energy[p].sum()) for n, p in places.items()} if count else {},
+        suspects=describe(basis, {n: network.state[n] for n in network.names}, places),
+        refuted={n: r for n, r in wrong.items() if n not in inexact},
+        approximate={n: r for n, r in wrong.items() if n in inexact},
+        hunted=max(0, dropped),
+        derivative=derivative,
+        singular_values=values,
+    )

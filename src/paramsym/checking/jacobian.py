@@ -1,16 +1,14 @@
-"""The Jacobian of a network over generic inputs, up to its null space.
+"""The Jacobian of a network over generic inputs, row by row.
 
 What is wanted is the null space of J, the derivative of all outputs at all inputs with respect to
-all p parameters. Rows are vector–Jacobian products, many at a time: every output of a call where
-its outputs are few, and otherwise as many random Gaussian combinations of them as are needed,
-which have the same null space with probability one. Rows are folded into a triangular factor as
-they come, J = Q R, so that memory stays at 2 p × p numbers.
+all p parameters. Rows are vector–Jacobian products, many at a time: random Gaussian combinations
+of the outputs of a call, which have the same null space with probability one. A call gives at most
+a quarter as many rows as it has outputs: many inputs tell more than many rows of a few.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +21,17 @@ from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.structure.tangent import as_real, real_entries
 
-OVERSAMPLING = 1.5  # rows per parameter; outputs of wide heads depend on each other
-_FEWEST_ROWS = 2000  # for small networks, so that the inputs reach both sides of every ReLU
+OVERSAMPLING = 1.1  # rows per direction that is not claimed
+_SPARE_ROWS = 32
 _FEWEST_CALLS = 32
-_BATCH = 1 << 24  # entries of one batch of rows
+_BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
+
+
+class NotFinite(ValueError):
+    """Weights or outputs are not numbers, so that nothing can be measured."""
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass
@@ -50,48 +55,63 @@ class Network:
             for leaf in pytree.tree_leaves(split_inputs(self.inputs))
         )
         self.state = converted(self.model, torch.float64)
+        _check_numbers(self.model, self.state)
         names = [
             n for n, p in self.model.named_parameters() if p.is_floating_point() or p.is_complex()
         ]
         self.names = tuple(names)
         self.count = sum(real_entries(self.state[n]) for n in names)
 
+    def fresh_inputs(self) -> Arguments:
+        """Generic positional and keyword arguments."""
+        return generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
+
     def outputs_of_fresh_inputs(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """All output entries of one call as a vector, and the parameters to derive by."""
+        return self.outputs_at(self.fresh_inputs())
+
+    def outputs_at(self, arguments: Arguments) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """All output entries at given arguments, and the parameters to derive by."""
         leaves = [as_real(self.state[n]).clone().requires_grad_() for n in self.names]
+        with torch.enable_grad():
+            return self._outputs(leaves, arguments), leaves
+
+    @torch.no_grad()
+    def shifted_outputs(
+        self, arguments: Arguments, direction: dict[str, torch.Tensor], step: float
+    ) -> torch.Tensor:
+        """All output entries with the parameters moved by a step along a direction."""
+        moved = [as_real(self.state[n]) + step * direction[n] for n in self.names]
+        return self._outputs(moved, arguments)
+
+    def _outputs(self, leaves: list[torch.Tensor], arguments: Arguments) -> torch.Tensor:
         moving = {
             n: torch.view_as_complex(leaf) if self.state[n].is_complex() else leaf
             for n, leaf in zip(self.names, leaves, strict=True)
         }
         state = {**self.state, **moving}
-        args, kwargs = generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
-        with torch.enable_grad():
-            found = functional(self.model, state, args, kwargs, self.outputs, self.training)
+        found = functional(self.model, state, *arguments, self.outputs, self.training)
         flat = [torch.view_as_real(t) if t.is_complex() else t for t in found]
         if not flat:
             raise ValueError(
                 f"audit(model={type(self.model).__name__}): the model returned no floating "
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
-        return torch.cat([t.reshape(-1) for t in flat]), leaves
+        return torch.cat([t.reshape(-1) for t in flat])
 
-    def rows(self, wanted: int, probe: torch.Tensor | None = None) -> torch.Tensor:
+    def rows(self, wanted: int) -> torch.Tensor:
         """At most `wanted` rows of the Jacobian at one fresh input: (rows, parameters).
 
-        With a `probe`, directions as columns, only where the input tells them apart from zero:
-        one random combination of the outputs is differentiated first.
+        Rows that are not finite are left out.
         """
         values, leaves = self.outputs_of_fresh_inputs()
         if not values.requires_grad:
             return torch.zeros(0, self.count, dtype=values.dtype)
-        n = values.numel()
-        if probe is not None:
-            row = self._products(values, leaves, self._weights(1, values))
-            if float((row @ probe).abs().max()) < 1e-9 * float(row.norm()):
-                return row[:0]
-        step = max(1, min(_BATCH // self.count, _BATCH // max(1, n)))
+        step = max(1, min(_BATCH // self.count, 4 * _BATCH // max(1, values.numel())))
         batches = self._weights(wanted, values).split(step)
-        return torch.cat([self._products(values, leaves, part) for part in batches])
+        found = torch.cat([self.products(values, leaves, part) for part in batches])
+        finite = found.isfinite().all(dim=1)
+        return found if bool(finite.all()) else found[finite]
 
     def _weights(self, wanted: int, values: torch.Tensor) -> torch.Tensor:
         n = values.numel()
@@ -100,7 +120,7 @@ class Network:
         drawn = torch.randn(wanted, n, generator=self.generator, dtype=values.dtype)
         return drawn.to(values.device) / math.sqrt(n)
 
-    def _products(
+    def products(
         self, values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor
     ) -> torch.Tensor:
         """weightsᵀ · J, many rows at a time where the operators allow it."""
@@ -122,58 +142,62 @@ class Network:
         return torch.cat(flat, dim=1).cpu()
 
 
-def planned_calls(network: Network, per_call: int, samples: int | None) -> tuple[int, int]:
-    """(calls, rows of each) that give enough rows for the rank to be generic."""
-    rows = max(math.ceil(OVERSAMPLING * network.count) + 64, _FEWEST_ROWS)
-    calls = samples or max(_FEWEST_CALLS, math.ceil(rows / per_call))
-    return calls, math.ceil(rows / calls) + 8
-
-
-def triangular_jacobian(network: Network, calls: int, wanted: int) -> torch.Tensor:
-    """R with at most p rows and the null space and singular values of J, for `calls` inputs."""
-    factor = torch.zeros(0, network.count, dtype=torch.float64)
-    pending: list[torch.Tensor] = []
-    for k in range(calls):
-        pending.append(network.rows(wanted))
-        if sum(map(len, pending)) >= network.count or k == calls - 1:
-            factor = fold(torch.cat([factor, *pending]))
-            pending = []
-    return factor
-
-
-def fold(rows: torch.Tensor) -> torch.Tensor:
-    """Rows with the same inner products between columns, no more than there are columns."""
-    if len(rows) <= rows.shape[1]:
-        return rows
-    _, factor = torch.linalg.qr(rows, mode="r")
-    return factor
+def _check_numbers(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+    for name, _ in model.named_parameters():
+        tensor = state.get(name)
+        if tensor is not None and not bool(tensor.isfinite().all()):
+            bad = int((~tensor.isfinite()).sum())
+            raise NotFinite(
+                f"audit(model={type(model).__name__}): {bad} of {tensor.numel()} entries of "
+                f"{name!r} are NaN or infinite, but a Jacobian needs numbers. Load weights that "
+                "are finite, or initialise the model anew."
+            )
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What an audit takes, stated before it starts."""
+class Plan:
+    """How many calls give how many rows each."""
 
-    parameters: int
-    outputs: int  # entries per call
     calls: int
-    rows: int  # of the Jacobian, per call
-    bytes: int
-    seconds: float  # estimated, one thread
+    each: int
 
-    def __str__(self) -> str:
-        return (
-            f"{self.parameters} parameters, {self.calls} calls with {self.outputs} outputs each, "
-            f"{self.bytes / 1e9:.2g} GB, about {self.seconds:.2g} s"
+    @property
+    def rows(self) -> int:
+        return self.calls * self.each
+
+
+def planned(directions: int, outputs: int, samples: int | None = None) -> Plan:
+    """Enough rows to see `directions` independent directions.
+
+    Args:
+        directions: how many the network's outputs are to depend on.
+        outputs: entries of the outputs of one call.
+        samples: the number of calls, if it is given.
+    """
+    rows = math.ceil(OVERSAMPLING * directions) + _SPARE_ROWS
+    calls = samples or max(_FEWEST_CALLS, math.ceil(rows / max(1, outputs // 4)))
+    return Plan(calls, max(1, min(math.ceil(rows / calls), outputs)))
+
+
+def jacobian(network: Network, plan: Plan, called: Callable[[], None]) -> torch.Tensor:
+    """Rows of the Jacobian at as many fresh inputs as planned: (rows, parameters).
+
+    Raises:
+        NotFinite: at more than half of the inputs the derivatives are not numbers.
+    """
+    found = torch.empty(plan.rows, network.count, dtype=torch.float64)
+    filled = empty = 0
+    for _ in range(plan.calls):
+        rows = network.rows(plan.each)
+        found[filled : filled + len(rows)] = rows
+        filled += len(rows)
+        empty += not len(rows)
+        called()
+    if 2 * empty > plan.calls and network.outputs_of_fresh_inputs()[0].requires_grad:
+        raise NotFinite(
+            f"audit(model={type(network.model).__name__}): at {empty} of {plan.calls} random "
+            "inputs the outputs or their derivatives are NaN or infinite, but finite ones were "
+            "expected. Look for a logarithm, root or division of what can be zero or negative, "
+            "or choose other outputs with outputs=…."
         )
-
-
-def cost_of(network: Network, samples: int | None = None) -> Cost:
-    """The cost, from one timed call and the cubic work of the decomposition."""
-    network.outputs_of_fresh_inputs()  # the first call of an operator is slow
-    start = time.perf_counter()
-    outputs = network.outputs_of_fresh_inputs()[0].numel()
-    forward = time.perf_counter() - start
-    p = network.count
-    calls, rows = planned_calls(network, outputs, samples)
-    seconds = forward * calls * (1 + min(rows, outputs) / 16) + 9e-10 * p**3
-    return Cost(p, outputs, calls, rows, 8 * 6 * p * p, seconds)
+    return found[:filled]

@@ -62,8 +62,11 @@ def examine(
     audit: bool = False,
     training: bool = False,
     generator: torch.Generator | None = None,
+    limit: int | None = None,
 ) -> Findings:
     """Find the symmetry of a checkpoint, and prove and audit it as asked.
+
+    `limit` is the largest number of parameters that is audited, by default that of `audit`.
 
     Raises:
         CheckpointError: a proof was asked for, but the model has no weights.
@@ -94,14 +97,16 @@ def examine(
             limit=200 if checkpoint.parameters <= LARGE else 24,
         )  # fmt: skip
     if audit:
-        from paramsym.checking.audit import AuditTooLarge
+        from paramsym.checking.audit import LIMIT, AuditTooLarge
         from paramsym.checking.audit import audit as run_audit
+        from paramsym.checking.jacobian import NotFinite
 
         try:
             audited = run_audit(
-                model, inputs, symmetry=symmetry, training=training, generator=generator
-            )
-        except AuditTooLarge as error:
+                model, inputs, symmetry=symmetry, training=training, generator=generator,
+                limit=limit or LIMIT,
+            )  # fmt: skip
+        except (AuditTooLarge, NotFinite) as error:
             refused = str(error)
     state = checkpoint.state()
     redundant, counted = _redundant(checkpoint, symmetry, state)
@@ -186,6 +191,11 @@ def _audit(found: Any) -> dict[str, Any] | None:
     return {
         "parameters": found.parameters, "nullity": found.nullity, "explained": found.explained,
         "unexplained": found.unexplained, "dead": found.dead,
+        "undeclared": found.undeclared, "complete": found.complete, "verdict": found.verdict,
+        "doubts": list(found.doubts), "refuted": found.refuted, "approximate": found.approximate,
+        "suspects": [{"count": s.count, "moves": dict(s.moves)} for s in found.suspects],
+        "hunted": found.hunted, "derivative_error": _number(found.derivative.error),
+        "jump": _number(found.derivative.jump),
         "gap": {"above": gap.above, "below": gap.below},
         "tolerance": found.tolerance, "residual": found.residual,
         "where": {name: share for name, share in found.where.items() if share > 1e-6},

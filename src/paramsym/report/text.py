@@ -165,9 +165,14 @@ def _audit(findings: Findings) -> list[RenderableType]:
     table.add_row(f"{found.dead:,}", "dead parameters among them")
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
     parts.append(_block(f"gap in the singular values: {found.gap}"))
-    shares = sorted(found.where.items(), key=lambda item: -item[1])[:8]
-    if found.unexplained and shares:
-        parts.append(_block("unexplained directions live in"))
+    verdict = Text(found.verdict, style="bold green" if found.complete else "bold red")
+    parts.append(Padding(verdict, (0, 0, 0, 2)))
+    parts += [_block(doubt) for doubt in found.doubts]
+    if found.unexplained:
+        parts.append(_block("unexplained directions"))
+        parts.append(_block("\n".join(f"  {suspect}" for suspect in found.suspects[:12])))
+        shares = sorted(found.where.items(), key=lambda item: -item[1])[:8]
+        parts.append(_block("they live in"))
         parts.append(_block("\n".join(f"{percent(share):>8}  {name}" for name, share in shares)))
     return ["", _heading("Audit", "against the Jacobian of the network"), Group(*parts)]
 

@@ -1,0 +1,102 @@
+"""What an audit takes, stated before it starts, and how far it has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from paramsym.checking.householder import PANEL
+from paramsym.checking.jacobian import Network, Plan, planned
+
+_TICKS = 100  # steps of a progress bar
+_TIMED = 100_000  # parameters up to which a whole batch of rows is timed
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an audit takes, stated before it starts.
+
+    Hunting suspects comes on top: at most as many forward passes as `hunt` says. `bytes` is what is
+    allocated at the peak beyond the model: rows of the Jacobian, the claimed directions, and R.
+    """
+
+    parameters: int
+    outputs: int  # entries per call
+    calls: int
+    rows: int  # of the Jacobian, per call
+    bytes: int
+    seconds: float  # estimated, one thread
+    rate: float = 1e10  # measured, multiplications and additions in a second
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters} parameters, {self.calls} calls with {self.outputs} outputs each, "
+            f"{self.bytes / 1e9:.2g} GB, about {self.seconds:.2g} s"
+        )
+
+
+def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
+    """The cost, from one timed call, one timed product of matrices, and the count of operations.
+
+    Args:
+        network: the model as a function of its parameters.
+        claimed: how many independent directions are claimed, or about so many.
+        samples: the number of calls, if it is given.
+    """
+    p, d = network.count, min(claimed, network.count)
+    outputs = network.outputs_of_fresh_inputs()[0].numel()
+    plan = planned(p - d, outputs, samples)
+    each = plan.each if p <= _TIMED else 1
+    network.rows(1)  # the first call of an operator is slow
+    start = time.perf_counter()
+    network.rows(each)
+    called = (time.perf_counter() - start) * (1 + (plan.each - each) / 16)
+    m, n = plan.rows, p - d
+    operations = 2 * p * d**2 + (4 * m * p * d - 2 * m * d**2) + (2 * m * n**2 - 2 * n**3 / 3)
+    rate = _rate()
+    seconds = plan.calls * called + operations / rate
+    held = max(2 * m * p, m * p + n * n) + 3 * p * d + 4 * PANEL * (m + p)
+    return Cost(p, outputs, plan.calls, plan.each, 8 * held, seconds, rate)
+
+
+def plan_of(cost: Cost) -> Plan:
+    """The calls that a cost was stated for."""
+    return Plan(cost.calls, cost.rows)
+
+
+def _rate() -> float:
+    """Multiplications and additions in a second, in products of the shape that takes the time."""
+    panel, columns = torch.ones(2000, PANEL).double(), torch.ones(2000, 256).double()
+    best = float("inf")
+    for _ in range(4):
+        start = time.perf_counter()
+        columns.addmm_(panel, panel.T @ columns, alpha=-1e-9)
+        best = min(best, time.perf_counter() - start)
+    return 4 * panel.numel() * columns.shape[1] / best
+
+
+class Meter:
+    """Work in seconds, told to a progress bar of a hundred steps."""
+
+    def __init__(self, cost: Cost, step: Callable[[], None]) -> None:
+        self.cost, self.step = cost, step
+        self.spent, self.ticks = 0.0, 0
+
+    @property
+    def total(self) -> int:
+        return _TICKS
+
+    def seconds(self, spent: float) -> None:
+        """So many seconds of the estimate are done."""
+        self.spent += spent
+        due = int(_TICKS * self.spent / max(self.cost.seconds, 1e-9))
+        while self.ticks < min(due, _TICKS):
+            self.ticks += 1
+            self.step()
+
+    def operations(self, count: float) -> None:
+        """So many multiplications and additions are done."""
+        self.seconds(count / self.cost.rate)

@@ -1,0 +1,121 @@
+"""Further inputs, many and extreme, projected on what the first ones did not tell from zero.
+
+A unit that no input switched is linear at these inputs and not in truth; a column of 1e-13 may be
+the tail of a GELU. Each further input costs one forward pass and a few rows, each row only its
+products with the suspects: O(parameters · suspects), and no factorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from paramsym.checking.certificate import FALSE, Certificate
+from paramsym.checking.householder import span
+from paramsym.checking.jacobian import Network
+
+CALLS = 256  # inputs that must confirm a suspect
+TOKENS = 32  # the same for inputs without a floating tensor, which are soon exhausted
+_FEWEST_ROWS = 4
+_WIDEN = 32  # inputs, until their sizes are drawn from a range twice as wide
+_SEEN = 1e-9  # a derivative along a unit suspect, relative to the row's length
+_ROUNDING = 1e-12  # the same for a column that vanished
+
+
+@dataclass(frozen=True)
+class Hunted:
+    """What no further input refuted."""
+
+    unexplained: torch.Tensor  # (parameters, directions), of unit length where columns are
+    dead: torch.Tensor  # numbers of the parameters that no input reached
+    revived: int  # dimension of the claims among those that only further inputs reached
+    undeclared: int  # dead parameters that no claim covers
+    refuted: dict[str, float]  # claims among dead parameters that further inputs see
+
+
+def needed(found: Certificate) -> bool:
+    """Whether there is anything to hunt: suspects, or vanished columns that nobody claims."""
+    return bool(found.suspects.shape[1]) or span(found.idle.rows).rank < len(found.dead)
+
+
+def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[], None]) -> Hunted:
+    """Try to refute suspects and vanished columns by inputs of ever more extreme sizes.
+
+    Args:
+        network: its `spread` is widened, and restored at the end.
+        found: the suspects, the vanished columns, the length of the others.
+        outputs: entries of the outputs of one call.
+        called: is told of each call.
+    """
+    count = found.suspects.shape[1]
+    calls = calls_of(network) if needed(found) else 0
+    each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
+    seen = torch.zeros(0, count + len(found.dead), dtype=torch.float64)
+    before, parts = network.spread, [seen]
+    for k in range(calls):
+        network.spread = before * 2.0 ** (1 + k // _WIDEN)
+        parts.append(_seen(network.rows(each), found))
+        called()
+        if (k + 1) & k == 0:  # at powers of two
+            seen = torch.cat(parts)
+            parts = [seen]
+            if not len(found.dead) and not _flat(seen, count).shape[1]:
+                break
+    network.spread = before
+    return _result(torch.cat(parts), found)
+
+
+def calls_of(network: Network) -> int:
+    """How many further inputs are tried at most."""
+    return CALLS if network.continuous else TOKENS
+
+
+def _seen(rows: torch.Tensor, found: Certificate) -> torch.Tensor:
+    """Rows, scaled as the columns were and to unit length, along suspects and dead columns."""
+    length = torch.linalg.vector_norm(rows[:, found.alive] / found.scale, dim=1, keepdim=True)
+    plain = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    rows, length, plain = (t[plain[:, 0] > 0] for t in (rows, length, plain))
+    along = rows @ found.suspects / length.clamp_min(1e-300)
+    return torch.cat([along, rows[:, found.dead] / plain], dim=1)
+
+
+def _flat(seen: torch.Tensor, count: int) -> torch.Tensor:
+    """Combinations of the first `count` columns that no row sees."""
+    columns = seen[:, :count]
+    missing = max(0, count - len(columns))
+    columns = torch.cat([columns, columns.new_zeros(missing, count)])
+    _, values, right = torch.linalg.svd(columns, full_matrices=False)
+    return right[values < _SEEN].T
+
+
+def _result(seen: torch.Tensor, found: Certificate) -> Hunted:
+    """Columns that came alive join the suspects; what is claimed of them is no longer one."""
+    count = found.suspects.shape[1]
+    sizes = seen[:, count:].abs().amax(dim=0) if len(seen) else seen.new_zeros(len(found.dead))
+    alive = sizes > _ROUNDING
+    idle = found.idle.rows[:, alive] * sizes[alive]  # in units of the columns' sizes
+    covering = torch.linalg.vector_norm(idle, dim=1) > 0
+    idle = idle[covering]
+    idle = idle / torch.linalg.vector_norm(idle, dim=1, keepdim=True)
+    columns = torch.cat([seen[:, :count], seen[:, count:][:, alive] / sizes[alive]], dim=1)
+    residual = torch.linalg.vector_norm(columns[:, count:] @ idle.T, dim=0)
+    names = [n for n, c in zip(found.idle.names, covering.tolist(), strict=True) if c]
+    refuted: dict[str, float] = {}
+    for name, value in zip(names, residual.tolist(), strict=True):
+        if value > FALSE:
+            refuted[name] = max(value, refuted.get(name, 0.0))
+    true = idle[residual <= FALSE]
+    claims = torch.cat([true.new_zeros(len(true), count), true], dim=1)
+    flat = _flat(torch.cat([columns, claims]), columns.shape[1])
+    dead = found.dead[~alive]
+    unexplained = found.suspects @ flat[:count]
+    unexplained[found.dead[alive]] += flat[count:] / sizes[alive, None]
+    return Hunted(
+        unexplained,
+        dead,
+        span(true).rank,
+        len(dead) - span(found.idle.rows[:, ~alive]).rank,
+        refuted,
+    )

@@ -1,0 +1,346 @@
+"""The certificate of completeness, its slow twin, and what it must refuse to certify."""
+
+import logging
+import signal
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramsym.algebra import GeneralLinear
+from paramsym.checking import householder
+from paramsym.checking.audit import Audit, audit
+from paramsym.checking.find import find_symmetry
+from paramsym.checking.jacobian import NotFinite, planned
+from paramsym.structure.symmetry import ParameterSymmetry
+from tests.tracing.networks import TABLE, Square, build, randomise
+from tests.tracing.slow_audit import slow_audit
+
+pytestmark = pytest.mark.filterwarnings("ignore::Warning")
+NOTHING = ParameterSymmetry({}, {})
+_WIDE = torch.float64
+
+
+def x(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def stacked(*layers: nn.Module) -> nn.Sequential:
+    """Layers at generic parameters, the same every time."""
+    torch.manual_seed(0)
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+    return randomise(nn.Sequential(*layers))
+
+
+def three_layers(first: nn.Module, second: nn.Module) -> nn.Module:
+    return stacked(nn.Linear(4, 6), first, nn.Linear(6, 5), second, nn.Linear(5, 2))
+
+
+def small_rows() -> list[Any]:
+    return [pytest.param(row, id=row.name) for row in TABLE if row.parameters < 300]
+
+
+# -- the slow twin -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", small_rows())
+def test_counts_are_those_of_the_slow_twin(row: Any) -> None:
+    logging.disable(logging.ERROR)
+    model, inputs = build(row)
+    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    for claims in (symmetry, NOTHING):
+        found = audit(model, inputs, symmetry=claims, outputs=row.outputs)
+        assert (found.nullity, found.explained) == slow_audit(model, inputs, claims, row.outputs)
+        assert found.complete == (found.unexplained == 0)
+
+
+class Block(nn.Module):
+    """A residual block with layer norms: seven families of translations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Linear(9, 8), nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.final, self.head = nn.LayerNorm(8), nn.Linear(8, 9, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        return self.head(self.final(x + self.down(nn.functional.gelu(self.up(self.norm(x))))))
+
+
+def test_each_translation_that_is_left_out_is_missed_exactly() -> None:
+    torch.manual_seed(0)
+    model, inputs = randomise(Block()), (x(5, 9),)
+    symmetry = find_symmetry(model, inputs)
+    assert audit(model, inputs, symmetry=symmetry).complete
+    missed = []
+    for shift in (s for s in symmetry.shifts if s.dimension in (1, 8)):
+        rest = tuple(other for other in symmetry.shifts if other is not shift)
+        found = audit(model, inputs, symmetry=replace(symmetry, shifts=rest))
+        missed.append(found.unexplained)
+        assert found.unexplained == shift.dimension and not found.refuted, found
+    assert sorted(missed) == [1, 1, 8, 8]
+
+
+@pytest.mark.parametrize(("width", "suspects"), [(5, 1), (6, 6)])
+def test_networks_of_squares_have_a_fiber_that_is_no_orbit(width: int, suspects: int) -> None:
+    model = stacked(nn.Linear(4, width, bias=False), Square(), nn.Linear(width, 3, bias=False))
+    found = audit(model, (x(4, 4),))
+    assert found.unexplained == suspects and not found.complete and found.explained == width
+    assert sum(suspect.count for suspect in found.suspects) == suspects
+
+
+# -- false claims --------------------------------------------------------------------------------
+
+
+def test_wrong_directions_do_not_count_as_explained() -> None:
+    """The symmetry of Tanh–ReLU for a ReLU–Tanh network: as many directions, none of them right."""
+    model, inputs = three_layers(nn.ReLU(), nn.Tanh()), (x(4, 4),)
+    assert audit(model, inputs).complete
+    other = find_symmetry(three_layers(nn.Tanh(), nn.ReLU()), inputs)
+    found = audit(model, inputs, symmetry=other)
+    assert (found.nullity, found.explained, found.unexplained) == (6, 0, 6)
+    assert set(found.refuted) == {"mlp.2"} and found.refuted["mlp.2"] > 1e-3
+    assert not found.complete and "mlp.2 is refuted" in str(found)
+    assert found.residual < 1e-12  # of what counts as explained: nothing
+
+
+def test_what_is_right_of_a_wrong_group_still_counts() -> None:
+    """All matrices are claimed, diagonal ones are right: these count, the claim is refuted."""
+    model, inputs = stacked(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), (x(4, 4),)
+    symmetry = find_symmetry(model, inputs)
+    wrong = replace(
+        symmetry, spaces={"mlp": replace(symmetry.spaces["mlp"], group=GeneralLinear(6))}
+    )
+    found = audit(model, inputs, symmetry=wrong)
+    assert (found.nullity, found.explained, found.unexplained) == (6, 6, 0)
+    assert set(found.refuted) == {"mlp"} and not found.complete
+    assert audit(model, inputs, symmetry=symmetry).refuted == {}
+
+
+def test_a_parameter_that_is_falsely_declared_dead_is_refuted() -> None:
+    model, inputs = stacked(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), (x(4, 4),)
+    found = audit(model, inputs, symmetry=replace(NOTHING, dead=("2.bias",)))
+    assert set(found.refuted) == {"dead parameters"} and found.explained == 0
+
+
+# -- what is unexplained has a name --------------------------------------------------------------
+
+
+def suspects_of(model: nn.Module, claims: ParameterSymmetry = NOTHING) -> dict[str, int]:
+    found = audit(model, (x(4, 4),), symmetry=claims)
+    return {str(suspect).partition(" × ")[2]: suspect.count for suspect in found.suspects}
+
+
+def test_a_missing_scale_is_named_row_by_row() -> None:
+    assert suspects_of(stacked(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))) == {
+        "a scale of one row of 0.weight with a scale of one entry of 0.bias "
+        "with a scale of one column of 2.weight": 6
+    }
+
+
+def test_a_missing_change_of_basis_is_named() -> None:
+    model = stacked(nn.Linear(4, 2, bias=False), nn.Linear(2, 5, bias=False), nn.Tanh())
+    found = suspects_of(model)
+    assert sum(found.values()) == 4
+    assert all("row" in text and "column" in text for text in found), found
+
+
+def test_a_missing_shift_is_named_by_its_axis() -> None:
+    torch.manual_seed(0)
+    model, inputs = randomise(Block()), (x(5, 9),)
+    symmetry = find_symmetry(model, inputs)
+    rest = tuple(s for s in symmetry.shifts if s.dimension != 9)
+    found = audit(model, inputs, symmetry=replace(symmetry, shifts=rest))
+    assert [str(s) for s in found.suspects] == ["9 × a shift of one column of embed.weight"]
+    assert found.where == pytest.approx({n: float(n == "embed.weight") for n in found.where})
+
+
+# -- suspects that further inputs refute ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("activation", "bias"), [(nn.ReLU(), 4.0), (nn.Tanh(), 25.0), (nn.GELU(), -15.0)]
+)
+def test_units_at_the_end_of_their_range_are_not_taken_for_flat(
+    activation: nn.Module, bias: float
+) -> None:
+    model = stacked(nn.Linear(4, 6), activation, nn.Linear(6, 3))
+    model[0].bias.data[:2] = bias
+    found = audit(model, (x(4, 4),))
+    assert found.complete and found.dead == 0, found
+    assert found.nullity == (6 if isinstance(activation, nn.ReLU) else 0)
+
+
+def test_a_unit_that_no_input_opens_is_dead() -> None:
+    """Negative control: the hunt ends, and what it did not find is counted."""
+    model = stacked(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    model[0].bias.data[0] = -1e6
+    found = audit(model, (x(4, 4),))
+    assert found.dead == 8 and found.undeclared == 7 and found.complete
+
+
+# -- numbers that mean nothing -------------------------------------------------------------------
+
+
+def test_weights_that_are_no_numbers_are_refused_by_name() -> None:
+    model = stacked(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    symmetry = find_symmetry(model, (x(4, 4),))
+    model[2].weight.data[0, 1] = float("nan")
+    with pytest.raises(NotFinite, match=r"1 of 18 entries of '2.weight' are NaN.*Load weights"):
+        audit(model, (x(4, 4),), symmetry=symmetry)
+
+
+class Acted(nn.Module):
+    """Two layers with anything between."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(4, 6), nn.Linear(6, 3), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self.first(x)))
+
+
+def audited(function: Any) -> Audit:
+    torch.manual_seed(0)
+    return audit(randomise(Acted(function)), (x(4, 4),))
+
+
+def test_outputs_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(NotFinite, match=r"random inputs the outputs.*logarithm"):
+        audited(lambda h: torch.log(-h * h))
+
+
+WRONG = {
+    "straight through": lambda h: h + (torch.round(h) - h).detach(),
+    "half detached": lambda h: torch.tanh(h) * torch.tanh(h).detach(),
+}
+JUMPS = {
+    "hardshrink": lambda h: nn.functional.hardshrink(h),
+    "a step": lambda h: (h > 0).to(h.dtype),
+    "rounded": lambda h: torch.round(h),
+}
+SMOOTH = {
+    "kinks": torch.relu,
+    "tanh": torch.tanh,
+    "absolute": torch.abs,
+    "softshrink": nn.functional.softshrink,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_derivative_that_is_not_the_functions_certifies_nothing(name: str) -> None:
+    found = audited(WRONG[name])
+    assert found.derivative.wrong and not found.complete
+    assert "autograd's derivative is not the function's" in str(found)
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_jumps_are_said_where_something_seems_flat(name: str) -> None:
+    found = audited(JUMPS[name])
+    assert found.derivative.jumps and not found.complete and "jump" in str(found)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_kinks_are_no_jumps(name: str) -> None:
+    torch.manual_seed(0)
+    model = randomise(Acted(SMOOTH[name]))
+    for claims in (None, replace(NOTHING)):
+        found = audit(model, (x(4, 4),), symmetry=claims)
+        assert found.derivative.error < 1e-6 and not found.derivative.jumps, found.derivative
+
+
+class Constant(nn.Module):
+    """Parameters that the outputs do not depend on, with and without a path for autograd."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.layer, self.used = nn.Linear(3, 1), used
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0 * self.layer(x) if self.used else x + 0 * self.layer.weight.sum().detach()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_function_of_the_inputs_alone_has_dead_parameters_only(used: bool) -> None:
+    found = audit(Constant(used), (x(2, 3),), symmetry=NOTHING)
+    assert (found.nullity, found.dead, found.undeclared) == (4, 4, 4)
+    assert not found.derivative.wrong and not found.derivative.jumps
+
+
+# -- the algebra, against LAPACK -----------------------------------------------------------------
+
+
+def test_rotation_splits_a_span_from_its_complement() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(300, 400, generator=generator, dtype=_WIDE)
+    rows[:140, :240] = 0.0  # of one layer
+    rows = torch.cat([rows, rows[:50] * 2 - rows[200:250], torch.zeros(3, 400)])
+    basis = householder.span(rows)
+    assert basis.rank == 300 == int(torch.linalg.matrix_rank(rows))
+    assert {len(r.support) for r in basis.reflectors} == {1, 2}
+    whole = basis.back(torch.eye(400, dtype=_WIDE))
+    assert torch.allclose(whole.T @ whole, torch.eye(400, dtype=_WIDE), atol=1e-13)
+    assert float((rows @ whole)[:, 300:].abs().max()) < 1e-12
+    turned = rows.clone()
+    basis.rotate(turned)
+    assert torch.allclose(turned, rows @ whole, atol=1e-12)
+
+
+@pytest.mark.parametrize("deficient", [0, 1, 20, 60])
+def test_small_singular_values_are_those_of_the_svd(deficient: int) -> None:
+    generator = torch.Generator().manual_seed(deficient)
+    matrix = torch.randn(420, 300, generator=generator, dtype=_WIDE)
+    matrix[:, 100 : 100 + deficient] = matrix[:, :deficient] + matrix[:, 200 : 200 + deficient]
+    matrix[:, 0] = 0.0 if deficient == 1 else matrix[:, 0]
+    triangle = householder.triangular(matrix.clone())
+    assert torch.allclose(triangle.T @ triangle, matrix.T @ matrix, atol=1e-10)
+    values, found = householder.smallest(triangle, 1e-9)
+    expected = torch.linalg.svdvals(matrix).flip(0)
+    assert int((values < 1e-9).sum()) == int((expected < 1e-9).sum()) >= deficient
+    null = found[:, values < 1e-9]
+    assert float((matrix @ null).abs().max() if null.numel() else 0.0) < 1e-11
+    assert float(values[-1]) > 1e-9
+
+
+def test_no_step_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt is noticed between steps, and each of these is bounded whatever the size."""
+    monkeypatch.setattr(householder, "STEP", 1e8)
+    steps: list[float] = []
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(1400, 1200, generator=generator, dtype=_WIDE)
+    householder.span(matrix[:400]).rotate(matrix, steps.append)
+    rotated = len(steps)
+    householder.smallest(householder.triangular(matrix, steps.append), 0.0, advance=steps.append)
+    assert rotated > 20 and len(steps) > 2 * rotated and max(steps) <= householder.STEP
+
+
+def test_an_interrupt_ends_an_audit() -> None:
+    model, inputs = build(next(row for row in TABLE if row.name == "GPT-2 untied"))
+    symmetry = find_symmetry(model, inputs)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        start = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            audit(model, inputs, symmetry=symmetry)
+        assert time.monotonic() - start < 5.0  # a second, on a machine that does nothing else
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_rows_are_a_quarter_of_the_outputs_at_most() -> None:
+    assert planned(1000, 40).each <= 10 and planned(1000, 40).rows >= 1100 + 32
+    assert planned(10, 10_000).calls == 32
+    assert planned(1000, 40, samples=7).calls == 7 and planned(1000, 40, samples=7).each == 40
