@@ -97,19 +97,20 @@ def require_values(
     Orders move anything that torch can index; scales and matrices need numbers that are rounded,
     and complex ones complex numbers, except on pairs of real coordinates.
     """
-    x, number = params[name], params[name].dtype in _NUMBERS
-    if number and x.is_complex():
+    x, added = params[name], bool(symmetry.offsets.get(name))
+    if x.is_complex():
         return
     for leg in (leg for block in symmetry.blocks[name] for leg in block.legs):
-        value = values.get(leg.space)
+        value, group = values.get(leg.space), spaces[leg.space].group
         if value is None:
             continue
         frame = [params[f.parameter] for f in leg.frame]
-        if _is_complex(value, spaces[leg.space].group) or any(gain.is_complex() for gain in frame):
+        if _is_complex(value, group) or any(gain.is_complex() for gain in frame):
             raise _unfit(symmetry, name, x, f"complex factors of {leg.space!r}", "complex")
-        only_order = _is_order(value, scaled=leg.power != 0) and not symmetry.offsets.get(name)
-        if not number and (frame or x.is_quantized or not only_order):
-            raise _unfit(symmetry, name, x, f"{leg.space!r} by {spaces[leg.space].group}", "")
+        if x.dtype not in _NUMBERS:
+            only_order = _is_order(value, scaled=leg.power != 0)
+            if frame or added or x.is_quantized or not only_order:
+                raise _unfit(symmetry, name, x, f"{leg.space!r} by {group}", "")
 
 
 def require_slides(shift: Shift, delta: torch.Tensor, name: str, params: Params) -> None:

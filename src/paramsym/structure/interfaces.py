@@ -89,14 +89,30 @@ def _moved(
     """A tensor, or tensors by name, with those of some features moved."""
     require_own(symmetry, element)
     if isinstance(given, torch.Tensor):
-        if len(features) != 1:
-            raise ValueError(
-                f"act_{side}s(symmetry, g, …): one tensor of shape {tuple(given.shape)} came, but "
-                f"the symmetry frees {len(features)} {side}s: {[*features][:8]}. Pass tensors by "
-                "name, {name: tensor}."
-            )
-        name = next(iter(features))
-        return _moved(symmetry, element, features, side, {name: given}, params)[name]
+        name = _only(features, side, given)
+        return _moved_by_name(symmetry, element, features, side, {name: given}, params)[name]
+    return _moved_by_name(symmetry, element, features, side, given, params)
+
+
+def _only(features: Features, side: str, given: torch.Tensor) -> str:
+    """The name of the one tensor that is freed; `ValueError` if there are others."""
+    if len(features) != 1:
+        raise ValueError(
+            f"act_{side}s(symmetry, g, …): one tensor of shape {tuple(given.shape)} came, but "
+            f"the symmetry frees {len(features)} {side}s: {[*features][:8]}. Pass tensors by "
+            "name, {name: tensor}."
+        )
+    return next(iter(features))
+
+
+def _moved_by_name(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    features: Features,
+    side: str,
+    given: Mapping[str, torch.Tensor],
+    params: Params | None,
+) -> dict[str, torch.Tensor]:
     carried = {n: f for n, f in features.items() if any(True for _ in spaces_of(f.type))}
     for name, feature in carried.items():
         _require_fit(symmetry, side, name, feature, given)

@@ -59,9 +59,7 @@ class Namer:
         """The name by layer and role, and a longer one for where several share it."""
         if carrier.leaf is None:
             return "scale", "scale"
-        slots = self.found.slots[carrier.serial]
-        ends = [self.ends[item[0]] for item in slots if item[0] in self.ends]
-        slots = [item for item in slots if item[0] not in self.ends] or slots
+        slots, ends = self._without_ends(self.found.slots[carrier.serial])
         own = [item for item in slots if self._carries(carrier, item[2])] or slots
         path = _common(_modules(name for name, _, _ in own))
         units = self.found.units.get(carrier.serial)
@@ -75,6 +73,11 @@ class Namer:
         if role == "residual":
             return role, self._join(self._stage(own), role)
         return self._join(_layer(path), role), self._join(path, role)
+
+    def _without_ends(self, slots: Sequence[tuple]) -> tuple[Sequence[tuple], list]:
+        """The slots of parameters, if there are any, and the freed ends among all."""
+        ends = [self.ends[item[0]] for item in slots if item[0] in self.ends]
+        return [item for item in slots if item[0] not in self.ends] or slots, ends
 
     @staticmethod
     def _stage(own: Sequence[tuple]) -> list[str]:
