@@ -310,3 +310,18 @@ def test_moments_in_half_precision_are_computed_in_single() -> None:
         torch.testing.assert_close(found[name].double(), moment, rtol=1e-5, atol=1e-5)
     plain = moment_map(operator.symmetry, wide_again)
     assert not torch.allclose(plain["v"], expected["v"], rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["MLP, identity", "convolutions", "GPT-2", "MLP, ReLU"])
+def test_coordinates_need_no_parameters(name: str) -> None:
+    """`symmetry.algebra` and `AlgebraElement.coordinates` undo each other, in `tangent`'s order."""
+    operator = operator_of(name)
+    symmetry, vector = operator.symmetry, coordinates_of(operator)
+    made = symmetry.algebra(vector)
+    torch.testing.assert_close(made.coordinates(), vector)
+    moved = infinitesimal(symmetry, made, operator.params)
+    for key, velocity in operator.matvec(vector).items():
+        torch.testing.assert_close(moved.get(key, torch.zeros_like(velocity)), velocity)
+    assert not torch.allclose(symmetry.algebra(2 * vector).coordinates(), vector)
+    with pytest.raises(ValueError, match=rf"{len(vector)} real numbers were expected"):
+        symmetry.algebra(vector[1:])

@@ -11,7 +11,7 @@ import torch
 
 from paramsym import act, blocks, find_symmetry, gram
 from paramsym.algebra import AbstractMonomial
-from paramsym.structure.tangent import Block as Generators
+from paramsym.structure.coordinates import Generators
 from paramsym.structure.tangent import TangentOperator
 from tests.tracing import zoo
 

@@ -8,7 +8,7 @@ inverse exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from paramsym.algebra import Element, Tangent
-from paramsym.structure import given, stored
+from paramsym.structure import coordinates, given, stored
 from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.membership import leading, require_element, require_tangent
 from paramsym.structure.patterns import Patterns, matching
@@ -199,6 +199,14 @@ class AlgebraElement:
         """The velocity of a space, or the offset of a shift. Raises `KeyError` for others."""
         return self.values[name] if name in self.values else self.offsets[name]
 
+    def coordinates(self) -> torch.Tensor:
+        """The velocity as one vector of shape (generators,), which `symmetry.algebra` reads.
+
+        Spaces come in the order of the symmetry, copy by copy in the coordinates of their group,
+        then the shifts; those that it does not move are zero.
+        """
+        return coordinates.joined(self.symmetry, self.values, self.offsets)
+
     def save(self, path: str | Path) -> None:
         """Write the velocity with the fingerprint of its symmetry; see `GroupElement.save`."""
         fields = {**stored.fields_of(self.values), "offset": dict(self.offsets)}
@@ -269,6 +277,29 @@ def element(symmetry: SymmetryData, values: given.Given | None, named: given.Giv
     made = {name: given.as_element(symmetry, name, value) for name, value in found.items()}
     parts: list[Part] = [made] if made else []
     return GroupElement(symmetry, (*parts, *(Slide(n, delta) for n, delta in offsets.items())))
+
+
+def algebra_of(
+    symmetry: SymmetryData, generators: Sequence[coordinates.Generators], vector: torch.Tensor
+) -> AlgebraElement:
+    """The velocity with these coordinates, of shape (generators,)."""
+    parts, spaces = coordinates.split(generators, vector), symmetry.spaces
+    values = {g.name: spaces[g.name].group.tangent(c) for g, c in parts if not g.is_shift}
+    return AlgebraElement(symmetry, values, {g.name: delta for g, delta in parts if g.is_shift})
+
+
+def algebra(symmetry: SymmetryData, vector: torch.Tensor) -> AlgebraElement:
+    """See `ParameterSymmetry.algebra`."""
+    generators = coordinates.generators_of(symmetry)
+    count = sum(each.size for each in generators)
+    if tuple(vector.shape) != (count,) or not vector.is_floating_point():
+        raise ValueError(
+            f"symmetry.algebra(…): coordinates of shape {tuple(vector.shape)} and dtype "
+            f"{vector.dtype} came, but {count} real numbers were expected, one for each generator "
+            "of this symmetry. velocity.coordinates() and tangent(symmetry, params).rmatvec(…) "
+            "give such vectors."
+        )
+    return algebra_of(symmetry, generators, vector)
 
 
 def velocity(

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import torch
 
+from paramsym.structure.coordinates import Generators
 from paramsym.structure.rank import matrix_rank
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import Block, TangentOperator, as_real, real_entries, tangent
+from paramsym.structure.tangent import TangentOperator, as_real, real_entries, tangent
 
 DENSE_LIMIT = 150_000_000  # entries of the largest dense matrix of generators
 GENERATOR_LIMIT = 6_000  # rows of the largest one, whose cube is the cost of its rank
@@ -63,7 +64,7 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
 
 
 def _component_rank(
-    operator: TangentOperator, blocks: tuple[Block, ...], alive: tuple[str, ...]
+    operator: TangentOperator, blocks: tuple[Generators, ...], alive: tuple[str, ...]
 ) -> int:
     """The directions of one component that hold the buffers, but for entries never reached."""
     _require_dense(operator, blocks, alive)
@@ -73,7 +74,7 @@ def _component_rank(
 
 
 def _require_dense(
-    operator: TangentOperator, blocks: tuple[Block, ...], names: tuple[str, ...]
+    operator: TangentOperator, blocks: tuple[Generators, ...], names: tuple[str, ...]
 ) -> None:
     rows = sum(block.size for block in blocks)
     entries = sum(real_entries(operator.params[n]) for n in names)
@@ -109,9 +110,9 @@ def _buffer_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.
     return torch.cat(marks) if marks else torch.zeros(0, dtype=torch.bool)
 
 
-def components(operator: TangentOperator) -> list[tuple[tuple[Block, ...], tuple[str, ...]]]:
-    """Blocks of generators that share no parameter with each other, and what they move."""
-    groups: list[tuple[list[Block], set[str]]] = []
+def components(operator: TangentOperator) -> list[tuple[tuple[Generators, ...], tuple[str, ...]]]:
+    """Generatorss of generators that share no parameter with each other, and what they move."""
+    groups: list[tuple[list[Generators], set[str]]] = []
     for block in operator.blocks:
         members, names = [block], set(block.parameters)
         for other in [g for g in groups if g[1] & names]:

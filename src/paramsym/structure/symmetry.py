@@ -17,6 +17,7 @@ from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import (
     AlgebraElement,
     GroupElement,
+    algebra,
     element,
     sample,
     velocity,
@@ -101,6 +102,17 @@ class ParameterSymmetry(SymmetryData):
             ValueError: a value of another shape or kind, or outside the Lie algebra.
         """
         return velocity(self, values, named)
+
+    def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
+        """The Lie algebra element with these coordinates, of shape (generators,).
+
+        They are those of `AlgebraElement.coordinates` and, where all parameters are there, of
+        `tangent`; no parameters are needed.
+
+        Raises:
+            ValueError: another number of coordinates, or no real ones.
+        """
+        return algebra(self, coordinates)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -19,9 +19,9 @@ import torch
 
 from paramsym.algebra import first_order
 from paramsym.structure.action import act, check_parameters, infinitesimal
+from paramsym.structure.coordinates import Generators, generators_of, split
 from paramsym.structure.covector import covector_of
-from paramsym.structure.data import batch_of
-from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
+from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, algebra_of
 from paramsym.structure.pairing import paired
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
 from paramsym.structure.rest import Basis, basis_at_rest
@@ -30,26 +30,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 Vectors = dict[str, torch.Tensor]
 
 _CHUNK = 1 << 23  # entries of one batch of velocities
-
-
-@dataclass(frozen=True)
-class Block:
-    """The generators of one space, with all its copies, or of one shift."""
-
-    name: str
-    batch: tuple[int, ...]  # copies; the shape of δ for a shift
-    width: int  # dimension of the algebra of one copy; 1 for a shift
-    is_shift: bool
-    parameters: tuple[str, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The coordinates of each copy, or the shape of δ."""
-        return self.batch if self.is_shift else (*self.batch, self.width)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -76,21 +56,9 @@ class TangentOperator:
         )  # fmt: skip
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        symmetry = self.symmetry
-        made = [
-            Block(
-                space.name,
-                batch_of(symmetry, space),
-                space.group.dimension,
-                False,
-                tuple(n for n in symmetry.parameters_of(space.name) if n in self.params),
-            )
-            for space in symmetry.spaces.values()
-        ]
-        made += [Block(s.name, s.shape, 1, True, s.parameters) for s in symmetry.shifts]
-        # a space may move inputs and outputs alone
-        return tuple(block for block in made if block.size and block.parameters)
+    def blocks(self) -> tuple[Generators, ...]:
+        """The generators by space and shift, in the order of the coordinates."""
+        return generators_of(self.symmetry, self.params)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -119,19 +87,15 @@ class TangentOperator:
         dtype = reduce(torch.promote_types, kinds, torch.float32)
         return torch.zeros(self.shape[0], dtype=dtype, device=first.device)
 
-    def split(self, coordinates: torch.Tensor) -> list[tuple[Block, torch.Tensor]]:
+    def split(self, coordinates: torch.Tensor) -> list[tuple[Generators, torch.Tensor]]:
         """Coordinates of all generators, (generators,), block by block in the block's shape."""
-        parts = coordinates.split([block.size for block in self.blocks])
-        return [(b, part.reshape(b.shape)) for b, part in zip(self.blocks, parts, strict=True)]
+        return split(self.blocks, coordinates)
 
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
         """The algebra element with these coordinates, of shape (generators,)."""
         if self.basis is not None:
             coordinates = self.basis.lifted(coordinates)
-        parts, spaces = self.split(coordinates), self.symmetry.spaces
-        values = {b.name: spaces[b.name].group.tangent(c) for b, c in parts if not b.is_shift}
-        offsets = {b.name: delta for b, delta in parts if b.is_shift}
-        return AlgebraElement(self.symmetry, values, offsets)
+        return algebra_of(self.symmetry, self.blocks, coordinates)
 
     def matvec(self, coordinates: torch.Tensor) -> Vectors:
         """The velocity of each parameter that moves, for coordinates of shape (generators,)."""
@@ -257,7 +221,7 @@ class TangentOperator:
 
         return moved
 
-    def velocities(self, block: Block) -> Iterator[dict[str, torch.Tensor]]:
+    def velocities(self, block: Generators) -> Iterator[dict[str, torch.Tensor]]:
         """Velocities of a block's generators, in batches: name → (batch, *shape)."""
         symmetry = self.symmetry
         first = next(iter(self.params[n] for n in self.names))
@@ -287,7 +251,7 @@ class TangentOperator:
         return {n: v for n, v in velocity.items() if n not in self.symmetry.ties}
 
     def dense(
-        self, blocks: tuple[Block, ...] | None = None, names: tuple[str, ...] | None = None
+        self, blocks: tuple[Generators, ...] | None = None, names: tuple[str, ...] | None = None
     ) -> torch.Tensor:
         """The matrix of generators × entries, for some blocks and some parameters if given.
 
