@@ -173,7 +173,7 @@ def test_mixed_halves_are_read_and_not_run(tmp_path: Path):
     save_file(state, tmp_path / "w.safetensors")
     given = ["--weights", tmp_path / "w.safetensors"]
     run(tmp_path, "inspect", SMALL, *given)
-    says = "the model stopped on the example inputs"
+    says = "expected numbers of dtype bfloat16"
     refuse(tmp_path, "transform", SMALL, tmp_path / "out.safetensors", *given, says=says)
 
 

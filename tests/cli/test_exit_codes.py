@@ -15,6 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from paramsym.cli import app
+from paramsym.relu.deciding import decide
+from paramsym.relu.documents import write_verdict
+from paramsym.relu.files import read_network
 from paramsym.terminal import MEANINGS, ExitCode
 from paramsym.terminal.failures import EXTRAS, SHOW
 
@@ -35,13 +38,15 @@ def traceback_folder(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def arguments(tmp_path: Path) -> dict[str, list[str]]:
     """A call of each command that succeeds."""
-    network = tmp_path / "network.json"
+    network, verdict = tmp_path / "network.json", tmp_path / "verdict.json"
     network.write_text(json.dumps(NETWORK))
+    write_verdict(decide(read_network(network), read_network(network)), verdict)
     return {
         "inspect": ["inspect", SMALL, "--no-verify"],
         "transform": ["transform", SMALL, str(tmp_path / "out.safetensors")],
         "equivariant": ["equivariant", "--shift", "2x2", "--rank", "1"],
         "relu-equal": ["relu-equal", str(network), str(network)],
+        "relu-verify": ["relu-verify", str(verdict), str(network), str(network)],
     }
 
 
@@ -51,6 +56,7 @@ INNER = {
     "transform": "paramsym.checkpoints.transform",
     "equivariant": "paramsym.equivariant.command._size",
     "relu-equal": "paramsym.relu.deciding.decide",
+    "relu-verify": "paramsym.relu.documents.read_verdict",
 }
 COMMANDS = sorted(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]
 

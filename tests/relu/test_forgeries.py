@@ -136,7 +136,8 @@ FINDERS = {
     "cell_steps", "clock",
 }  # fmt: skip
 SHARED = {
-    "clock", "documents", "domains", "errors", "formats", "logs", "network", "precision",
+    "arithmetic", "clock", "documents", "domains", "errors", "formats", "logs", "network",
+    "precision",
     "rationals", "reading", "verdict",
 }  # fmt: skip
 CHECKERS = {"verification", "bounded_check", "cell_check", "exact_check", "spans"}

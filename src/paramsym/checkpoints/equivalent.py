@@ -11,7 +11,7 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint
-from paramsym.checkpoints.errors import CheckpointError, first_line
+from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.plan import Plan, plan
 from paramsym.checkpoints.writing import check_place, refuse_source, staged
@@ -91,7 +91,8 @@ def transform(
     symmetry = _movable(checkpoint, out, only, force, progress)
     progress("moving the weights")
     before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
-    reference = outputs_of(checkpoint.model, checkpoint)
+    with fitting(checkpoint):  # what can be traced may still stop: an index out of range
+        reference = outputs_of(checkpoint.model, checkpoint)
     element = to_scale(symmetry.sample(generator, strength, only), before)
     try:
         moved = act(symmetry, element, before)
@@ -174,22 +175,10 @@ def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
 
 
 def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Tensor]:
-    """The floating outputs on the example inputs, in evaluation mode.
-
-    Raises:
-        CheckpointError: the model stops on them, though it could be traced: an index out of range,
-            or dtypes that do not mix.
-    """
+    """The floating outputs on the example inputs, in evaluation mode."""
     args, kwargs = split_inputs(checkpoint.inputs)
-    try:
-        with preserved(model, training=False), torch.no_grad():
-            return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
-    except (Exception, SystemExit) as error:
-        raise CheckpointError(
-            checkpoint.label, f"the model stopped on the example inputs ({first_line(error)})",
-            "inputs that the model takes, in the dtypes of its weights",
-            "Give other inputs with --inputs, or convert the model to one dtype",
-        ) from error  # fmt: skip
+    with preserved(model, training=False), torch.no_grad():
+        return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
 
 
 def difference(before: list[torch.Tensor], after: list[torch.Tensor]) -> float:
