@@ -261,3 +261,31 @@ def test_the_reason_says_what_was_met() -> None:
     assert space.why == "restricted: Monomial(6) & Permutation(6)"
     assert symmetry.restrict(Monomial) == symmetry  # nothing to say where nothing changed
     assert "Permutation(6)" in str(small) and small.checked == symmetry.checked
+
+
+class Gated(nn.Module):
+    """A product of two branches, whose scales leave a restriction to orders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.u, self.b = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.sin(self.a(x)) * self.u(x))
+
+
+@pytest.mark.parametrize("kind", [Permutation, PositiveScaling, Orthogonal])
+def test_elements_of_a_restriction_move_the_whole(kind: type) -> None:
+    """Also where spaces are gone from the smaller symmetry."""
+    torch.manual_seed(0)
+    model = Gated().double()
+    symmetry = find_symmetry(model, (torch.randn(5, 3, dtype=torch.float64),))
+    smaller = symmetry.restrict(groups=kind)
+    state = model.state_dict()
+    g = smaller.sample(torch.Generator().manual_seed(1))
+    ours, theirs = act(symmetry, g, state), act(smaller, g, state)
+    for name in state:
+        torch.testing.assert_close(ours[name], theirs[name])
+    if kind is not Orthogonal:
+        assert smaller.spaces.keys() != symmetry.spaces.keys() or kind is PositiveScaling
+        assert any(not torch.equal(ours[name], state[name]) for name in state)

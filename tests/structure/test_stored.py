@@ -353,3 +353,17 @@ def test_an_element_is_for_its_owner_alone(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"element.{suffix}"
     drawn().save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_loaded_element_moves_to_the_same_bits(suffix: str, tmp_path: Path) -> None:
+    """A sampled rotation does not lie row by row; products round by how numbers lie."""
+    space = Space("h", Orthogonal(6))
+    symmetry = ParameterSymmetry({"h": space}, {"w": (parse_axis("h"), parse_axis("5"))})
+    state = {"w": torch.randn(6, 5, generator=torch.Generator().manual_seed(0))}
+    for number in range(5):
+        g = symmetry.sample(torch.Generator().manual_seed(number))
+        for element in (g, ~g):
+            element.save(tmp_path / f"g.{suffix}")
+            back = GroupElement.load(tmp_path / f"g.{suffix}", symmetry)
+            assert torch.equal(act(symmetry, back, state)["w"], act(symmetry, element, state)["w"])

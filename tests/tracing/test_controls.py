@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from paramsym import assert_invariant, find_symmetry, verify
-from paramsym.algebra import Monomial, SignedPermutation
+from paramsym import assert_invariant, audit, find_symmetry, verify
+from paramsym.algebra import Monomial, Permutation, SignedPermutation
 from paramsym.structure.symmetry import ParameterSymmetry
 
 X = torch.linspace(-1, 1, 20, dtype=torch.float64).reshape(5, 4)
@@ -88,21 +88,21 @@ def test_what_shows_at_the_given_weights_is_not_called_invisible() -> None:
 class Beside(nn.Module):
     """A network with an output column (or channel, or sample) of size 1e13 beside it."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, size: float = 1e13) -> None:
         super().__init__()
-        self.inner, self.how = network(), how
-        self.large = nn.Parameter(torch.tensor([1e13], dtype=torch.float64))
+        self.inner, self.how, self.size = network(), how, size
+        self.large = nn.Parameter(torch.ones(1, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.inner(x)
+        y, large = self.inner(x), self.size * self.large
         if self.how == "column":
-            return torch.cat([y, self.large.expand(len(y), 1)], -1)
+            return torch.cat([y, large.expand(len(y), 1)], -1)
         if self.how == "sample":
-            return torch.cat([y, self.large.expand(1, 3)])
+            return torch.cat([y, large.expand(1, 3)])
         if self.how == "channel":  # an image (batch, channel, height, width)
             image = y[:, None, None].expand(-1, 2, 4, -1)
-            return torch.cat([image, self.large.expand(len(y), 1, 4, 3)], 1)
-        return torch.cat([y.reshape(-1), self.large])
+            return torch.cat([image, large.expand(len(y), 1, 4, 3)], 1)
+        return torch.cat([y.reshape(-1), large])
 
 
 @pytest.mark.parametrize("how", ["column", "sample", "channel", "flat"])
@@ -208,3 +208,60 @@ def test_a_buffer_that_an_evaluation_updates_starts_anew(in_place: bool) -> None
     found = verify(model, find_symmetry(model, (X,)), (X,))
     assert found.error <= 1e-12 and found.control >= 1e-3
     assert not model.mean.any()
+
+
+class Table(nn.Module):
+    """Integers, or a mask, that are permuted with the units."""
+
+    def __init__(self, mask: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6).double(), nn.Linear(6, 3).double()
+        numbers = torch.tensor([1, 2, 1, 3, 1, 2])
+        self.register_buffer("table", numbers > 1 if mask else numbers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.sin(self.first(x)) * self.table.to(x.dtype))
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_integers_and_masks_may_move(mask: bool) -> None:
+    torch.manual_seed(0)
+    model = Table(mask)
+    symmetry = find_symmetry(model, (X,))
+    found = verify(model, symmetry, (X,))
+    assert found.error <= 1e-12 and found.control >= 1e-3
+    assert any("table" in symmetry.parameters_of(row.name) for row in found.rows[:-1])
+
+
+def test_a_shift_of_weights_that_are_zero_is_measured_against_what_is_usual() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 6), nn.LayerNorm(6, bias=False), nn.Linear(6, 3, bias=False)
+    ).double()
+    nn.init.zeros_(model[2].weight)  # type: ignore[arg-type]
+    symmetry = find_symmetry(model, (X,))
+    assert "2.weight" in {name for shift in symmetry.shifts for name in shift.parameters}
+    assert_invariant(model, symmetry, (X,))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e14])
+def test_an_audit_sees_past_a_large_output(size: float) -> None:
+    right, wrong = right_and_wrong(model := Beside("column", size))
+    expected = sum(shift.dimension for shift in right.shifts)
+    found = audit(model, (X,), symmetry=right)
+    assert (found.complete, found.nullity, found.dead) == (True, expected, 0), found
+    assert audit(model, (X,), symmetry=wrong).refuted
+
+
+def test_an_audit_tries_what_moves_buffers() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.SiLU(), nn.Linear(6, 3)).double()
+    model(X + torch.randn_like(X))
+    model.eval()
+    right = find_symmetry(model, (X,))
+    (name,) = (n for n, s in right.spaces.items() if s.group == Permutation(6))
+    monomial = replace(right.spaces[name], group=Monomial(6))
+    wrong = replace(right, spaces={**right.spaces, name: monomial})
+    found = audit(model, (X,), symmetry=right)
+    assert found.complete and not found.refuted, found
+    assert name in audit(model, (X,), symmetry=wrong).refuted

@@ -585,3 +585,17 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     other = found("residual")[2]
     with pytest.raises(ValueError, match="belongs to another symmetry"):
         act_inputs(symmetry, element_of(other), X)
+
+
+def test_a_freed_batch_keeps_its_length() -> None:
+    """The check enlarges batches; one that is freed has the size of its group."""
+    model = nn.Linear(3, 2).double()
+    free = {"free_inputs": {"input": 0}, "free_outputs": {"output": 0}}
+    symmetry = find_symmetry(model, (drawn(5, 3),), **free)
+    assert not symmetry.checked.refuted
+    assert any(space.size == 5 and space.group.log_order for space in symmetry.spaces.values())
+
+
+def test_what_is_freed_is_named() -> None:
+    with pytest.raises(TraceError, match=r"free_inputs=3\): 3 came, but names of inputs"):
+        find_symmetry(nn.Linear(3, 2), (torch.zeros(5, 3),), free_inputs=3)  # type: ignore[arg-type]

@@ -24,7 +24,8 @@ def _cast(tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None
     """To a real dtype, or to its complex counterpart for complex parts; indices stay indices."""
     if dtype is not None and tensor.is_complex():
         dtype = dtype.to_complex()
-    return tensor.to(device=device, dtype=dtype if tensor.dtype != torch.long else None)
+    made = tensor.to(device=device, dtype=dtype if tensor.dtype != torch.long else None)
+    return made.contiguous()  # an equal element moves equally, however its numbers lie
 
 
 class Element(NamedTuple):

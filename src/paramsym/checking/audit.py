@@ -17,12 +17,13 @@ few vectors of a token table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from paramsym.checking.bench import progress
+from paramsym.checking.beside import refuted_beside
 from paramsym.checking.certificate import FALSE, Certificate, certify
 from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_of
 from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
@@ -185,6 +186,9 @@ def audit(
     from zero is hunted by further, more extreme ones: a ReLU that stayed on one side is not counted
     as a symmetry. What they confirm is unexplained, and is named.
 
+    What a claim does to buffers is no direction of the parameters: such claims are tried by finite
+    differences along both, and refuted where the outputs change.
+
     What takes longer than two seconds shows its progress on standard error; an interrupt is noticed
     within about a second.
 
@@ -231,7 +235,8 @@ def audit(
         hunted = hunt(network, found, cost.outputs, step)
         flat = bool(hunted.unexplained.shape[1] or hunted.undeclared)
         derivative = check_derivative(network, flat)
-    return _result(network, found, hunted, claimed, inexact, derivative, cost)
+    result = _result(network, found, hunted, claimed, inexact, derivative, cost)
+    return replace(result, refuted={**result.refuted, **refuted_beside(network, symmetry)})
 
 
 def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None:

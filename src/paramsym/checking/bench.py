@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from paramsym.checking.ends import Ends
-from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.generic_weights import Source, generic_state, unit
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
 from paramsym.structure.origin import Origin
@@ -84,11 +84,11 @@ class Bench:
         """
         share = _NUDGE * torch.finfo(self.dtype).eps
         nudged = {
-            name: x + share * x * self._noise(x) if name in self.trained else x
+            name: x + share * _usual(x) * self._noise(x) if name in self.trained else x
             for name, x in self.state.items()
         }
         return [
-            _slicewise(torch.maximum(_size(y), _size(z - y) / share))
+            slicewise(torch.maximum(size_of(y), size_of(z - y) / share))
             for y, z in zip(self.values, self.function(nudged), strict=True)
         ]
 
@@ -108,7 +108,7 @@ class Bench:
             if y.numel():
                 if y.shape != z.shape or not torch.equal(y.isfinite(), z.isfinite()):
                     return math.inf
-                change = _size(z - y) / scale.clamp_min(torch.finfo(scale.dtype).tiny)
+                change = size_of(z - y) / scale.clamp_min(torch.finfo(scale.dtype).tiny)
                 worst = max(worst, float(change.max()))
         return worst
 
@@ -116,8 +116,13 @@ class Bench:
         """The parameters with random displacements of given norms."""
         state = dict(self.state)
         for name, norm in norms.items():
-            noise = self._noise(state[name])
-            state[name] = state[name] + noise * (norm / max(float(noise.norm()), 1e-300))
+            x = state[name]
+            if x.is_floating_point() or x.is_complex():
+                noise = self._noise(x)
+                state[name] = x + noise * (norm / max(float(noise.norm()), 1e-300))
+            else:  # integers and booleans move by their order alone
+                order = torch.randperm(x.numel(), generator=self.generator).to(x.device)
+                state[name] = x.reshape(-1)[order].reshape(x.shape)
         return state
 
     def _noise(self, x: torch.Tensor) -> torch.Tensor:
@@ -134,12 +139,19 @@ class Bench:
         return self.error(self.displaced(own or norms))
 
 
-def _size(y: torch.Tensor) -> torch.Tensor:
+def _usual(x: torch.Tensor) -> torch.Tensor:
+    """The sizes of the entries; those that are usual for the shape where all are zero."""
+    if not (x.is_floating_point() or x.is_complex()):
+        return torch.zeros_like(x)
+    return x if bool((x != 0).any()) else torch.full_like(x, unit(tuple(x.shape)))
+
+
+def size_of(y: torch.Tensor) -> torch.Tensor:
     """The modulus of the finite entries, and zero for the others."""
     return torch.where(y.isfinite(), y, 0).abs()
 
 
-def _slicewise(sizes: torch.Tensor) -> torch.Tensor:
+def slicewise(sizes: torch.Tensor) -> torch.Tensor:
     """Of the slices through each entry, along every axis, the least of their largest numbers."""
     scale = sizes.max() if sizes.numel() else sizes
     for axis in range(sizes.ndim):
@@ -147,6 +159,12 @@ def _slicewise(sizes: torch.Tensor) -> torch.Tensor:
             others = [k for k in range(sizes.ndim) if k != axis]
             scale = torch.minimum(scale, sizes.amax(others, keepdim=True) if others else sizes)
     return scale.expand(sizes.shape)
+
+
+def around(y: torch.Tensor) -> torch.Tensor:
+    """The size of the outputs around each entry; one where they vanish."""
+    sizes = slicewise(size_of(y))
+    return torch.where(sizes > 0, sizes, 1.0)
 
 
 @contextmanager

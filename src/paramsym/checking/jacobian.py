@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.bench import around
 from paramsym.checking.generic import generic_inputs, table_lengths
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
@@ -67,14 +68,20 @@ class Network:
         return generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
 
     def outputs_of_fresh_inputs(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """All output entries of one call as a vector, and the parameters to derive by."""
-        return self.outputs_at(self.fresh_inputs())
+        """All output entries of one call as a vector, and the parameters to derive by.
 
-    def outputs_at(self, arguments: Arguments) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        Each is divided by the size of the outputs around it, which changes no null direction: an
+        output of size 1e13 would make all that its neighbours depend on look dead.
+        """
+        return self.outputs_at(self.fresh_inputs(), scaled=True)
+
+    def outputs_at(
+        self, arguments: Arguments, scaled: bool = False
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """All output entries at given arguments, and the parameters to derive by."""
         leaves = [as_real(self.state[n]).clone().requires_grad_() for n in self.names]
         with torch.enable_grad():
-            return self._outputs(leaves, arguments), leaves
+            return self._outputs(leaves, arguments, scaled), leaves
 
     @torch.no_grad()
     def shifted_outputs(
@@ -84,7 +91,9 @@ class Network:
         moved = [as_real(self.state[n]) + step * direction[n] for n in self.names]
         return self._outputs(moved, arguments)
 
-    def _outputs(self, leaves: list[torch.Tensor], arguments: Arguments) -> torch.Tensor:
+    def _outputs(
+        self, leaves: list[torch.Tensor], arguments: Arguments, scaled: bool = False
+    ) -> torch.Tensor:
         moving = {
             n: torch.view_as_complex(leaf) if self.state[n].is_complex() else leaf
             for n, leaf in zip(self.names, leaves, strict=True)
@@ -97,6 +106,8 @@ class Network:
                 f"audit(model={type(self.model).__name__}): the model returned no floating "
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
+        if scaled:
+            flat = [t / around(t.detach()) for t in flat]
         return torch.cat([t.reshape(-1) for t in flat])
 
     def rows(self, wanted: int) -> torch.Tensor:

@@ -119,8 +119,9 @@ class _Trials:
         self.count = sum(p.numel() for p in self.model.parameters())
         self.small = self.count <= SMALL
         self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
-        if not self.small:
-            self.more = 1
+        freed = [*self.symmetry.inputs.values(), *self.symmetry.outputs.values()]
+        if not self.small or any(feature.axis == 0 for feature in freed):
+            self.more = 1  # what is freed along the batch has its length
 
     def quick(self) -> Trial:
         """A trial in one call: at a larger batch for small models, in float32 for large ones."""

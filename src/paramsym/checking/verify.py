@@ -244,11 +244,19 @@ def _moved(
         element = to_scale(symmetry.sample(bench.generator, strength, only=only), bench.state)
         state = act(symmetry, element, bench.state)
         ends = Ends(symmetry, element, bench.state, state)
-        changed = {n: t - bench.state[n] for n, t in state.items() if t is not bench.state[n]}
+        changed = {
+            n: _numbers(t) - _numbers(bench.state[n])
+            for n, t in state.items() if t is not bench.state[n]
+        }  # fmt: skip
         changed = {n: t for n, t in changed.items() if bool((t != 0).any())}
         if changed or draw == _DRAWS or ends.entries(bench.model, bench.arguments):
             return state, changed, ends
     raise AssertionError("the draws do not end")
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose differences can be taken and measured."""
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
 
 
 def _describe(symmetry: ParameterSymmetry, only: list[str]) -> tuple[str, str, int, bool]:

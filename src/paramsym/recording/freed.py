@@ -85,6 +85,11 @@ def wanted(freed: Freed, found: Mapping[str, Any], side: Side, model: str) -> li
         axes = {}
     elif isinstance(freed, Mapping):
         axes = dict(freed)
+    elif not isinstance(freed, Iterable):
+        raise TraceError(
+            f"{start}: {freed!r} came, but names of {side}s were expected. Give one name, several, "
+            "a mapping from names to their feature axes, or True for all that float."
+        )
     else:
         axes = dict.fromkeys([freed] if isinstance(freed, str) else freed, -1)  # type: ignore[arg-type]
     for name, axis in axes.items():

@@ -101,9 +101,10 @@ def require_values(
     if x.is_complex():
         return
     for leg in (leg for block in symmetry.blocks[name] for leg in block.legs):
-        value, group = values.get(leg.space), spaces[leg.space].group
-        if value is None:
+        value = values.get(leg.space)
+        if value is None:  # of a smaller symmetry, which need not have the space either
             continue
+        group = spaces[leg.space].group
         frame = [params[f.parameter] for f in leg.frame]
         if _is_complex(value, group) or any(gain.is_complex() for gain in frame):
             raise _unfit(symmetry, name, x, f"complex factors of {leg.space!r}", "complex")

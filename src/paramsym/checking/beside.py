@@ -1,0 +1,63 @@
+"""Claims that move buffers as well: not to be counted among parameters, but to be tried.
+
+The null space of the Jacobian is one of parameters, so that an audit keeps buffers where they are.
+What moves a running statistic with a weight claims that the two together change nothing; a finite
+difference along both says whether that is so.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from paramsym.checking.bench import around, size_of
+from paramsym.checking.jacobian import Network
+from paramsym.recording.precision import functional
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import TangentOperator, tangent
+
+_STEP = 1e-5  # relative to the largest entries: third order and rounding are both near 1e-10
+_FALSE = 1e-5
+_TRIALS = 3  # inputs and directions each; a kink that is crossed spoils one of them
+
+
+def refuted_beside(network: Network, symmetry: ParameterSymmetry) -> dict[str, float]:
+    """Spaces and shifts that move buffers and change the outputs, with the change at unit speed."""
+    operator = tangent(symmetry, network.state)
+    exact = {name for name, space in symmetry.spaces.items() if space.exact}
+    found: dict[str, float] = {}
+    for number, block in enumerate(operator.blocks):
+        if not {*block.parameters} & {*symmetry.buffers}:
+            continue
+        if not block.is_shift and block.name not in exact:
+            continue
+        changes = sorted(_change(network, operator, number) for _ in range(_TRIALS))
+        if changes[_TRIALS // 2] > _FALSE:
+            found[block.name] = changes[_TRIALS // 2]
+    return found
+
+
+@torch.no_grad()
+def _change(network: Network, operator: TangentOperator, number: int) -> float:
+    """How fast the outputs change along a random direction of one block of generators."""
+    sizes = [block.size for block in operator.blocks]
+    coordinates = operator.zero.split(sizes)
+    drawn = torch.randn(sizes[number], generator=network.generator, dtype=torch.float64)
+    parts = [*coordinates[:number], drawn.to(operator.zero), *coordinates[number + 1 :]]
+    velocity = operator.matvec(torch.cat(parts))
+    sizes_of = [float(v.abs().max()) for v in velocity.values() if v.numel()]
+    speed = max(sizes_of, default=0.0)
+    if not speed:
+        return 0.0
+    at = network.fresh_inputs()
+
+    def outputs(step: float) -> list[torch.Tensor]:
+        moved = {n: network.state[n] + step / speed * v for n, v in velocity.items()}
+        state = {**network.state, **moved}
+        return functional(network.model, state, *at, network.outputs, network.training)
+
+    changes = [
+        float((size_of(after - before) / around(before)).max()) / (2 * _STEP)
+        for before, after in zip(outputs(-_STEP), outputs(_STEP), strict=True)
+        if before.numel()
+    ]
+    return max(changes, default=0.0)
