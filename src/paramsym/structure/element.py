@@ -19,13 +19,12 @@ from paramsym.algebra import Element, Tangent
 from paramsym.structure import coordinates, given, stored
 from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.membership import leading, require_element, require_tangent
+from paramsym.structure.multiplying import Values, clash, compose, inverse, letters
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
 SHIFT = 0.02
-
-Values = Mapping[str, Element]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ class GroupElement:
         for part in self.parts:
             if not isinstance(part, Slide) and not names.isdisjoint(part):
                 own = {n: value for n, value in part.items() if n in names}
-                product = _compose(self.symmetry, own, product) if product else own
+                product = compose(self.symmetry, own, product) if product else own
         return product.get(space.name) or space.group.identity(batch_of(self.symmetry, space))
 
     def save(self, path: str | Path) -> None:
@@ -155,11 +154,11 @@ class GroupElement:
                 isinstance(part, Slide)
                 or last is None
                 or isinstance(last, Slide)
-                or _clash(self.symmetry, part, last)
+                or clash(self.symmetry, part, last)
             ):
                 parts.append(part)
             else:
-                parts[-1] = _compose(self.symmetry, part, last)
+                parts[-1] = compose(self.symmetry, part, last)
         return GroupElement(self.symmetry, tuple(parts))
 
     def __invert__(self) -> GroupElement:
@@ -169,8 +168,8 @@ class GroupElement:
                 parts.append(replace(part, inverse=not part.inverse))
             else:
                 parts += [
-                    _inverse(self.symmetry, values)
-                    for values in reversed(_letters(self.symmetry, part))
+                    inverse(self.symmetry, values)
+                    for values in reversed(letters(self.symmetry, part))
                 ]
         return GroupElement(self.symmetry, tuple(parts))
 
@@ -333,82 +332,3 @@ def sample(
             delta = torch.randn(shift.shape, generator=generator, dtype=dtype)
             parts.append(Slide(shift.name, delta * (SHIFT * strength)))
     return GroupElement(symmetry, tuple(parts))
-
-
-def reindex(
-    symmetry: SymmetryData, space: Space, value: Element, values: Values, inverse: bool = False
-) -> Element:
-    """Copies of a fibered value read through the permutations of the spaces below it."""
-    steps = [*enumerate(space.over)]
-    for axis, base in reversed(steps) if inverse else steps:  # undone from the last to the first
-        order = values[base].order if base in values else None
-        if order is None:
-            continue
-        if inverse:
-            order = torch.argsort(order, dim=-1)
-        below = symmetry.spaces[base].over
-
-        def pick(tensor: torch.Tensor, tail: int, axis=axis, order=order, below=below):
-            if not below:
-                return tensor.index_select(axis, order.to(tensor.device))
-            lead = list(below)  # the order depends on the copies of these
-            shape = [
-                order.shape[lead.index(b)] if b in lead else (order.shape[-1] if k == axis else 1)
-                for k, b in enumerate(space.over)
-            ]
-            index = order.reshape(*shape, *[1] * tail)
-            target = [n if k != axis else order.shape[-1] for k, n in enumerate(tensor.shape)]
-            return torch.gather(tensor, axis, index.expand(target))
-
-        value = value.map(pick)
-    return value
-
-
-def _clash(symmetry: SymmetryData, g: Values, h: Values) -> bool:
-    """Whether some space of one part does not commute with one of the other."""
-    return any(
-        (basis in g and not others.isdisjoint(h)) or (basis in h and not others.isdisjoint(g))
-        for basis, others in symmetry.clashes.items()
-    )
-
-
-def _letters(symmetry: SymmetryData, part: Values) -> list[Values]:
-    """A part as a product of parts without clashes: changes of basis that clash, then the rest."""
-    first = {
-        basis for basis, others in symmetry.clashes.items()
-        if basis in part and not others.isdisjoint(part)
-    }  # fmt: skip
-    if not first:
-        return [part]
-    rest = {name: value for name, value in part.items() if name not in first}
-    before = {
-        name: reindex(symmetry, symmetry.spaces[name], part[name], rest, inverse=True)
-        for name in part
-        if name in first
-    }
-    return [before, rest]
-
-
-def _compose(symmetry: SymmetryData, g: Values, h: Values) -> Values:
-    """Values of the product: h first, then g."""
-    result: dict[str, Element] = {}
-    for name, space in symmetry.spaces.items():
-        if name not in h and name not in g:
-            continue
-        second = h.get(name)
-        if second is not None:
-            second = reindex(symmetry, space, second, g)
-        first = g.get(name)
-        if first is None or second is None:
-            result[name] = first if first is not None else second  # type: ignore[assignment]
-        else:
-            result[name] = space.group.compose(first, second)
-    return result
-
-
-def _inverse(symmetry: SymmetryData, g: Values) -> Values:
-    inverted = {name: symmetry.spaces[name].group.inverse(value) for name, value in g.items()}
-    return {
-        name: reindex(symmetry, symmetry.spaces[name], value, g, inverse=True)
-        for name, value in inverted.items()
-    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paramsym.algebra import Element
-from paramsym.structure.element import GroupElement, Slide, reindex
+from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.multiplying import reindex
 
 
 def polar(element: GroupElement) -> tuple[GroupElement, GroupElement]:
