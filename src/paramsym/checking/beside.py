@@ -44,8 +44,7 @@ def _change(network: Network, operator: TangentOperator, number: int) -> float:
     drawn = torch.randn(sizes[number], generator=network.generator, dtype=torch.float64)
     parts = [*coordinates[:number], drawn.to(operator.zero), *coordinates[number + 1 :]]
     velocity = operator.matvec(torch.cat(parts))
-    sizes_of = [float(v.abs().max()) for v in velocity.values() if v.numel()]
-    speed = max(sizes_of, default=0.0)
+    speed = max((float(v.abs().max()) for v in velocity.values() if v.numel()), default=0.0)
     if not speed:
         return 0.0
     at = network.fresh_inputs()

@@ -79,8 +79,8 @@ def passes_of(symmetry: ParameterSymmetry, many: bool) -> list[Pass]:
 def _size(symmetry: ParameterSymmetry, claim: Claim) -> tuple[int, ...]:
     if claim.kind == "space":
         return (symmetry.spaces[claim.name].size,)
-    shapes = {shift.name: shift.shape for shift in symmetry.shifts}
-    return shapes.get(claim.name, ())
+    shift = symmetry.shift_of.get(claim.name)
+    return () if shift is None else shift.shape
 
 
 def _is_small(group: Group) -> bool:
@@ -129,7 +129,7 @@ def _awake(element: GroupElement, state: State) -> GroupElement:
     """The element with no identity in it, and shifts as large as a part of what they move."""
     symmetry = element.symmetry
     seen: dict[int, torch.Tensor] = {}  # spaces that share an order keep sharing it
-    shifts = {shift.name: shift for shift in symmetry.shifts}
+    shifts = symmetry.shift_of
 
     def size(name: str) -> float:
         shift = shifts[name]

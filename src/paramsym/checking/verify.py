@@ -260,7 +260,7 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(symmetry: ParameterSymmetry, only: list[str]) -> tuple[str, str, int, bool]:
-    shifts = {shift.name: shift for shift in symmetry.shifts}
+    shifts = symmetry.shift_of
     exact = all(symmetry.spaces[name].exact for name in only if name in symmetry.spaces)
     if len(only) > 1:
         size = sum(

@@ -131,8 +131,7 @@ def infinitesimal(
     It is computed as a directional derivative of `act` itself, so that the finite and the
     infinitesimal action cannot disagree. Parameters that do not move are left out.
     """
-    moving = frozenset().union(*symmetry.movers.values())
-    if not algebra.offsets and moving.isdisjoint(algebra.values):
+    if not algebra.offsets and not any(map(symmetry.parameters_of, algebra.values)):
         return {}
     numbers = [p for p in params.values() if p.is_floating_point() or p.is_complex()]
     dtype, device = numbers[0].dtype.to_real(), numbers[0].device

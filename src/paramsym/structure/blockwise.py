@@ -10,7 +10,7 @@ from paramsym.algebra import Element
 from paramsym.structure.belonging import require_values
 from paramsym.structure.element import Values
 from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.frames import frame_of
+from paramsym.structure.frames import frame_of, framed, unframed
 from paramsym.structure.layout import laid_like, working_dtype
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
@@ -65,10 +65,10 @@ class _Mover:
                 continue
             frame = frame_of(leg, self.params, x, self.dtype) if leg.frame else None
             if frame is not None:
-                x = x * frame if leg.is_dual else x / frame
+                x = unframed(x, leg, frame)
             x = self._apply(x, leg, value.to(self.real, x.device))
             if frame is not None:
-                x = x / frame if leg.is_dual else x * frame
+                x = framed(x, leg, frame)
         return x
 
     def _apply(self, x: torch.Tensor, leg: Leg, value: Element) -> torch.Tensor:

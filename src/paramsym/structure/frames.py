@@ -36,3 +36,13 @@ def frame_of(
             "only=…) or prune the unit."
         )
     return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
+
+
+def unframed(x: torch.Tensor, leg: Leg, frame: torch.Tensor) -> torch.Tensor:
+    """A block in the coordinates in which its leg acts; on a dual axis frames are inverse."""
+    return x * frame if leg.is_dual else x / frame
+
+
+def framed(x: torch.Tensor, leg: Leg, frame: torch.Tensor) -> torch.Tensor:
+    """A block back from the coordinates of `unframed`."""
+    return x / frame if leg.is_dual else x * frame

@@ -39,7 +39,7 @@ def gathered(
     Raises `KeyError` for names that are neither spaces nor shifts.
     """
     given = {**(values or {}), **named}
-    shifts = {shift.name: shift for shift in symmetry.shifts}
+    shifts = symmetry.shift_of
     if unknown := [n for n in given if n not in symmetry.spaces and n not in shifts]:
         known = [*symmetry.spaces, *shifts]
         raise KeyError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from paramsym.algebra import AbstractMonomial
-from paramsym.structure.frames import frame_of
+from paramsym.structure.frames import frame_of, unframed
 from paramsym.structure.origin import added
 from paramsym.structure.pairing import rows as rows_of
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -94,7 +94,4 @@ def _blocks(
 
 def _unframed(x: torch.Tensor, leg: Leg, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """A block out of the frame of its gains."""
-    if not leg.frame:
-        return x
-    frame = frame_of(leg, params, x, x.dtype)
-    return x * frame if leg.is_dual else x / frame
+    return unframed(x, leg, frame_of(leg, params, x, x.dtype)) if leg.frame else x

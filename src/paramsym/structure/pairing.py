@@ -20,7 +20,7 @@ import torch
 
 from paramsym.algebra import AbstractMonomial, Tangent
 from paramsym.structure.data import SymmetryData
-from paramsym.structure.frames import frame_of
+from paramsym.structure.frames import frame_of, framed, unframed
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
 from paramsym.structure.sliding import shift_pairing
@@ -83,7 +83,7 @@ def _along(
     same = xi is x
     if leg.frame:
         frame, same = frame_of(leg, params, x, x.dtype), False
-        xi, x = (xi / frame, x * frame) if leg.is_dual else (xi * frame, x / frame)
+        xi, x = framed(xi, leg, frame), unframed(x, leg, frame)
     left = rows(xi, leg)
     right = left if same else rows(x, leg)
     m = (left.conj() @ right.mT).real if left.is_complex() else left @ right.mT

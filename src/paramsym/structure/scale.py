@@ -18,7 +18,7 @@ def to_scale(element: GroupElement, params: Mapping[str, torch.Tensor]) -> Group
     larger shifts would cost precision, and the inverse of a small gain would cost more; next to
     large weights small ones would move next to nothing.
     """
-    shifts = {shift.name: shift for shift in element.symmetry.shifts}
+    shifts = element.symmetry.shift_of
 
     def scaled(slide: Slide) -> Slide:
         worst, delta = 0.0, slide.offset / SHIFT
