@@ -14,8 +14,12 @@ from .components import components as components
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Isotypic as Isotypic
 from .decomposition import decompose as decompose
+from .errors import BadNumberError as BadNumberError
+from .errors import EquivariantError as EquivariantError
 from .errors import NoSuchComponentError as NoSuchComponentError
 from .errors import NotAPermutationError as NotAPermutationError
+from .errors import NotASecondMomentError as NotASecondMomentError
+from .errors import NotFiniteError as NotFiniteError
 from .errors import RankTooLargeError as RankTooLargeError
 from .errors import ShapeMismatchError as ShapeMismatchError
 from .groups import PermutationGroup as PermutationGroup

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .arguments import real
 from .groups import as_group
 
 
@@ -22,13 +24,13 @@ def equivariance_error(network: Any, group: Any, x: Tensor, target: Any = None) 
     goal = source if target is None else as_group(target)
     y = network(x)
     size = float(y.norm()) or 1.0
-    worst = 0.0
+    errors = []
     for g, h in zip(source.arrays, goal.arrays, strict=True):
         moved, expected = torch.empty_like(x), torch.empty_like(y)
         moved[..., torch.as_tensor(g)] = x
         expected[..., torch.as_tensor(h)] = y
-        worst = max(worst, float((network(moved) - expected).norm()) / size)
-    return worst
+        errors.append(float((network(moved) - expected).norm()) / size)
+    return float(np.max(errors))  # NaN stays NaN
 
 
 def assert_equivariant(
@@ -44,11 +46,13 @@ def assert_equivariant(
         tolerance: of `equivariance_error`; default 1e-14 in float64, 2e-6 in float32.
 
     Raises:
-        AssertionError: the error is larger.
+        AssertionError: the error is larger, or NaN.
+        BadNumberError: the tolerance is negative, NaN or infinite.
     """
     __tracebackhide__ = True
     if tolerance is None:
         tolerance = 1e-14 if x.dtype == torch.float64 else 2e-6
+    real(tolerance, "assert_equivariant(tolerance=…)")
     error = equivariance_error(network, group, x, target)
     if not error <= tolerance:
         raise AssertionError(

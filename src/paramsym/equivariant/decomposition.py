@@ -12,17 +12,18 @@ the δ_i coordinates of a number.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import finite_matrix
 from .assembly import ClassBasis, assemble
 from .characters import Phases, order_in_circle
 from .division import compress, realise
-from .errors import ShapeMismatchError
+from .errors import EquivariantError
 from .groups import PermutationGroup, as_group
 from .orbits import classify
 
@@ -68,9 +69,12 @@ class Isotypic:
         return min(self.source, self.target)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Decomposition:
     """Two permutation representations of one group, decomposed together.
+
+    Two values are equal if their groups, their generators and their blocks are, wherever and
+    whenever they were computed: the bases follow from these.
 
     Args:
         group: the action on the source space ℝⁿ.
@@ -83,8 +87,8 @@ class Decomposition:
     group: PermutationGroup
     target_group: PermutationGroup
     isotypics: tuple[Isotypic, ...]
-    source_classes: tuple[ClassBasis, ...]
-    target_classes: tuple[ClassBasis, ...]
+    source_classes: tuple[ClassBasis, ...] = field(compare=False)
+    target_classes: tuple[ClassBasis, ...] = field(compare=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,21 +115,21 @@ class Decomposition:
         """Q_W (m × m)."""
         return _dense(self.target_classes, self.target_group.degree)
 
-    def blocks(self, matrix: NDArray[Any]) -> list[Real]:
+    def blocks(self, matrix: Any) -> list[Real]:
         """The blocks A_i (e_i × d_i × δ_i) of the equivariant matrix nearest to M.
 
         For an equivariant M these determine it; for any other they are those of its average over
         the group, which is the orthogonal projection to the equivariant matrices.
 
         Args:
-            matrix: M (m × n).
+            matrix: M (m × n), NumPy or torch.
 
         Raises:
             ShapeMismatchError: M has another shape.
+            NotFiniteError: M has entries that are NaN or infinite.
         """
-        if matrix.shape != self.shape:
-            raise ShapeMismatchError("Decomposition.blocks(matrix)", matrix.shape, self.shape)
-        columns = _to_adapted(self.source_classes, np.asarray(matrix, dtype=np.float64))
+        given = finite_matrix(matrix, "Decomposition.blocks(matrix)", self.shape)
+        columns = _to_adapted(self.source_classes, given)
         adapted = _to_adapted(self.target_classes, np.ascontiguousarray(columns.T)).T
         result, row, column = [], 0, 0
         for v in self.isotypics:
@@ -149,12 +153,13 @@ class Decomposition:
         half = _from_adapted(self.source_classes, adapted)
         return _from_adapted(self.target_classes, np.ascontiguousarray(half.T)).T
 
-    def average(self, matrix: NDArray[Any]) -> Real:
+    def average(self, matrix: Any) -> Real:
         """The nearest equivariant matrix, which is the average of P_W(g) M P_V(g)⁻¹ over G."""
         return self.matrix(self.blocks(matrix))
 
     def equivariance_error(self, matrix: NDArray[Any]) -> float:
         """The largest ‖P_W M − M P_V‖ / ‖M‖ over the generators (Frobenius norms)."""
+        matrix = finite_matrix(matrix, "Decomposition.equivariance_error(matrix)", self.shape)
         size = float(np.linalg.norm(matrix)) or 1.0
         worst = 0.0
         for source, target in zip(self.group.arrays, self.target_group.arrays, strict=True):
@@ -203,7 +208,7 @@ def decompose(group: Any, target: Any = None) -> Decomposition:
 
     Raises:
         NotAPermutationError: not a permutation.
-        ValueError: the two actions have different numbers of generators.
+        EquivariantError: the two actions have different numbers of generators.
 
     Source: arXiv:2309.13736, the real orthogonal base change Q_σ, for cyclic groups; Serre, Linear
     Representations of Finite Groups, chapters 2 and 13, in general.
@@ -215,7 +220,7 @@ def decompose(group: Any, target: Any = None) -> Decomposition:
 @lru_cache(maxsize=32)
 def _decompose(source: PermutationGroup, target: PermutationGroup) -> Decomposition:
     if len(source.generators) != len(target.generators):
-        raise ValueError(
+        raise EquivariantError(
             f"decompose(group, target): {len(source.generators)} generators act on the source and "
             f"{len(target.generators)} on the target; expected one action of each generator on "
             "both. Give the target action of the same generators in the same order."

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import whole
 from .errors import NotAPermutationError
 
 Images = tuple[int, ...]
@@ -95,6 +96,7 @@ class PermutationGroup:
         Raises:
             NotAPermutationError: a point is out of range or occurs twice in one generator.
         """
+        degree = whole(degree, "PermutationGroup.from_cycles(degree=…)", low=1)
         images = []
         for index, cycles in enumerate(generators):
             cycles = [list(cycle) for cycle in cycles]

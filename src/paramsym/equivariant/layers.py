@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .arguments import whole
 from .component import Component
 from .decomposition import Decomposition, decompose
 from .division import Real, adjoint, svd
@@ -21,7 +22,7 @@ def _decomposition(group: Any, target: Any, component: Component | None) -> Deco
         found = group
     else:
         found = decompose(group, target)
-    if component is not None and component.decomposition is not found:
+    if component is not None and component.decomposition != found:
         theirs = component.decomposition
         raise ValueError(
             f"the component belongs to {theirs.group} -> {theirs.target_group}, but the layer is "
@@ -112,7 +113,7 @@ class EquivariantLinear(nn.Module):
                 f"EquivariantLinear.load_matrix: the layer has channels {self.network.channels}; "
                 "expected one on both sides. Set the weights of network.layers instead."
             )
-        load_blocks(self.network, self.decomposition.blocks(np.asarray(matrix)))
+        load_blocks(self.network, self.decomposition.blocks(matrix))
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
@@ -172,6 +173,7 @@ class InvariantLinear(nn.Module):
         super().__init__()
         self.group: PermutationGroup = as_group(group)
         orbits = self.group.orbits
+        out_features = whole(out_features, "InvariantLinear(out_features=…)")
         largest = min(out_features, self.group.degree)
         variety = InvariantVariety(self.group, out_features, largest if rank is None else rank)
         inner = len(orbits) if rank is None else variety.effective_rank

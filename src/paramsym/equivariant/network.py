@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .adapted import AdaptedBasis
+from .arguments import whole
 from .blocks import (
     BlockLinear,
     Bundle,
@@ -55,11 +56,13 @@ class BlockNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dtype = dtype or torch.get_default_dtype()
+        in_channels = whole(in_channels, "EquivariantLinear(in_channels=…)", low=1)
+        out_channels = whole(out_channels, "EquivariantLinear(out_channels=…)", low=1)
         isotypics = decomposition.isotypics
         source, target = [v.source for v in isotypics], [v.target for v in isotypics]
         spaces = [
             tuple(in_channels * d for d in source),
-            *map(tuple, inner),
+            *(tuple(whole(k, "EquivariantAutoencoder(hidden=…)") for k in s) for s in inner),
             tuple(out_channels * e for e in target),
         ]
         self.decomposition = decomposition
