@@ -72,22 +72,29 @@ class AdaptedBasis(nn.Module):
 
     def analyse(self, x: Tensor) -> Tensor:
         """Qᵀx: from samples (B × n) to kept coordinates (rows × B)."""
-        return _Transform.apply(x, self, True)  # type: ignore[return-value]
+        return self._transform(x, True)
 
     def synthesise(self, y: Tensor) -> Tensor:
         """Qy: from kept coordinates (rows × B) to samples (B × n)."""
-        return _Transform.apply(y, self, False)  # type: ignore[return-value]
+        return self._transform(y, False)
+
+    def _transform(self, x: Tensor, forwards: bool) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):  # Q is orthogonal in its own dtype only
+            x = x.to(self._parts()[0].dtype) if len(self.parts) else x
+        if torch.jit.is_tracing():  # a trace keeps operations, not functions of our own
+            return self._analyse(x) if forwards else self._synthesise(x)
+        return _Transform.apply(x, self, forwards)  # type: ignore[return-value]
 
     def _analyse(self, x: Tensor) -> Tensor:
         x = x if self.in_order else x[:, self.points]
-        rows = x.new_empty(self.rows, len(x))
+        rows = x.new_empty(self.rows, x.shape[0])
         start = place = 0
         for part in self._parts():
             step = part.orbits_at_once(x)
             for first in range(0, part.count, step):
                 count = min(step, part.count - first)
                 piece = x[:, start : start + count * part.size]
-                found = part.analyse(piece.reshape(len(x), count, part.size))
+                found = part.analyse(piece.reshape(x.shape[0], count, part.size))
                 rows.index_copy_(0, self.scatter[place : place + len(found)], found)
                 start, place = start + count * part.size, place + len(found)
         return rows
@@ -123,7 +130,11 @@ class _Transform(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, basis: AdaptedBasis, forwards: bool) -> Tensor:  # type: ignore[override]
-        return basis._analyse(x) if forwards else basis._synthesise(x)
+        if not x.numel():  # no samples, or no coordinates
+            shape = (basis.rows, x.shape[0]) if forwards else (x.shape[1], basis.degree)
+            return x.new_zeros(shape)
+        with torch.autocast(x.device.type, enabled=False):
+            return basis._analyse(x) if forwards else basis._synthesise(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -181,6 +192,11 @@ class _Part(nn.Module):
         self.kept = len(used)
         self.exact: dict[str, np.ndarray] = {}
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the basis."""
+        return getattr(self, next(iter(self.exact))).dtype
+
     def _round(self, dtype: torch.dtype, device: torch.device | None = None) -> None:
         for name, value in self.exact.items():
             rounded = torch.as_tensor(value, dtype=dtype, device=device)
@@ -203,12 +219,12 @@ class _Product(_Part):
         self.basis: Tensor
 
     def orbits_at_once(self, x: Tensor) -> int:
-        return max(1, CACHE // max(1, len(x) * self.size))
+        return max(1, CACHE // max(1, int(x.shape[0]) * self.size))
 
     def analyse(self, x: Tensor) -> Tensor:
         """From (B, count, s) to rows (count·kept, B)."""
         columns = x.permute(1, 2, 0)  # (count, s, B): strides suffice, nothing is copied
-        return torch.matmul(self.basis.T, columns).reshape(-1, len(x))
+        return torch.matmul(self.basis.T, columns).reshape(-1, x.shape[0])
 
     def synthesise(self, y: Tensor) -> Tensor:
         """From (count, kept, B) to (B, count, s)."""
@@ -273,16 +289,19 @@ class _Fourier(_Part):
     def analyse(self, x: Tensor) -> Tensor:
         """From (B, count, s) to rows (count·kept, B)."""
         x = x if self.straight else x[..., self.order]
-        spectrum = torch.fft.rfftn(x.reshape(*x.shape[:-1], *self.grid), dim=self.axes)
+        whole = x.to(torch.promote_types(x.dtype, torch.float32))  # no FFT in half precision
+        spectrum = torch.fft.rfftn(whole.reshape(*x.shape[:-1], *self.grid), dim=self.axes)
         flat = torch.view_as_real(spectrum.resolve_conj()).reshape(*x.shape[:-1], -1)
-        taken = flat.index_select(-1, self.take) * self.scale
-        return taken.reshape(len(x), -1).T.contiguous()
+        taken = flat.index_select(-1, self.take).to(x.dtype) * self.scale
+        return taken.reshape(x.shape[0], -1).T.contiguous()
 
     def synthesise(self, y: Tensor) -> Tensor:
         """From (count, kept, B) to (B, count, s)."""
         samples = y.permute(2, 0, 1).contiguous()  # (B, count, kept)
         padded = torch.cat([samples, samples.new_zeros(*samples.shape[:-1], 1)], -1)
         flat = padded.index_select(-1, self.put) * self.weight
+        flat = flat.to(torch.promote_types(y.dtype, torch.float32))
         spectrum = torch.view_as_complex(flat.reshape(*samples.shape[:-1], *self.half_grid, 2))
         x = torch.fft.irfftn(spectrum, s=self.grid, dim=self.axes).reshape(*samples.shape[:-1], -1)
+        x = x.to(y.dtype)
         return x if self.straight else x[..., self.unorder]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -129,16 +130,17 @@ class EquivariantAutoencoder(nn.Module):
         """The code (…, r) of samples (…, n), in the coordinates of `Component.encoder`."""
         values, lead = self.core.analyse(self._to_core(x))
         values = self.core.run(values, 0, self._depth)
-        batch = lead.numel()
-        code = x.new_zeros(self.component.rank, batch)
-        if values:
-            code = code.index_copy(0, self._order, join_rows(values, batch))
+        batch = prod(lead)
+        if not values:
+            return x.new_zeros(*lead, 0)
+        rows = join_rows(values, self.core.bundles, batch)
+        code = rows.new_zeros(rows.shape).index_copy(0, self._order, rows)
         return code.T.reshape(*lead, self.component.rank)
 
     def decode(self, code: Tensor) -> Tensor:
         """Samples (…, n) from codes (…, r)."""
         lead = code.shape[:-1]
-        rows = code.reshape(lead.numel(), self.component.rank).T[self._order]
+        rows = code.reshape(prod(lead), self.component.rank).T[self._order]
         values = split_rows(rows, self.core.bundles, self._depth) if self.core.bundles else []
         values = self.core.run(values, self._depth, len(self.core.layers))
         return self._from_core(self.core.synthesise(values, lead))

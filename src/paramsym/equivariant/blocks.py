@@ -119,9 +119,10 @@ def split_rows(rows: Tensor, bundles: Sequence[Bundle], space: int) -> list[Tens
     ]
 
 
-def join_rows(values: Sequence[Tensor], batch: int) -> Tensor:
+def join_rows(values: Sequence[Tensor], bundles: Sequence[Bundle], batch: int) -> Tensor:
     """The inverse of `split_rows`."""
-    return torch.cat([value.reshape(-1, batch) for value in values])
+    heights = (v.shape[0] * v.shape[1] * b.slices for v, b in zip(values, bundles, strict=True))
+    return torch.cat([v.reshape(h, batch) for v, h in zip(values, heights, strict=True)])
 
 
 def fold_channels(rows: Tensor, bundles: Sequence[Bundle], channels: int, space: int) -> Tensor:
@@ -129,12 +130,14 @@ def fold_channels(rows: Tensor, bundles: Sequence[Bundle], channels: int, space:
     if channels == 1:
         return rows
     batch = rows.shape[1] // channels
+    if not bundles:
+        return rows.new_zeros(0, batch)
     pieces, start = [], 0
     for b in bundles:
         per_block = b.copies[space] // channels * b.size * b.slices
         height = len(b.blocks) * per_block
         piece = rows[start : start + height].reshape(len(b.blocks), per_block, channels, batch)
-        pieces.append(piece.transpose(1, 2).reshape(-1, batch))
+        pieces.append(piece.transpose(1, 2).reshape(height * channels, batch))
         start += height
     return torch.cat(pieces)
 
@@ -144,11 +147,13 @@ def unfold_channels(rows: Tensor, bundles: Sequence[Bundle], channels: int, spac
     if channels == 1:
         return rows
     batch = rows.shape[1]
+    if not bundles:
+        return rows.new_zeros(0, channels * batch)
     pieces, start = [], 0
     for b in bundles:
         per_block = b.copies[space] // channels * b.size * b.slices
         height = len(b.blocks) * per_block * channels
         piece = rows[start : start + height].reshape(len(b.blocks), channels, per_block, batch)
-        pieces.append(piece.transpose(1, 2).reshape(-1, channels * batch))
+        pieces.append(piece.transpose(1, 2).reshape(height // channels, channels * batch))
         start += height
     return torch.cat(pieces)

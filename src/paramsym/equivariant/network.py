@@ -7,6 +7,7 @@ before anything is computed.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -99,16 +100,16 @@ class BlockNetwork(nn.Module):
             raise ShapeMismatchError("equivariant layer (input)", x.shape, ("…", *tail))
         lead = x.shape[: x.dim() - len(tail)]
         if channels > 1:
-            x = x.reshape(-1, channels, n).transpose(0, 1)
-        rows = self.source.analyse(x.reshape(-1, n))
+            x = x.reshape(prod(lead), channels, n).transpose(0, 1)
+        rows = self.source.analyse(x.reshape(prod(lead) * channels, n))
         return split_rows(fold_channels(rows, self.bundles, channels, 0), self.bundles, 0), lead
 
     def synthesise(self, values: list[Tensor], lead: torch.Size) -> Tensor:
         """The values of the last space as samples (…, m), or (…, channels, m)."""
         channels, m = self.channels[1], self.decomposition.shape[0]
-        batch = lead.numel()
+        batch = prod(lead)
         last = len(self.spaces) - 1
-        rows = join_rows(values, batch) if values else self.empty(batch)
+        rows = join_rows(values, self.bundles, batch) if values else self.empty(batch)
         y = self._target[0].synthesise(unfold_channels(rows, self.bundles, channels, last))
         if channels == 1:
             return y.reshape(*lead, m)

@@ -1,0 +1,114 @@
+"""Networks in the modes of PyTorch: autocast, half precision, empty batches, traces."""
+
+import copy
+
+import pytest
+import torch
+
+from paramsym.equivariant import (
+    EquivariantAutoencoder,
+    EquivariantLinear,
+    components,
+    image_dihedral,
+    image_shift,
+)
+
+# Small orbits, large ones on one axis and on both: products with a basis, Fourier transforms.
+SHAPES = {
+    "rows": lambda: image_shift(4, 4),
+    "long rows": lambda: image_shift(1, 300),
+    "both axes": lambda: image_shift(18, 18, "both"),
+    "dihedral": lambda: image_dihedral(4),
+}
+KINDS = {
+    "linear": {},
+    "gates": {"hidden": (2,), "activation": "norm"},
+    "pixels": {"hidden": (2,), "activation": torch.tanh},
+}
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request):
+    return SHAPES[request.param]()
+
+
+@pytest.fixture(params=[*KINDS, "layer", "rank 0"])
+def network(request, shape):
+    if request.param == "layer":
+        return EquivariantLinear(shape, bias=True, in_channels=2, generator=seeded(0))
+    component = components(shape, 0 if request.param == "rank 0" else 5)[0]
+    options = KINDS.get(request.param, KINDS["pixels"])
+    return EquivariantAutoencoder(shape, component, generator=seeded(0), **options)
+
+
+def samples(network, *lead):
+    n = network.decomposition.shape[1]
+    tail = (2, n) if isinstance(network, EquivariantLinear) else (n,)
+    return torch.randn(*lead, *tail, generator=seeded(1))
+
+
+def near(found, expected, tolerance):
+    error = (found.float() - expected).norm()
+    assert error <= tolerance * expected.norm(), f"relative error {error / expected.norm():.1e}"
+
+
+def test_autocast_computes_and_trains(network):
+    x = samples(network, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = network(x)
+        near(y, network(x.bfloat16()).float(), 0.05)
+        y.float().square().sum().backward()
+    network.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = network(x).float().square().sum()
+    loss.backward()  # outside, as PyTorch recommends
+    expected = network(x)
+    near(y, expected, 0.05)
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(network, dtype):
+    x = samples(network, 4)
+    half = copy.deepcopy(network).to(dtype)
+    given = x.to(dtype).requires_grad_()
+    y = half(given)
+    assert y.dtype == dtype
+    near(y, network(x), 0.05)
+    if y.requires_grad:
+        y.float().square().sum().backward()
+        assert given.grad is None or torch.isfinite(given.grad).all()
+
+
+@pytest.mark.parametrize("lead", [(0,), (2, 0), (0, 3)])
+def test_an_empty_batch_gives_an_empty_batch(network, lead):
+    x = samples(network, *lead).requires_grad_()
+    y = network(x)
+    assert y.shape == (*lead, network.decomposition.shape[0])
+    if y.requires_grad:
+        y.sum().backward()
+    if isinstance(network, EquivariantAutoencoder):
+        code = network.encode(x)
+        assert code.shape == (*lead, network.component.rank)
+        assert network.decode(code).shape == y.shape
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_trace_is_the_network_for_every_batch(network):
+    traced = torch.jit.trace(network, samples(network, 3))
+    for lead in ((3,), (7,), (1,)):
+        x = samples(network, *lead)
+        torch.testing.assert_close(traced(x), network(x))
+    if any(p.numel() for p in network.parameters()):  # a control: the trace reads the weights
+        x = samples(network, 3)
+        before = traced(x).detach().clone()
+        with torch.no_grad():
+            for p in network.parameters():
+                p.add_(0.5)
+        assert (traced(x) - before).norm() > 1e-3
+        torch.testing.assert_close(traced(x), network(x))
