@@ -48,6 +48,27 @@ class NotAPermutationError(EquivariantError):
         )
 
 
+class NotOrthogonalError(EquivariantError):
+    """A generator is not an orthogonal matrix."""
+
+    def __init__(self, where: str, found: str, expected: str) -> None:
+        super().__init__(
+            f"{where}: {found} came; expected {expected}. Round less (float64), divide columns by "
+            "their norms, or change the basis by the root of an inner product that the group keeps."
+        )
+
+
+class NearlyEqualError(EquivariantError, ArithmeticError):
+    """Irreducibles that are too nearly equal to be told apart, or to be taken for equal."""
+
+    def __init__(self, where: str, tolerance: float) -> None:
+        super().__init__(
+            f"{where} gave no subspaces that the generators keep to {tolerance:.0e}; expected a "
+            "group whose irreducible actions are equal or differ by far more than rounding. Do two "
+            "generators, or two angles of one, differ by rounding only? Compute them in one way."
+        )
+
+
 class RankTooLargeError(EquivariantError):
     """No matrix of this shape that commutes with the group has so large a rank."""
 

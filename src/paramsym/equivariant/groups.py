@@ -176,12 +176,26 @@ class PermutationGroup:
 
 
 def as_group(value: Any) -> PermutationGroup:
-    """A permutation group from whatever names one: a group, or one permutation in any form."""
+    """A permutation group from whatever names one.
+
+    Args:
+        value: a group, also of SymPy's; one permutation in any form; or a list of them.
+    """
     if isinstance(value, PermutationGroup):
         return value
     if hasattr(value, "generators"):  # SymPy's group
         return PermutationGroup.from_images(*value.generators)
-    return PermutationGroup.from_images(value)
+    return PermutationGroup.from_images(*([value] if is_one_generator(value) else value))
+
+
+def is_one_generator(value: Any) -> bool:
+    """Whether a value is one generator and not a list of them.
+
+    A list of lists is a list of generators; a matrix is an array of NumPy or torch.
+    """
+    if not isinstance(value, list | tuple):
+        return True
+    return not value or any(np.isscalar(g) for g in value)
 
 
 def cycles_of(permutation: Any) -> Partition:

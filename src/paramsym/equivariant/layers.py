@@ -39,10 +39,10 @@ def _balanced(block: Real, rank: int) -> tuple[Real, Real]:
 
 
 class EquivariantLinear(nn.Module):
-    r"""A linear map ℝⁿ → ℝᵐ that commutes with a permutation group: y(P_σ x) = P_σ y(x).
+    r"""A linear map ℝⁿ → ℝᵐ that commutes with a group: y(P_σ x) = P_σ y(x).
 
     Weights are the blocks A_i over ℝ, ℂ, ℍ (Σ δ_i d_i e_i numbers), or with a component their
-    factors (Σ δ_i r_i (d_i + e_i) numbers), and one bias for each orbit of the target. The
+    factors (Σ δ_i r_i (d_i + e_i) numbers), and one bias for each invariant of the target. The
     n × m matrix is never formed.
 
     Args:
@@ -87,18 +87,17 @@ class EquivariantLinear(nn.Module):
         )
         self.bias: nn.Parameter | None = None
         if bias:
-            orbits = self.decomposition.target_group.orbits
-            number = np.empty(self.decomposition.shape[0], dtype=np.int64)
-            for index, orbit in enumerate(orbits):
-                number[list(orbit)] = index
-            shape = (len(orbits),) if out_channels == 1 else (out_channels, len(orbits))
+            fixed = self.decomposition.invariants
+            shape = (len(fixed),) if out_channels == 1 else (out_channels, len(fixed))
             self.bias = nn.Parameter(torch.zeros(shape, dtype=dtype))
-            self.register_buffer("orbit", torch.as_tensor(number), persistent=False)
+            like = torch.as_tensor(fixed, dtype=self.bias.dtype)
+            self.register_buffer("fixed", like, persistent=False)
+            self.fixed: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         """y (…, m) or (…, channels, m) from x (…, n) or (…, channels, n)."""
         y = self.network(x)
-        return y if self.bias is None else y + self.bias[..., self.orbit]  # type: ignore[index]
+        return y if self.bias is None else y + self.bias @ self.fixed
 
     @torch.no_grad()
     def load_matrix(self, matrix: Any) -> None:
