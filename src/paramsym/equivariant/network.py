@@ -57,15 +57,9 @@ class BlockNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dtype = dtype or torch.get_default_dtype()
-        in_channels = whole(in_channels, "EquivariantLinear(in_channels=…)", low=1)
-        out_channels = whole(out_channels, "EquivariantLinear(out_channels=…)", low=1)
         isotypics = decomposition.isotypics
         source, target = [v.source for v in isotypics], [v.target for v in isotypics]
-        spaces = [
-            tuple(in_channels * d for d in source),
-            *(tuple(whole(k, "EquivariantAutoencoder(hidden=…)") for k in s) for s in inner),
-            tuple(out_channels * e for e in target),
-        ]
+        spaces = _spaces(decomposition, inner, in_channels, out_channels)
         self.decomposition = decomposition
         self.channels = (in_channels, out_channels)
         self.spaces = spaces
@@ -131,3 +125,17 @@ class BlockNetwork(nn.Module):
         values, lead = self.analyse(x)
         values = self.run(values, 0, len(self.layers))
         return self.synthesise(values, lead)
+
+
+def _spaces(
+    decomposition: Decomposition, inner: Sequence[Multiplicities], before: int, after: int
+) -> list[Multiplicities]:
+    """The multiplicities of every space, the outer ones with their channels."""
+    before = whole(before, "EquivariantLinear(in_channels=…)", low=1)
+    after = whole(after, "EquivariantLinear(out_channels=…)", low=1)
+    where = "EquivariantAutoencoder(hidden=…)"
+    return [
+        tuple(before * v.source for v in decomposition.isotypics),
+        *(tuple(whole(k, where) for k in space) for space in inner),
+        tuple(after * v.target for v in decomposition.isotypics),
+    ]

@@ -128,48 +128,57 @@ class _Block:
     slices: list[list[Real]]
 
 
+class _Samples:
+    """P_a B P_b for all eigenspaces a and b and a few random elements B."""
+
+    def __init__(self, parts: list[list[Real]], algebra: _Algebra) -> None:
+        columns = [np.column_stack(bases) for bases in zip(*parts, strict=True)]
+        self.widths = np.array([[basis.shape[1] for basis in part] for part in parts])
+        self.starts = np.cumsum(np.vstack([0 * self.widths[:1], self.widths]), axis=0)
+        self.samples = [
+            [v.T @ e @ v for v, e in zip(columns, algebra.element(), strict=True)]
+            for _ in range(SAMPLES)
+        ]
+        self.strengths = np.array([self._strengths(sample) for sample in self.samples])
+
+    def _strengths(self, sample: list[Real]) -> Real:
+        """The scale of each P_a B P_b, a multiple of an isometry."""
+        total = np.zeros((len(self.widths), len(self.widths)))
+        for matrix, width in zip(sample, self.widths.T, strict=True):
+            belongs = np.repeat(np.eye(len(width)), width, axis=1)
+            total += belongs @ (matrix * matrix) @ belongs.T
+        return np.sqrt(total / self.widths.sum(axis=1))
+
+    def between(self, a: int, b: int, k: int) -> list[Real]:
+        """P_a B P_b on each class, for B number k."""
+        s = self.starts
+        places = zip(self.samples[k], s[a], s[a + 1], s[b], s[b + 1], strict=True)
+        return [m[i:j, p:q] for m, i, j, p, q in places]
+
+    def joining(self, a: int, b: int) -> list[Real] | None:
+        """The strongest of the maps between two slices; None if they are of different blocks."""
+        k = int(self.strengths[:, a, b].argmax())
+        same = bool((self.widths[a] == self.widths[b]).all())
+        return self.between(a, b, k) if same and self.strengths[k, a, b] > NOISE else None
+
+
 def _gathered(
     parts: list[list[Real]], algebra: _Algebra, classes: Sequence[OrbitClass]
 ) -> list[Irreducible]:
     """Eigenspaces as slices of blocks, and blocks as copies of irreducibles."""
-    columns = [np.column_stack(bases) for bases in zip(*parts, strict=True)]
-    widths = np.array([[basis.shape[1] for basis in part] for part in parts])
-    starts = np.cumsum(np.vstack([np.zeros_like(widths[:1]), widths]), axis=0)
-    samples = [
-        [v.T @ e @ v for v, e in zip(columns, algebra.element(), strict=True)]
-        for _ in range(SAMPLES)
-    ]
-    strengths = np.array([_strengths(sample, widths) for sample in samples])
-    best = strengths.argmax(axis=0)
-
-    def between(a: int, b: int, k: int) -> list[Real]:
-        """P_a B P_b on each class, for sample B number k."""
-        places = zip(samples[k], starts[a], starts[a + 1], starts[b], starts[b + 1], strict=True)
-        return [m[i:j, p:q] for m, i, j, p, q in places]
-
+    samples = _Samples(parts, algebra)
     blocks: list[_Block] = []
     for number, part in enumerate(parts):
         for block in blocks:
-            k = int(best[number, block.home])
-            same = (widths[number] == widths[block.home]).all()
-            if same and strengths[k, number, block.home] > NOISE:
-                maps = between(number, block.home, k)
+            maps = samples.joining(number, block.home)
+            if maps is not None:
                 turned = [u @ _polar(m) for u, m in zip(part, maps, strict=True)]
                 block.slices.append(turned)
                 break
         else:
             blocks.append(_Block(number, [part]))
-    inner = [[between(b.home, b.home, k) for k in range(SAMPLES)] for b in blocks]
+    inner = [[samples.between(b.home, b.home, k) for k in range(SAMPLES)] for b in blocks]
     return [_irreducible(b, maps, classes) for b, maps in zip(blocks, inner, strict=True)]
-
-
-def _strengths(sample: list[Real], widths: NDArray[np.int64]) -> Real:
-    """The scale of P_a B P_b, a multiple of an isometry, for all parts a and b."""
-    total = np.zeros((len(widths), len(widths)))
-    for matrix, width in zip(sample, widths.T, strict=True):
-        belongs = np.repeat(np.eye(len(width)), width, axis=1)
-        total += belongs @ (matrix * matrix) @ belongs.T
-    return np.sqrt(total / widths.sum(axis=1))
 
 
 def _polar(matrix: Real) -> Real:
