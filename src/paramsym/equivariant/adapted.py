@@ -81,7 +81,8 @@ class AdaptedBasis(nn.Module):
     def _transform(self, x: Tensor, forwards: bool) -> Tensor:
         if torch.is_autocast_enabled(x.device.type):  # Q is orthogonal in its own dtype only
             x = x.to(self._parts()[0].dtype) if len(self.parts) else x
-        if torch.jit.is_tracing():  # a trace keeps operations, not functions of our own
+        # A trace keeps operations, not functions of our own.
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
             return self._analyse(x) if forwards else self._synthesise(x)
         return _Transform.apply(x, self, forwards)  # type: ignore[return-value]
 

@@ -26,7 +26,7 @@ def spelled(moves: Sequence[Move], recipe: Sequence[tuple[int, ...]]) -> list[Mo
     return words
 
 
-def moved(move: NDArray[np.generic], columns: Real) -> Real:
+def moved(move: Move, columns: Real) -> Real:
     """ρ(g) times columns."""
     if move.ndim == 1:
         result = np.empty_like(columns)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from .errors import NearlyEqualError
-from .irreducibles import EXACT, NOISE, Irreducible, certified, polish, spelled
+from .irreducibles import EXACT, NOISE, Irreducible, Move, certified, polish, spelled
 from .orbits import OrbitClass
 
 Real = NDArray[np.float64]
@@ -54,7 +54,7 @@ class _Algebra:
         return [_combination(numbers, words) for words in self.words]
 
 
-def _combination(numbers: Real, words: Sequence[NDArray[np.generic]]) -> Real:
+def _combination(numbers: Real, words: Sequence[Move]) -> Real:
     size = len(words[0])
     total = np.zeros((size, size))
     for number, word in zip(numbers, words, strict=True):
