@@ -9,7 +9,6 @@ from paramsym.equivariant import (
     InvariantVariety,
     RankTooLargeError,
     ShapeMismatchError,
-    adapted,
     assert_equivariant,
     components,
     decompose,
@@ -187,36 +186,6 @@ def test_another_group_is_noticed(generator):
     layer = EquivariantLinear(image_shift(4, 4), dtype=F64, generator=generator)
     x = torch.randn(4, 16, dtype=F64, generator=generator)
     assert equivariance_error(layer, image_shift(4, 4, "vertical"), x) > 0.1
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: image_shift(6, 6),
-        lambda: image_shift(5, 7, "both"),
-        lambda: image_shift(1, 9),
-        lambda: image_shift(4, 3, "both", channels=2),
-        lambda: cycles(7, [[0, 3, 1, 5], [2, 6]]),
-    ],
-    ids=["rows", "both", "one row", "channels", "mixed"],
-)
-def test_the_fft_agrees_with_the_product(make, monkeypatch):
-    group = make()
-    rank = min(5, group.degree - 2)
-    component = components(group, rank)[0]
-    x = torch.randn(3, group.degree, dtype=F64, generator=torch.Generator().manual_seed(1))
-    results = []
-    for threshold in (10**9, 1):
-        monkeypatch.setattr(adapted, "FFT_FROM", threshold)
-        network = EquivariantAutoencoder(
-            group, component, dtype=F64, generator=torch.Generator().manual_seed(0)
-        )
-        kinds = {type(part).__name__ for part in network.core.source.parts}
-        assert kinds == ({"_Fourier"} if threshold == 1 else {"_Product"})
-        results.append((network(x), network.encode(x)))
-        assert equivariance_error(network, group, x) <= 1e-14
-        assert torch.autograd.gradcheck(network, (x.clone().requires_grad_(),))
-    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")

@@ -34,10 +34,13 @@ class EquivariantAutoencoder(nn.Module):
             to be applied to the k copies of ℝⁿ of every hidden space.
         dtype: of weights and bases; default torch's.
         generator: of the initial weights.
+        form: of the change of basis: "product", "separable" (axis by axis, where an orbit is a
+            grid), "fourier" (by FFTs, on a grid); default the cheapest by measured cost. All are
+            the same function to rounding, with the same weights.
 
     Raises:
-        ValueError: the component is of another group, or a pointwise activation meets a hidden
-            space that is not a number of copies of ℝⁿ.
+        ValueError: the component is of another group, no form has this name, or a pointwise
+            activation meets a hidden space that is not a number of copies of ℝⁿ.
         ShapeMismatchError: (when called) x does not end in n.
 
     Source: arXiv:2309.13736; several layers and nonlinearities are its outlook.
@@ -52,6 +55,7 @@ class EquivariantAutoencoder(nn.Module):
         activation: Activation = None,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
+        form: str | None = None,
     ) -> None:
         super().__init__()
         self.decomposition = _decomposition(group, None, component)
@@ -65,7 +69,7 @@ class EquivariantAutoencoder(nn.Module):
         self.activation = pointwise
         self.before = nn.ModuleList()
         self.after = nn.ModuleList()
-        options: dict[str, Any] = {"dtype": dtype, "generator": generator}
+        options: dict[str, Any] = {"dtype": dtype, "generator": generator, "form": form}
         inner: list[Multiplicities] = []
         edge = 1
         if pointwise is not None:
@@ -115,30 +119,35 @@ class EquivariantAutoencoder(nn.Module):
         return tuple(space)
 
     def _latent_order(self) -> np.ndarray:
-        """Where row j of the code stands in the order of `Component.encoder`."""
+        """Where coordinate j of `Component.encoder` stands in the rows of the latent value."""
         isotypics, ranks = self.decomposition.isotypics, self.component.ranks
         widths = [v.dimension * r for v, r in zip(isotypics, ranks, strict=True)]
         starts = np.concatenate([[0], np.cumsum(widths)])
-        rows = [np.zeros(0, dtype=np.int64)]
-        for i in (i for b in self.core.bundles for i in b.blocks):
-            grid = starts[i] + np.arange(widths[i])
-            rows.append(grid.reshape(isotypics[i].slices, -1).T.ravel())
-        return np.concatenate(rows).astype(np.int64)
+        order = np.zeros(self.component.rank, dtype=np.int64)
+        row = 0
+        for b in self.core.bundles:
+            for i in b.blocks:
+                grid = starts[i] + np.arange(widths[i])
+                mine = grid.reshape(b.slices, -1).T.ravel()
+                order[mine] = row + np.arange(widths[i])
+                row += b.copies[self._depth] * b.size * b.slices
+        self._height = row
+        return order
 
     def encode(self, x: Tensor) -> Tensor:
         """The code (…, r) of samples (…, n), in the coordinates of `Component.encoder`."""
         values, lead = self.core.analyse(self._to_core(x))
         values = self.core.run(values, 0, self._depth)
-        batch = lead.numel()
-        code = x.new_zeros(self.component.rank, batch)
-        if values:
-            code = code.index_copy(0, self._order, join_rows(values, batch))
-        return code.T.reshape(*lead, self.component.rank)
+        if not values:
+            return x.new_zeros(*lead, self.component.rank)
+        rows = join_rows(values, self.core.bundles, self._depth)
+        return rows.index_select(0, self._order).T.reshape(*lead, self.component.rank)
 
     def decode(self, code: Tensor) -> Tensor:
         """Samples (…, n) from codes (…, r)."""
         lead = code.shape[:-1]
-        rows = code.reshape(lead.numel(), self.component.rank).T[self._order]
+        columns = code.reshape(lead.numel(), self.component.rank).T
+        rows = code.new_zeros(self._height, columns.shape[1]).index_copy(0, self._order, columns)
         values = split_rows(rows, self.core.bundles, self._depth) if self.core.bundles else []
         values = self.core.run(values, self._depth, len(self.core.layers))
         return self._from_core(self.core.synthesise(values, lead))
