@@ -3,9 +3,9 @@ r"""The change of basis Q of a decomposition: samples to the values of a block n
 Class by class of isomorphic orbits it is a product with the same small orthogonal matrix, computed
 in the cheapest of the `forms`. Blocks that a network does not use are never computed.
 
-Inside a network coordinates are rows and samples are columns. A value is one tensor for each bundle,
-(blocks, channels·copies·δ, slices·B): its rows are in the order (channel, copy, coordinate of the
-number), and the copies of a block are in the order (class, orbit, copy within the orbit).
+Inside a network coordinates are rows and samples are columns. A value is one tensor for each
+bundle, (blocks, channels·copies·δ, slices·B): its rows are in the order (channel, copy, coordinate
+of the number), and the copies of a block are in the order (class, orbit, copy within the orbit).
 """
 
 from collections.abc import Sequence

@@ -122,7 +122,7 @@ def _bases(
     dtype: torch.dtype,
     form: str | None,
 ) -> tuple[list[Bundle], list[AdaptedBasis]]:
-    """The bundles of the products, and the bases of the source and, if it is another, the target."""
+    """The bundles of the products, and the bases: the source's, and the target's if it differs."""
     isotypics = decomposition.isotypics
     ends = [(decomposition.source_classes, [v.source for v in isotypics])]
     if decomposition.target_classes is not decomposition.source_classes:

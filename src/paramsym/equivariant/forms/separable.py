@@ -6,7 +6,7 @@ The real characters of the product lie in the span of the products of those of t
 
 with F_j (m_j × k_j) the real Fourier basis of the frequencies that occur along axis j. R has at
 most 2^(a−1) entries in a row or column, for cos(α + β) = cos α cos β − sin α sin β: an image
-of 28 × 28 with frequencies below 5 costs two thin products and a sum, and none with a matrix of 784 rows.
+of 64 × 64 with frequencies below 7 costs two thin products and a sum, and no matrix of 4,096 rows.
 """
 
 from fractions import Fraction
