@@ -85,10 +85,10 @@ class AdaptedBasis(nn.Module):
         channels = x.shape[1]
         x = x if self.in_order else reorder(x, self.points, self.unpoints)
         if len(self.parts) == 1:
-            return self.parts[0].analyse(x)
+            return self._parts()[0].analyse(x)
         found = [
             part.analyse(orbits)
-            for part, orbits in zip(self.parts, x.split(self.widths, 2), strict=True)
+            for part, orbits in zip(self._parts(), x.split(self.widths, 2), strict=True)
         ]
         values = []
         for pieces in zip(*found, strict=True):
@@ -99,16 +99,19 @@ class AdaptedBasis(nn.Module):
     def synthesise(self, values: Sequence[Tensor], channels: int) -> Tensor:
         """Q: from the values of the bundles (at least one) to samples (B × channels × n)."""
         if len(self.parts) == 1:
-            x = self.parts[0].synthesise(values, channels)
+            x = self._parts()[0].synthesise(values, channels)
         else:
             pieces = []
             for i, value in enumerate(values):
-                heights = [part.height(i) for part in self.parts]
+                heights = [part.height(i) for part in self._parts()]
                 shaped = value.unflatten(1, (channels, sum(heights)))
                 pieces.append([p.flatten(1, 2) for p in shaped.split(heights, 2)])
-            found = zip(self.parts, zip(*pieces, strict=True), strict=True)
+            found = zip(self._parts(), zip(*pieces, strict=True), strict=True)
             x = torch.cat([part.synthesise(piece, channels) for part, piece in found], 2)
         return x if self.in_order else reorder(x, self.unpoints, self.points)
+
+    def _parts(self) -> "list[_Part]":
+        return list(self.parts)  # type: ignore[arg-type]
 
 
 class _Part(nn.Module):

@@ -20,7 +20,8 @@ class TransposedPair(Protocol):
 
 def paired(form: TransposedPair, x: Tensor, forwards: bool) -> Tensor:
     """qᵀx or q x, with the other of the two as its derivative."""
-    if torch.jit.is_tracing():  # a trace has no place for functions of our own
+    if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        # A trace has no place for functions of our own
         return form.transform(x) if forwards else form.inverse(x)
     return Pair.apply(x, form, forwards)  # type: ignore[return-value]
 
