@@ -26,12 +26,14 @@ from paramsym.equivariant import (
     decompose,
     equivariance_error,
     image_dihedral,
+    image_shift,
     loss_of,
     project,
     signed_permutation,
     symmetric_on_subsets,
 )
 from paramsym.equivariant.division import MULTIPLICATION
+from paramsym.equivariant.forms.choice import FORMS
 from paramsym.equivariant.orthogonal import as_representation
 from tests.equivariant.instances import GROUPS, quaternion_group
 
@@ -169,6 +171,47 @@ def test_everything_above_works_on_them(name):
     assert equivariance_error(dense, group, x) > 1e-2
     with pytest.raises(AssertionError, match="does not commute"):
         assert_equivariant(dense, group, x)
+
+
+@pytest.mark.parametrize("form", [None, *FORMS])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_autoencoder_is_its_dense_matrix_in_every_form(name, form):
+    """An orbit that is no grid keeps the product, whichever form is named."""
+    family = FAMILIES[name]
+    rng = np.random.default_rng(1)
+    group = mixed(family, [3] * len(family), rng)
+    d = decompose(group)
+    assert all(c.fourier is None for c in d.source_classes)
+    ranks = [1 + i % 2 for i in range(len(d.isotypics))]  # unequal, so that blocks are padded
+    rank = sum(v.dimension * r for v, r in zip(d.isotypics, ranks, strict=True))
+    component = components(d, rank).component(ranks)
+    matrix = component.sample(rng)
+    network = EquivariantAutoencoder(group, component, dtype=torch.float64, form=form)
+    network.load_blocks(d.blocks(matrix))
+    x = torch.as_tensor(rng.standard_normal((5, group.degree)))
+    expected = x @ torch.as_tensor(matrix).T
+    torch.testing.assert_close(network(x), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(network.decode(network.encode(x)), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(network.matrix(), torch.as_tensor(matrix), rtol=0, atol=1e-12)
+    with torch.no_grad():  # the control: another weight is another matrix
+        network.core.layers[0].weight[0] += 1
+    assert float((network(x) - expected).detach().abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grid_in_every_form_is_the_same_group_given_by_matrices(form):
+    grid = image_shift(4, 6, "both")
+    matrices = OrthogonalGroup(tuple(grid.matrix(i) for i in range(2)))
+    rng = np.random.default_rng(2)
+    dense = next(iter(components(grid, 7))).sample(rng)
+    x = torch.as_tensor(rng.standard_normal((5, 24)))
+    for group in (grid, matrices):
+        layer = EquivariantLinear(group, dtype=torch.float64, form=form)
+        layer.load_matrix(dense)
+        found = layer(x)
+        torch.testing.assert_close(found, x @ torch.as_tensor(dense).T, rtol=0, atol=1e-12)
+        used = [type(part.form) for part in layer.network.source.parts]
+        assert used == [FORMS[form if group is grid else "product"]]
 
 
 @pytest.mark.parametrize("name", GROUPS)

@@ -54,9 +54,12 @@ class EquivariantLinear(nn.Module):
         out_channels: copies of the target.
         dtype: of weights and bases; default torch's.
         generator: of the initial weights.
+        form: of the change of basis: "product", "separable" (axis by axis, where an orbit is a
+            grid), "fourier" (by FFTs, on a grid); default the cheapest by measured cost. All are
+            the same function to rounding.
 
     Raises:
-        ValueError: the component is of another group.
+        ValueError: the component is of another group, or no form has this name.
         ShapeMismatchError: (when called) x does not end in n, or in (channels, n).
 
     Source: arXiv:2309.13736 for cyclic groups.
@@ -73,6 +76,7 @@ class EquivariantLinear(nn.Module):
         out_channels: int = 1,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
+        form: str | None = None,
     ) -> None:
         super().__init__()
         self.decomposition = _decomposition(group, target, component)
@@ -84,6 +88,7 @@ class EquivariantLinear(nn.Module):
             out_channels=out_channels,
             dtype=dtype,
             generator=generator,
+            form=form,
         )
         self.bias: nn.Parameter | None = None
         if bias:
@@ -123,14 +128,14 @@ class EquivariantLinear(nn.Module):
 def dense(network: BlockNetwork) -> Tensor:
     """The matrix (m × n) of a linear network, from its action on the unit vectors."""
     n = network.decomposition.shape[1]
-    like = network.empty(1)
+    like = network.nothing
     return network(torch.eye(n, dtype=like.dtype, device=like.device)).T
 
 
 def load_blocks(network: BlockNetwork, blocks: list[Real]) -> None:
     """Sets a network of one or two block layers to given blocks A_i (e_i × d_i × δ_i)."""
     columns = zip(*(layer.weights for layer in network.layers), strict=True)
-    for b, weights in zip(network.bundles, columns, strict=True):
+    for b, weights in zip(network.stored, columns, strict=True):
         for row, i in enumerate(b.blocks):
             if len(weights) == 1:
                 factors: tuple[Real, ...] = (blocks[i],)
