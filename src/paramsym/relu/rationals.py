@@ -122,6 +122,11 @@ def dot(left: Sequence[fmpq], right: Sequence[fmpq]) -> fmpq:
     return total
 
 
+def along(start: Sequence[fmpq], step: fmpq, direction: Sequence[fmpq]) -> list[fmpq]:
+    """start + step·direction."""
+    return [p + step * v for p, v in zip(start, direction, strict=True)]
+
+
 def product(left: fmpq_mat, right: fmpq_mat) -> fmpq_mat:
     """left·right, in blocks of rows with a look at the clock between them.
 
