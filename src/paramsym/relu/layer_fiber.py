@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError
+from paramsym.relu.hyperplanes import Key, hyperplane
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import factor, generic, randomness
 from paramsym.relu.rationals import ZERO, column, fractions
 from paramsym.relu.reading import as_network
 from paramsym.relu.seminonnegative import best_rank, factorise, semirank
-from paramsym.relu.shallow import Key, block_form
+from paramsym.relu.shallow import block_form
 
 
 class Place(NamedTuple):
@@ -252,11 +253,10 @@ class LayerFiber:
             elif side:
                 places.append(Place("linear" if side > 0 else "dead"))
             else:
-                pivot = next(v for v in row if v)
-                key = (*(v / pivot for v in row), t / pivot)
+                lead, key = hyperplane(row, t)
                 found = index.get(key)
                 kind = "cancelling" if found is None else "visible"
-                places.append(Place(kind, found, pivot < 0))
+                places.append(Place(kind, found, lead < 0))
         return places
 
     def minimal_width(self, subsets: int = 4096) -> tuple[int, frozenset[int] | None]:
