@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paramsym.relu.arithmetic import fmpq
-from paramsym.relu.rationals import ZERO, along
+from paramsym.relu.rationals import HALF, ONE, ZERO, along
 
 Key = tuple[fmpq, ...]  # (normal, offset), first non-zero entry of the normal scaled to 1
+
+# relu(u) = (u + |u|)/2 and its slope (1 + sign u)/2: the share of the first term that stays smooth,
+# by the side of u on the domain (dead, crossing, linear).
+SMOOTH_SHARE = {-1: ZERO, 0: HALF, 1: ONE}
 
 
 def hyperplane(normal: Sequence[fmpq], offset: fmpq) -> tuple[fmpq, Key]:

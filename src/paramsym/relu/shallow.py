@@ -17,10 +17,9 @@ from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain, as_domain
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.hyperplanes import Key, add_at, hyperplane
+from paramsym.relu.hyperplanes import SMOOTH_SHARE, Key, add_at, hyperplane
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.rationals import (
-    HALF,
     ONE,
     ZERO,
     along,
@@ -122,7 +121,7 @@ def block_form(inner: Layer, outer: Layer, domain: Domain) -> CanonicalForm:
     for normal, offset, out in zip(w1.tolist(), b1, w2.transpose().tolist(), strict=True):
         tick()
         side = domain.side(normal, offset)
-        shares.append(_AFFINE_SHARE[side])
+        shares.append(SMOOTH_SHARE[side])
         if side == 0:
             lead, key = hyperplane(normal, offset)
             add_at(kinks, key, abs(lead) / 2, out)
@@ -132,10 +131,6 @@ def block_form(inner: Layer, outer: Layer, domain: Domain) -> CanonicalForm:
     constant = along((affine * column(b1)).entries(), ONE, b2)
     kept = {key: tuple(kink) for key, kink in kinks.items() if any(kink)}
     return CanonicalForm(kept, linear, constant)
-
-
-# The affine part of relu(u), by the side of u on the domain: dead, crossing, linear.
-_AFFINE_SHARE = {-1: ZERO, 0: HALF, 1: ONE}
 
 
 def shallow_witness(
