@@ -90,6 +90,8 @@ def _where_nonzero(low: Bound, high: Bound, offset: list[fmpq], slope: list[fmpq
 
     If not zero it vanishes at one point at most: of two points of the interval one will do.
     """
+    if not any(offset) and not any(slope):
+        return None
     first = inside(low, high)
     second = (first + inside(low, first)) / 2
     return next((t for t in (first, second) if any(along(offset, t, slope))), None)
