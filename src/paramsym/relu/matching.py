@@ -51,10 +51,8 @@ def visible_coordinates(mine: Network, layer: LayerFiber, other: Network) -> Coo
     block = Network(exact=[_in_features(other.exact[1], found), other.exact[2]])
     if not layer.contains(block):
         return None
-    here = {p.hyperplane for p in layer.locate() if p.turned and p.kind == "visible"}
-    there = {p.hyperplane for p in layer.locate(block) if p.turned}
     order, scales = zip(*found.values(), strict=True)
-    return Coordinates(order, fractions(scales), turned=frozenset(here ^ there) - {None})
+    return Coordinates(order, fractions(scales), turned=_turned(layer, block))
 
 
 def _in_features(layer: Layer, found: dict[int, tuple[int, fmpq]]) -> Layer:
@@ -62,6 +60,13 @@ def _in_features(layer: Layer, found: dict[int, tuple[int, fmpq]]) -> Layer:
     back = sorted((k, i, s) for i, (k, s) in found.items())
     table = [[row[i] * s for _, i, s in back] for row in layer.weight.tolist()]
     return Layer(matrix(table, len(back)), list(layer.bias))
+
+
+def _turned(layer: LayerFiber, block: Network) -> frozenset[int]:
+    """The hyperplanes on which a block and the one of the fiber have different orientations."""
+    here = {p.hyperplane for p in layer.locate() if p.turned and p.kind == "visible"}
+    there = {p.hyperplane for p in layer.locate(block) if p.turned}
+    return frozenset(h for h in here ^ there if h is not None)
 
 
 def hidden_coordinates(
@@ -78,11 +83,9 @@ def hidden_coordinates(
     if not _is_permutation(found, mine.widths[1]):
         return None
     reflected = frozenset(k for k, s in found.values() if s < 0)
-    if any(moves.reflection_ratio(mine, 1, hidden, k) is None for k in reflected):
+    moved = _reflected(mine, hidden, reflected)
+    if moved is None:
         return None
-    moved = mine
-    for k in reflected:
-        moved = moves.reflect(moved, 1, hidden, k)
     line = _half_line(moved, hidden, other.exact[0], other_hidden)
     if line is None:
         return None
@@ -113,6 +116,15 @@ def _matched_rows(mine: Layer, other: Layer) -> dict[int, tuple[int, fmpq]]:
 
 def _is_permutation(found: dict[int, tuple[int, fmpq]], width: int) -> bool:
     return sorted(k for k, _ in found.values()) == list(range(width))
+
+
+def _reflected(net: Network, hidden: int, units: frozenset[int]) -> Network | None:
+    """The network with those units reflected, None if one of them cannot be."""
+    for k in units:
+        if moves.reflection_ratio(net, 1, hidden, k) is None:
+            return None
+        net = moves.reflect(net, 1, hidden, k)
+    return net
 
 
 def _half_line(moved: Network, hidden: int, layer: Layer, unit: int) -> tuple[fmpq, fmpq] | None:
