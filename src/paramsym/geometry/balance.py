@@ -19,7 +19,7 @@ from paramsym.geometry.means import balancing_basis
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import DRIFT, REACH, minimise, newton_step
 from paramsym.geometry.posynomial import Posynomial
-from paramsym.geometry.sliding import least_norm_offset
+from paramsym.geometry.sliding import ShiftNorm
 from paramsym.structure.action import act, check_parameters
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
@@ -30,7 +30,8 @@ Params = Mapping[str, Tensor]
 
 OBJECTIVES = {"l2": 2.0, "l1": 1.0}
 CERTIFIED = 1e-9  # gap relative to the cost up to which a point is called optimal
-_LEVEL = 1e-12  # moments relative to the cost at which the turns end
+_LEVEL = 1e-10  # moments relative to the cost at which the turns end
+_HALVINGS = 20
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -171,7 +172,8 @@ class _Turns:
                 progress(f"turn {done}: {value:.9g}")
             stalled = stalled + 1 if least - value <= 1e-15 * value else 0
             least = min(least, value)
-            if max(moment.values(), default=0.0) <= _LEVEL or stalled == _STALLED or done == rounds:
+            level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
+            if level or stalled == _STALLED or done == rounds:
                 break
         certified = gap <= CERTIFIED * value and not self.slid
         status = Status.OPTIMAL if certified else Status.LOCAL
@@ -217,10 +219,24 @@ class _Turns:
         self._apply(self.symmetry.element({space: basis}))
 
     def _slide(self, shift: str) -> None:
-        offset = least_norm_offset(self.symmetry, self.current, shift)
-        if offset is not None:
-            self.slid = True
-            self._apply(self.symmetry.element({shift: offset}))
+        """One shift to its least norm; not all are linear, so that the step may be too long.
+
+        In turns they converge faster than all at once, which leaves the coupling to the scales.
+        """
+        offsets = ShiftNorm(self.symmetry, self.current, [shift]).least()
+        before = self._norm(self.current)
+        for _ in range(_HALVINGS if offsets else 0):
+            step = self.symmetry.element(offsets)
+            moved = act(self.symmetry, step, self.current)
+            if self._norm(moved) <= before:
+                self.current, self.element, self.slid = moved, step @ self.element, True
+                return
+            offsets = {name: delta / 2 for name, delta in offsets.items()}
+
+    def _norm(self, params: Params) -> float:
+        """The sum of squares of what counts."""
+        cost = cost_along_scales(self.symmetry, params, (), 2.0)
+        return cost.constant
 
     def _apply(self, step: GroupElement) -> None:
         self.current = act(self.symmetry, step, self.current)
@@ -243,6 +259,9 @@ class _Turns:
                 difference = 2 * (covariant - dual)
                 gap += REACH * float(torch.linalg.svdvals(difference).sum())
                 moment[space] = _largest(difference) / here.value
+        shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
+        for name, slope in shifts.slope().items():
+            moment[name] = 2 * _largest(slope) / here.value
         return here.value, gap, moment
 
 
