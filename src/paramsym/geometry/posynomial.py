@@ -165,6 +165,10 @@ def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
 
     A mass in less than double precision is widened chunk by chunk along its first axis.
     """
+    if term.mass.ndim == 2 and len(weights) == 2 and term.mass.dtype == torch.float64:
+        (own,), (other,) = term.factors[k].axes, term.factors[1 - k].axes  # two axes, one for each
+        if own != other:
+            return (term.mass if own == 0 else term.mass.mT) @ weights[1 - k]
     letters = "".join(chr(ord("a") + i) for i in range(term.mass.ndim))
     out = "".join(letters[i] for i in term.factors[k].axes)
     others = [
