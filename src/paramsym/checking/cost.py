@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from paramsym.checking.householder import PANEL
 from paramsym.checking.jacobian import Network, Plan, planned
+from paramsym.checking.orthogonal import PANEL
 
 _TICKS = 100  # steps of a progress bar
 _TIMED = 100_000  # parameters up to which a whole batch of rows is timed
