@@ -62,6 +62,7 @@ class Certificate:
     claimed: int  # dimension of what is claimed rightly, among live parameters
     idle: Claimed  # what is claimed among dead parameters alone, (directions, dead parameters)
     residual: float  # the largest of a direction that is counted in `claimed`
+    noise: float  # that, or what elimination lost, if it is more; 0 where nothing is claimed
     residuals: dict[str, float]
     values: torch.Tensor  # descending, one per live parameter; NaN where it was not computed
     above: float  # no more than the smallest singular value that is no suspect; 0 without one
@@ -110,7 +111,8 @@ def certify(
     rest, strength = _complement(basis, advance)
     factors = factored(_compacted(rows, alive.nonzero()[rest, 0]), advance)
     least, most = _MEASURED
-    cut = max(_MARGIN * min(max(residual, least), most), _LOST * factors.error / (size * strength))
+    lost = factors.error / (size * strength)
+    cut = max(_MARGIN * min(max(residual, least), most), _LOST * lost)
     values, found = smallest(
         factors, lambda x: _beside(x, rest, basis), rest, max(cut, ceiling) * size, advance=advance
     )
@@ -120,9 +122,12 @@ def certify(
     suspects[alive] = (found[:count] / scale).T
     true = basis.shape[1]
     above = float(values[count]) if count < len(values) else 0.0
-    below = max([residual] * (true > 0) + values[:count].tolist(), default=0.0)
+    noise = max(residual, lost) if true else 0.0
+    below = max([noise, *values[:count].tolist()])
     shown = _values(shown / size, values, true, residual)
-    return Certificate(alive, scale, true, idle, residual, residuals, shown, above, below, suspects)
+    return Certificate(
+        alive, scale, true, idle, residual, noise, residuals, shown, above, below, suspects
+    )
 
 
 def _largest(rows: torch.Tensor) -> float:

@@ -130,9 +130,7 @@ class Network:
         if wanted >= n:
             return torch.eye(n, dtype=values.dtype, device=values.device)
         drawn = torch.randn(wanted, n, generator=self.generator, dtype=torch.float32)
-        return drawn.to(values) / math.sqrt(
-            n
-        )  # drawn ten times faster, and as generic
+        return drawn.to(values) / math.sqrt(n)  # drawn ten times faster, and as generic
 
     def products(
         self, values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor
