@@ -38,7 +38,7 @@ from paramsym.structure.counting import generic_dimension
 from paramsym.structure.rank import Gap
 from paramsym.structure.symmetry import ParameterSymmetry
 
-LIMIT = 20_000  # parameters; about eight minutes and four gigabytes
+LIMIT = 20_000  # parameters; about four minutes and six gigabytes
 
 
 class AuditTooLarge(ValueError):
@@ -55,8 +55,9 @@ class Audit:
     function and do not, with the derivative of the outputs along the worst unit direction of each,
     relative to the largest along any; `approximate` the same for those that claim it only up to
     a small error. `residual` is that number for all directions that count as explained: it is
-    rounding where the symmetry is exact. `gap` stands between the smallest singular value of the
-    Jacobian beside the explained directions, and that noise. `hunted` directions looked flat at
+    rounding where the symmetry is exact. `gap` stands between a lower bound of the smallest
+    singular value of the Jacobian beside the explained directions, and what is noise: `residual`,
+    or the rounding of the elimination. `hunted` directions looked flat at
     first, and further inputs refuted them. `suspects` say what the unexplained directions do, and
     `where` gives, for each tensor, its share of their squared norm. `derivative` compares autograd
     with finite differences.
@@ -299,7 +300,7 @@ def _result(
         explained=explained,
         dead=len(hunted.dead),
         undeclared=hunted.undeclared,
-        gap=Gap(rank, found.above, found.below if count else found.residual),
+        gap=Gap(rank, found.above, found.below if count else found.noise),
         residual=found.residual,
         cost=cost,
         where={n: float(energy[p].sum()) for n, p in places.items()} if count else {},
