@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from paramsym.checkpoints.drafts import remove_stale, workshop
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
+from paramsym.formats.weights import metadata_of
 from paramsym.structure.replacing import flush
 
 
@@ -178,7 +179,8 @@ def write_tensors(
     if path.name.endswith(INDEX):
         _write_shards(path, tensors, like)
     elif path.suffix == ".safetensors":
-        metadata = {} if like is None else metadata_of(like)
+        known = like is not None and like.suffix == ".safetensors"
+        metadata = metadata_of(like) if known else {}
         save_file(owned(tensors), path, metadata={"format": "pt", **metadata})
     elif is_archive(path):
         torch.save(owned(tensors), path)
@@ -192,14 +194,6 @@ def write_tensors(
 def is_archive(path: Path) -> bool:
     """Is this the name of a file that `torch.save` writes?"""
     return path.suffix in (".pt", ".pth", ".bin")
-
-
-def metadata_of(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file; empty for other files."""
-    if path.suffix != ".safetensors":
-        return {}
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
 
 
 def _write_shards(index: Path, tensors: Mapping[str, torch.Tensor], like: Path | None) -> None:
