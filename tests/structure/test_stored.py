@@ -28,12 +28,12 @@ from paramsym.algebra import (
     Tangent,
     Wreath,
 )
+from paramsym.formats.drafts import replacing
 from paramsym.formats.errors import CheckpointError
 from paramsym.formats.weights import metadata_of
 from paramsym.structure import stored
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import Slide
-from paramsym.structure.replacing import replacing
 from paramsym.structure.shift import Term, Window
 from paramsym.structure.stored_text import LIMIT
 from tests.elements import numbers, same

@@ -14,11 +14,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from paramsym.checkpoints.drafts import remove_stale, workshop
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
+from paramsym.formats.drafts import draft_in, flush, remove_stale, workshop
 from paramsym.formats.weights import metadata_of
-from paramsym.structure.replacing import flush
 
 
 @contextmanager
@@ -43,8 +42,7 @@ def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
     _refuse_small_disk(out, parent, room)
     try:
         with workshop(parent, out.name) as folder:
-            (folder / "made").mkdir()
-            draft = folder / "made" / out.name
+            draft = draft_in(folder, out)
             yield draft
             flush(draft)
             _settle(draft, out, folder / "replaced")

@@ -20,12 +20,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from paramsym.algebra import Element, Tangent
+from paramsym.formats.drafts import replacing
 from paramsym.formats.weights import metadata_of, read_safetensors
 from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.files import to_json
 from paramsym.structure.membership import tensors_of
-from paramsym.structure.replacing import replacing
 from paramsym.structure.stored_text import is_text, read_text, write_text
 
 FORMAT = "paramsym-element/1"
