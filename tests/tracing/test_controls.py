@@ -133,7 +133,7 @@ def test_rounding_of_an_output_that_vanishes_is_no_error() -> None:
     assert verify(model, wrong, (X,)).error >= 1e-2
 
 
-class Masked(nn.Module):
+class MaskedOutput(nn.Module):
     """A network whose outputs pass a mask of −∞, as causal attention keeps one."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Masked(nn.Module):
 @pytest.mark.parametrize(
     "make",
     [*(lambda how=how: Beside(how) for how in ("column", "sample", "channel", "flat")),
-     Vanishing, Masked],
+     Vanishing, MaskedOutput],
     ids=["column", "sample", "channel", "flat", "vanishing", "mask"],
 )  # fmt: skip
 def test_refutation_measures_slice_by_slice_as_well(make) -> None:

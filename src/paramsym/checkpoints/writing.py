@@ -177,8 +177,8 @@ def write_tensors(
     if path.name.endswith(INDEX):
         _write_shards(path, tensors, like)
     elif path.suffix == ".safetensors":
-        known = like is not None and like.suffix == ".safetensors"
-        metadata = metadata_of(like) if known else {}
+        told = None if like is None or like.suffix != ".safetensors" else like
+        metadata = {} if told is None else metadata_of(told)
         save_file(owned(tensors), path, metadata={"format": "pt", **metadata})
     elif is_archive(path):
         torch.save(owned(tensors), path)
