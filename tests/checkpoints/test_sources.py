@@ -12,6 +12,7 @@ from paramsym import find_symmetry
 from paramsym.algebra import Monomial, SignedPermutation
 from paramsym.checkpoints import CheckpointError, open_checkpoint, transform
 from paramsym.checkpoints.checkpoint import aliases, assign
+from paramsym.checkpoints.plan import plan
 from tests.models import Small, Tied
 
 
@@ -137,3 +138,15 @@ def test_a_wrong_file_is_seen_beside_a_large_output(tmp_path: Path, monkeypatch)
     with pytest.raises(CheckpointError, match="computes another function"):
         transform(wrong, tmp_path / "wrong.safetensors", torch.Generator().manual_seed(0))
     assert [path.name for path in tmp_path.iterdir()] == ["right.safetensors"]
+
+
+def test_half_precision_is_planned_in_float32_as_it_is_tried(tmp_path: Path, monkeypatch):
+    def memory(model: torch.nn.Module) -> int:
+        opened = open_checkpoint("tests.models:Small")
+        opened.model = model
+        return plan(opened, find_symmetry(Small(), opened.inputs), tmp_path / "out").memory
+
+    wide = memory(Small())
+    assert memory(Small().half()) == wide and memory(Small().double()) > 1.9 * wide
+    monkeypatch.setattr("paramsym.checkpoints.plan.LARGEST", 0)  # it is not tried
+    assert memory(Small().half()) < 0.6 * wide
