@@ -190,6 +190,6 @@ def print_transformed(result: Transformed, console: Console | None = None) -> No
     )
     table.add_row(
         error_text(result.error),
-        "largest change of an output after reading it back, relative to the largest output",
+        "largest change of an output after reading it back, relative to those around it",
     )
     console.print(table)
