@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import FloatLayer, Layer, Network, check_chain, network_of_pairs
-from paramsym.relu.precision import composed as composed_rounding
-from paramsym.relu.rationals import ZERO, column
+from paramsym.relu.network import Network
+from paramsym.relu.piecewise import Piecewise
 
 RELU = "relu"
 Step = tuple[torch.Tensor, torch.Tensor | None] | str
@@ -164,63 +163,11 @@ def _exported_steps(program: Any, name: str) -> list[Step]:
 
 
 def network_of_steps(steps: list[Step], name: str) -> Network:
-    """Layers from a chain of affine maps and ReLUs.
-
-    Two affine maps in a row are composed, exactly; a ReLU at either end gets an identity layer.
-    """
-    groups: list[list[tuple[torch.Tensor, torch.Tensor | None]]] = [[]]
-    for step in steps:
-        if isinstance(step, str):
-            if groups[-1] or len(groups) == 1:
-                groups.append([])
-        else:
-            groups[-1].append(step)
-    if not any(groups):
+    """Layers from a chain of affine maps and ReLUs; two affine maps in a row are composed."""
+    weights = [step[0] for step in steps if not isinstance(step, str)]
+    if not weights:
         raise ReLUError("no linear layer", "at least one", name, "Pass a network with weights.")
-    if not groups[0]:
-        size = groups[1][0][0].shape[1]
-        groups[0].append((torch.eye(size, dtype=torch.float64), None))
-    if not groups[-1]:
-        size = groups[-2][-1][0].shape[0]
-        groups[-1].append((torch.eye(size, dtype=torch.float64), None))
-    layers = [
-        [network_of_pairs([pair], f"{name}, layer {i + 1}") for pair in g]
-        for i, g in enumerate(groups)
-    ]
-    for index, chain in enumerate(layers):
-        for before, after in zip(chain, chain[1:], strict=False):
-            if before.output_dim != after.input_dim:
-                raise ReLUError(
-                    f"a layer that reads {after.input_dim} features",
-                    f"{before.output_dim}",
-                    f"{name}, layer {index + 1}",
-                    "Check the order of the layers.",
-                )
-    network = _network(layers, name)
-    check_chain(network, name)
-    return network
-
-
-def _network(layers: list[list[Network]], name: str) -> Network:
-    """The network of these chains of affine maps, in floats where nothing has to be composed."""
-    if all(len(chain) == 1 for chain in layers):
-        floats: list[FloatLayer] = [chain[0].floats[0] for chain in layers]
-        storage = [chain[0].storage[0] for chain in layers]
-        return Network(floats=floats, name=name, storage=storage)
-    composed = [_compose(chain) for chain in layers]
-    return Network(
-        exact=[part.exact[0] for part in composed],
-        name=name,
-        storage=[part.storage[0] for part in composed],
-    )
-
-
-def _compose(chain: list[Network]) -> Network:
-    """One affine layer from several, exactly, with what their storage leaves open."""
-    made = chain[0]
-    for after in chain[1:]:
-        (weight, bias), (w, b) = made.exact[0], after.exact[0]
-        image = (w * column(bias)).entries() if bias else [ZERO] * len(b)
-        layer = Layer(w * weight, [p + q for p, q in zip(image, b, strict=True)])
-        made = Network(exact=[layer], storage=[composed_rounding(made, after)])
-    return made
+    value = Piecewise.inputs((weights[0].shape[1],))
+    for step in steps:
+        value = value.relu() if isinstance(step, str) else value.linear(*step)
+    return value.network(name)
