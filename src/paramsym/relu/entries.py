@@ -8,21 +8,23 @@ vanishes. So zeros, signs, averages over two or four and small integers never le
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.clock import tick
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.formats import EXACT, UP, Format, format_of
+from paramsym.relu.formats import EXACT, FLOAT64, UP, Format, format_of
 from paramsym.relu.rationals import ZERO, nearest_float, rational
 
 _AT_ONCE = 1 << 16
 
 
-class Entries(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Entries:
     """Exact `values` (float64, or rationals as objects) that stand for any within `slack` of them.
 
     `formats` are those that the numbers behind them are stored in.
@@ -234,3 +236,22 @@ def reciprocal(a: Entries, where: str) -> Entries:
         flat = [fmpq(1) / v for v in as_rationals(a.values).reshape(-1)]
         values = _objects(flat).reshape(a.values.shape)
     return Entries(values, a.slack / (sizes * (sizes - a.slack)) * UP, a.formats)
+
+
+def normalising(gain: Entries, variance: Entries, epsilon: float) -> Entries:
+    """gain/√(variance + epsilon), computed in float64, with the slack of both and of computing it.
+
+    Raises `ReLUError` where the variance plus epsilon may not be positive.
+    """
+    shape = np.broadcast_shapes(gain.values.shape, variance.values.shape)
+    gain, variance = gain.shaped(shape), variance.shaped(shape)
+    numbers, spread = as_floats(gain.values), as_floats(variance.values) + epsilon
+    if not (spread > variance.slack).all():
+        raise ReLUError(
+            "a variance that may be zero or negative", "variance + epsilon > 0", "batch norm",
+            "Check the statistics: with such a variance there is no function.",
+        )  # fmt: skip
+    values = numbers / np.sqrt(spread)
+    most = (np.abs(numbers) + gain.slack) / np.sqrt(spread - variance.slack)
+    slack = (most - np.abs(values)) * UP + 8 * FLOAT64.unit * most
+    return Entries(values, slack, gain.formats | variance.formats | {FLOAT64})

@@ -18,6 +18,7 @@ from paramsym.relu.errors import ReLUError
 from paramsym.relu.formats import EXACT, Format, Rounding, Storage
 from paramsym.relu.network import FloatLayer, Layer, Network
 from paramsym.relu.piecewise import Atoms, Piecewise
+from paramsym.relu.restriction import reached
 
 Units = dict[Atoms, np.ndarray]  # by atoms, which of them have a unit in a layer
 
@@ -53,8 +54,8 @@ class _Plan:
         self.reads: dict[Atoms | None, Piecewise] = {}
         self.until: dict[Atoms, np.ndarray] = {}
         self.negatives: dict[Atoms, Atoms] = {}
-        reached = _reached(functions)
-        inputs = [atoms for atoms in reached if atoms.read is None]
+        whole = reached(functions)
+        inputs = [atoms for atoms in whole if atoms.read is None]
         if len(inputs) != 1:
             raise ReLUError(
                 f"a function of {len(inputs)} inputs", "a function of one input", name,
@@ -65,9 +66,9 @@ class _Plan:
         self.x = Piecewise((size,), {self.input: Coefficients.identity(size)}, zeros(size))
         # A form by its coefficients as objects: equal numbers may stand for different weights.
         self.units_of = {
-            _key(a.read): a for a in reversed(reached) if a.read is not None
+            _key(a.read): a for a in reversed(whole) if a.read is not None
         }  # fmt: skip
-        for atoms in reached:
+        for atoms in whole:
             if atoms.read is not None:
                 self.reads[atoms] = self._readable(atoms.read, atoms.depth)
         self.depth = functions.depth + 1
@@ -164,18 +165,6 @@ class _Plan:
             for atoms, c in r.terms.items()
         ]
         return _dense(height, width, blocks), joined([r.constant for r in read])
-
-
-def _reached(functions: Piecewise) -> list[Atoms]:
-    """The atoms that functions are of, by depth."""
-    found: dict[Atoms, None] = {}
-    waiting = list(functions.terms)
-    while waiting:
-        atoms = waiting.pop()
-        if atoms not in found:
-            found[atoms] = None
-            waiting += atoms.read.terms if atoms.read is not None else []
-    return sorted(found, key=lambda atoms: atoms.depth)
 
 
 def _key(functions: Piecewise) -> frozenset[tuple[int, int]]:

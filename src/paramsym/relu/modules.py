@@ -1,173 +1,308 @@
 """Torch modules and exported programs as ReLU networks.
 
-A module is accepted if it is a chain of affine maps and ReLUs. An `nn.Sequential` is read module
-by module; anything else is traced with `torch.export` and its graph is read node by node. Whatever
-is not affine and not ReLU is named together with its place.
+A module is traced with `torch.export`; its graph is walked with arrays of piecewise linear
+functions (`piecewise`) in place of numbers, through one table of operators (`operators`). Whatever
+is not piecewise linear is named together with its place. The first axis of the input counts rows
+of a batch: each row of the output must be the same function of the same row of the input.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
+from torch.fx.node import map_aggregate
 
+from paramsym.relu.constants import Constant, fold, name_of, stored
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
+from paramsym.relu.operators import Side, apply
 from paramsym.relu.piecewise import Piecewise
+from paramsym.relu.restriction import restricted
 
-RELU = "relu"
-Step = tuple[torch.Tensor, torch.Tensor | None] | str
-
-_TODO = (
-    "Only chains of linear layers and ReLU are decided; other activations have other symmetries."
+EXPECTED = "a piecewise linear network"
+_SILENT = (torch.nn.Identity, torch.nn.Flatten)  # in a chain
+# What is computed from the shape of an array alone, whatever its entries.
+_OF_SHAPES = frozenset(
+    "zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty".split()
 )
-_SILENT = {
-    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.clone.default",
-    "aten.detach.default", "aten.contiguous.default", "aten._unsafe_view.default",
-    "aten.alias.default",
-}  # fmt: skip
 
 
-def network_of_module(module: Any, name: str = "network") -> Network:
+def network_of_module(
+    module: Any, name: str = "network", input_shape: Sequence[int] | None = None
+) -> Network:
     """The ReLU network that a module (or an exported program) computes.
 
-    Raises `ReLUError` with the module's or node's name for any other activation or operator.
+    Args:
+        input_shape: of one input, without the batch; by default what the first weight matrix reads.
+
+    Raises `ReLUError` with the module's or node's name where it is not piecewise linear.
     """
-    if isinstance(module, torch.nn.Sequential) and _is_plain(module):
-        steps = list(_sequential_steps(module, name))
-    elif isinstance(module, torch.nn.Linear):
-        steps = [_linear_step(module)]
-    elif isinstance(module, torch.nn.Module):
-        steps = _exported_steps(_export(module, name), name)
-    else:
-        steps = _exported_steps(module, name)
-    return network_of_steps(steps, name)
+    if not isinstance(module, torch.nn.Module):
+        return _rows(module, name)
+    chain = list(_chain(module))
+    if None not in chain and any(isinstance(part, torch.nn.Linear) for part in chain):
+        value = None
+        for part in chain:
+            value = _next(value, part, chain, name)
+        assert value is not None
+        return value.network(name)
+    _check_mode(module, name)
+    return _rows(_export(module, name, input_shape), name)
 
 
-def _is_plain(module: torch.nn.Sequential) -> bool:
-    return type(module).forward is torch.nn.Sequential.forward
+# ------------------------------------------------------------ chains, without tracing
 
 
-def _linear_step(module: torch.nn.Linear) -> Step:
-    bias = None if module.bias is None else module.bias.detach()
-    return (module.weight.detach(), bias)
+def _chain(module: torch.nn.Module) -> Iterable[torch.nn.Module | None]:
+    """The parts of a chain of linear layers and ReLU, in order; None for anything else."""
+    kind = type(module)
+    if isinstance(module, torch.nn.Sequential) and kind.forward is torch.nn.Sequential.forward:
+        for child in module.children():
+            yield from _chain(child)
+    elif kind in (torch.nn.Linear, torch.nn.ReLU):
+        yield module
+    elif not (kind in _SILENT or (kind is torch.nn.Dropout and not module.training)):
+        yield None
 
 
-def _sequential_steps(module: torch.nn.Sequential, where: str):
-    for label, child in module.named_children():
-        place = f"{where}[{label}]"
-        if isinstance(child, torch.nn.Sequential) and _is_plain(child):
-            yield from _sequential_steps(child, place)
-        elif isinstance(child, torch.nn.Linear):
-            yield _linear_step(child)
-        elif isinstance(child, torch.nn.ReLU):
-            yield RELU
-        elif isinstance(child, (torch.nn.Identity, torch.nn.Flatten)):
-            continue
-        elif isinstance(child, torch.nn.Dropout) and (child.p == 0 or not child.training):
-            continue
-        elif isinstance(child, torch.nn.Dropout):
+def _next(
+    value: Piecewise | None, part: Any, chain: list[torch.nn.Module | None], name: str
+) -> Piecewise:
+    if value is None:
+        first = next(p for p in chain if isinstance(p, torch.nn.Linear))
+        value = Piecewise.inputs((first.in_features,))
+    if isinstance(part, torch.nn.ReLU):
+        return value.relu()
+    layer = sum(isinstance(p, torch.nn.Linear) for p in chain[: chain.index(part) + 1])
+    with _Place(f"{name}, layer {layer}"):
+        return value.linear(stored(part.weight).entries,
+                            None if part.bias is None else stored(part.bias).entries)  # fmt: skip
+
+
+class _Place:
+    """Gives the errors of piecewise linear arrays their place in the user's model."""
+
+    def __init__(self, where: str, came: Callable[[str], str] = str) -> None:
+        self.where, self.came = where, came
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ReLUError):
+            came = self.came(error.came)
+            raise ReLUError(came, error.expected, self.where, error.todo) from None
+
+
+# ------------------------------------------------------------ tracing
+
+
+def _check_mode(module: torch.nn.Module, name: str) -> None:
+    """Batch norm and dropout compute something else while training."""
+    for path, part in module.named_modules():
+        norm = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        drop = isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0
+        if part.training and (norm or drop):
             raise ReLUError(
-                "Dropout in training mode",
-                "a deterministic network",
-                place,
-                "Call .eval() first.",
-            )
-        else:
-            raise ReLUError(f"the module {type(child).__name__}", "Linear or ReLU", place, _TODO)
+                f"{type(part).__name__} in training mode", "a deterministic network of each input",
+                name + _path(path), "Call .eval() first.",
+            )  # fmt: skip
 
 
-def _export(module: torch.nn.Module, name: str) -> Any:
-    first = next((p for p in module.parameters() if p.ndim == 2), None)
-    if first is None:
-        raise ReLUError(
-            f"the module {type(module).__name__} without a weight matrix",
-            "a chain of linear layers and ReLU",
-            name,
-            _TODO,
-        )
-    example = torch.zeros(2, first.shape[1], dtype=first.dtype)
-    was_training = module.training
-    module.eval()
+def _path(path: str) -> str:
+    return "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split(".") if p)
+
+
+def _export(module: torch.nn.Module, name: str, shape: Sequence[int] | None) -> Any:
+    first = next((p for p in module.parameters() if p.ndim >= 2), None)
+    if shape is None:
+        if first is None or first.ndim != 2:
+            reads = "no weight matrix" if first is None else "a convolution first"
+            raise ReLUError(
+                f"the module {type(module).__name__} with {reads}", "the shape of its input", name,
+                "Pass relu.as_network(module, input_shape=(channels, height, width)), one input "
+                "without the batch, or an exported program.",
+            )  # fmt: skip
+        shape = (first.shape[1],)
+    floats = (p.dtype for p in module.parameters() if p.dtype.is_floating_point)
+    example = torch.zeros(2, *shape, dtype=next(floats, torch.float32))
     try:
         return torch.export.export(module, (example,))
     except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else ""
         raise ReLUError(
-            f"the module {type(module).__name__}, which torch.export cannot trace "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-            "a chain of linear layers and ReLU",
-            name,
-            "Pass an nn.Sequential or the list of (W, b) pairs.",
-        ) from error
-    finally:
-        module.train(was_training)
+            f"the module {type(module).__name__}, which torch.export cannot trace on inputs of "
+            f"shape {tuple(example.shape)} ({type(error).__name__}: {said})",
+            EXPECTED, name,
+            "Check the shape of its input (input_shape=...), or pass an nn.Sequential or the list "
+            "of (W, b) pairs.",
+        ) from error  # fmt: skip
 
 
-def _exported_steps(program: Any, name: str) -> list[Step]:
-    signature = program.graph_signature
-    lifted = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    constants = {**program.state_dict, **getattr(program, "constants", {})}
-    tensors: dict[str, torch.Tensor] = {
-        node: constants[target] for node, target in lifted.items() if target in constants
-    }
-    current: str | None = None
-    steps: list[Step] = []
+def _rows(program: Any, name: str) -> Network:
+    """The network of one row of a batch, from the program of the batch."""
+    try:
+        x, y = _Walk(program, name).run()
+    except ReLUError:
+        # In-place and composite operators may be known in terms of the core ones.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own code
+            program = program.run_decompositions()
+        x, y = _Walk(program, name).run()
+    if x.ndim < 2:
+        return y.network(name)
+    rows = x.shape[0]
+    if y.shape[:1] != (rows,):
+        raise ReLUError(
+            f"an output of shape {y.shape} for an input of shape {x.shape}",
+            f"{rows} rows, one for each of the batch", name, "Keep the batch as the first axis.",
+        )  # fmt: skip
+    each = x.size // rows
+    found: Network | None = None
+    for row in range(rows):
+        part = restricted(y[row], np.arange(row * each, (row + 1) * each))
+        net = part.network(name) if part is not None else None
+        if net is None or (found is not None and not _same(net, found)):
+            raise ReLUError(
+                "rows of a batch that are mixed, or treated differently",
+                "a function of each row by itself", name,
+                "Batch statistics need .eval(); move other operations along the first axis out.",
+            )  # fmt: skip
+        found = found or net
+    assert found is not None
+    return found
 
-    def refuse(node: Any, came: str) -> ReLUError:
+
+def _same(a: Network, b: Network) -> bool:
+    if not (a.born_float and b.born_float):
+        return a == b
+    return a.widths == b.widths and all(
+        np.array_equal(p, q)
+        for left, right in zip(a.floats, b.floats, strict=True)
+        for p, q in zip(left, right, strict=True)
+    )
+
+
+# ------------------------------------------------------------ the graph
+
+
+class _Walk:
+    """One pass over a program's graph, with functions of the input in place of tensors."""
+
+    def __init__(self, program: Any, name: str) -> None:
+        self.program, self.name = program, name
+        signature = program.graph_signature
+        tensors = {**program.state_dict, **getattr(program, "constants", {})}
+        self.lifted = {
+            node: tensors[target]
+            for table in (
+                signature.inputs_to_parameters,
+                signature.inputs_to_buffers,
+                signature.inputs_to_lifted_tensor_constants,
+            )
+            for node, target in table.items()
+            if target in tensors
+        }
+        self.values: dict[str, Any] = {}
+        self.input: Piecewise | None = None
+
+    def run(self) -> tuple[Piecewise, Piecewise]:
+        """The input and the output."""
+        changed = self.program.graph_signature.buffers_to_mutate
+        if changed:
+            raise ReLUError(
+                f"a network that changes its buffers {sorted(set(changed.values()))}",
+                "a function of the input", self.name, "Call .eval() before exporting.",
+            )  # fmt: skip
+        output: Any = None
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node.name] = self._placeholder(node)
+            elif node.op == "call_function":
+                with _Place(self._place(node)):
+                    self.values[node.name] = self._call(node)
+            elif node.op == "output":
+                output = node
+            else:
+                self._refuse(node, f"the node {node.target!r} of kind {node.op}")
+        returned = output.args[0]
+        result = self.values.get(getattr(returned[0], "name", "")) if len(returned) == 1 else None
+        if not isinstance(result, Piecewise) or self.input is None:
+            came = "a network with several outputs" if len(returned) != 1 else (
+                "an output that does not depend on the input")  # fmt: skip
+            self._refuse(output, came)
+        return self.input, result
+
+    def _placeholder(self, node: Any) -> Any:
+        if node.name in self.lifted:
+            return stored(self.lifted[node.name])
+        held = node.meta.get("val")
+        if not isinstance(held, torch.Tensor) or self.input is not None:
+            self._refuse(node, "a second input" if self.input is not None else "no tensor")
+        sizes = list(held.shape)
+        if sizes and not isinstance(sizes[0], int):
+            sizes[0] = 2  # a batch of any size: one of two shows whether rows are mixed
+        if not all(isinstance(n, int) for n in sizes):
+            self._refuse(node, f"an input of the open shape {tuple(held.shape)}")
+        self.input = Piecewise.inputs(sizes)
+        return self.input
+
+    def _call(self, node: Any) -> Any:
+        args, kwargs = map_aggregate(
+            (node.args, node.kwargs),
+            lambda v: self.values[v.name] if isinstance(v, torch.fx.Node) else v,
+        )  # type: ignore[misc]
+        name = name_of(node.target)
+        if name == "sym_size":
+            return args[0].shape[args[1]] if isinstance(args[0], Piecewise) else (
+                args[0].value.shape[args[1]])  # fmt: skip
+        if name in _OF_SHAPES and isinstance(args[0], Piecewise):
+            args = (Constant(*(torch.zeros(args[0].shape).double(),) * 2, frozenset()), *args[1:])
+        seen = _kinds((args, kwargs))
+        if seen & {Piecewise, Side}:
+            if name.startswith("_assert"):
+                return None
+            args, kwargs = map_aggregate(
+                (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
+            )  # type: ignore[misc]
+            return apply(node.target, tuple(args), dict(kwargs))
+        if Constant in seen and node.target is operator.getitem and not isinstance(
+            args[0], Constant
+        ):  # fmt: skip
+            return args[0][args[1]]
+        return fold(node.target, tuple(args), dict(kwargs))
+
+    # ------------------------------------------------------------ places
+
+    def _place(self, node: Any) -> str:
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        path = stack[-1][0] if stack else ""
         trace = (node.meta.get("stack_trace") or "").strip().splitlines()
         line = f" ({trace[-2].strip()})" if len(trace) >= 2 else ""
-        return ReLUError(
-            came, "linear and ReLU operators", f"{name}, node {node.name!r}{line}", _TODO
-        )
+        kind = stack[-1][1] if stack else ""
+        kind = (kind if isinstance(kind, str) else kind.__name__).rsplit(".", 1)[-1]
+        inside = f" of the {kind}" if path else ""
+        return f"{self.name}{_path(path)}, node {node.name!r}{inside}{line}"
 
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            if node.name not in tensors:
-                if current is not None:
-                    raise refuse(node, "a second input")
-                current = node.name
-            continue
-        if node.op == "output":
-            returned = node.args[0]
-            if len(returned) != 1 or returned[0].name != current:
-                raise refuse(node, "a network with several outputs or branches")
-            continue
-        target = str(node.target)
-        arguments = [getattr(a, "name", a) for a in node.args]
-        if target == "aten.linear.default" and arguments[0] == current:
-            bias = tensors[arguments[2]] if len(arguments) > 2 and arguments[2] else None
-            steps.append((tensors[arguments[1]].detach(), bias))
-        elif target in ("aten.t.default", "aten.permute.default", "aten.transpose.int") and (
-            arguments[0] in tensors
-        ):
-            tensors[node.name] = tensors[arguments[0]].t()
-            continue
-        elif target == "aten.addmm.default" and arguments[1] == current and len(node.kwargs) == 0:
-            steps.append((tensors[arguments[2]].t().detach(), tensors[arguments[0]].detach()))
-        elif (
-            target in ("aten.mm.default", "aten.matmul.default")
-            and arguments[0] == current
-            and (arguments[1] in tensors)
-        ):
-            steps.append((tensors[arguments[1]].t().detach(), None))
-        elif target in ("aten.relu.default", "aten.relu_.default") and arguments[0] == current:
-            steps.append(RELU)
-        elif target == "aten.dropout.default" and arguments[0] == current and not arguments[2]:
-            pass
-        elif target in _SILENT and arguments[0] == current:
-            pass
-        else:
-            raise refuse(node, f"the operator {target}")
-        current = node.name
-    return steps
+    def _refuse(self, node: Any, came: str) -> NoReturn:
+        raise ReLUError(
+            came, "a network with one tensor as input and one as output", self._place(node),
+            "Export the part between them, or a wrapper that returns one tensor.",
+        )  # fmt: skip
 
 
-def network_of_steps(steps: list[Step], name: str) -> Network:
-    """Layers from a chain of affine maps and ReLUs; two affine maps in a row are composed."""
-    weights = [step[0] for step in steps if not isinstance(step, str)]
-    if not weights:
-        raise ReLUError("no linear layer", "at least one", name, "Pass a network with weights.")
-    value = Piecewise.inputs((weights[0].shape[1],))
-    for step in steps:
-        value = value.relu() if isinstance(step, str) else value.linear(*step)
-    return value.network(name)
+def _kinds(values: Any) -> set[type]:
+    """The kinds of values among arguments, sequences searched."""
+    found: set[type] = set()
+
+    def look(value: Any) -> Any:
+        found.add(type(value))
+        return value
+
+    map_aggregate(values, look)
+    return found

@@ -26,10 +26,19 @@ from typing import Any
 import numpy as np
 
 from paramsym.relu.coefficients import Coefficients, check_size, stacked
-from paramsym.relu.entries import Entries, entries_of, joined, plus, reciprocal, times, zeros
+from paramsym.relu.entries import (
+    Entries,
+    entries_of,
+    joined,
+    normalising,
+    plus,
+    reciprocal,
+    times,
+    zeros,
+)
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
-from paramsym.relu.windows import averaging, convolution, windows
+from paramsym.relu.windows import adaptive, averaging, convolution, windows
 
 Array = Any  # numbers of any kind that `entries_of` reads
 PLACE = "a piecewise linear array"
@@ -223,7 +232,8 @@ class Piecewise:
         if not len(rest):
             return Piecewise(self.shape, terms, zeros(self.size))
         positive = fixed.values > 0
-        kept = fixed._replace(values=np.where(positive, fixed.values, 0 * fixed.values))
+        values = np.where(positive, fixed.values, 0 * fixed.values)
+        kept = Entries(values, fixed.slack, fixed.formats)
         order = np.where(place < 0, np.searchsorted(rest, np.arange(self.size)), len(rest))
         return Piecewise(self.shape, terms, joined([kept, zeros(1)]).at(order))
 
@@ -263,6 +273,17 @@ class Piecewise:
         """x where it is positive, slope·x elsewhere."""
         return self.relu() - (-self).relu() * slope
 
+    def normalised(
+        self, mean: Array, variance: Array, gain: Array = 1, bias: Array = 0, epsilon: float = 0.0
+    ) -> Piecewise:
+        """Batch norm in evaluation: (x - mean)·gain/√(variance + epsilon) + bias, broadcast.
+
+        The factor is irrational in general. It is computed once in float64, and the function is
+        the one with this number.
+        """
+        return (self - mean) * normalising(entries_of(gain, PLACE), entries_of(variance, PLACE),
+                                           epsilon) + bias  # fmt: skip
+
     # ------------------------------------------------------------ windows over the last axes
 
     def convolve(
@@ -294,6 +315,16 @@ class Piecewise:
         """The mean of each window over the last axes; `padded`: zeros of the padding count."""
         places = windows(self.shape, kernel, stride, padding, ceil=ceil)
         return self.mapped(*averaging(self.shape, places, len(kernel), padded, divisor))
+
+    def adaptive_avg_pool(self, sizes: Sequence[int]) -> Piecewise:
+        """The means over windows that part the last axes into as many as `sizes` says."""
+        made = self
+        for axis, count in zip(range(self.ndim - len(sizes), self.ndim), sizes, strict=True):
+            order = [*(k for k in range(self.ndim) if k != axis), axis]
+            back = np.argsort(order).tolist()
+            shares = adaptive(self.shape[axis], count)
+            made = made.transpose(order).linear(shares).transpose(back)
+        return made
 
     def max_pool(
         self,

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.coefficients import Coefficients, check_size
-from paramsym.relu.entries import Entries
+from paramsym.relu.entries import Entries, as_floats
 from paramsym.relu.errors import ReLUError
 
 PADDING, BEYOND = -1, -2  # places outside the array: padding, and what `ceil` adds to it
@@ -134,6 +134,17 @@ def averaging(
     weights = np.broadcast_to(which.reshape(-1, 1), flat.shape)
     held = Entries(shares, np.zeros(len(shares)))
     return _matrix(len(flat), shape, rows, flat, held, weights), made
+
+
+def adaptive(length: int, count: int) -> Entries:
+    """The table (count, length) of means over the parts ⌊i·n/c⌋ … ⌈(i+1)·n/c⌉ of an axis."""
+    table = np.full((count, length), fmpq(0), dtype=object)
+    for i in range(count):
+        first, end = i * length // count, -(-(i + 1) * length // count)
+        table[i, first:end] = fmpq(1, end - first)
+    if length % count == 0 and (length // count) & (length // count - 1) == 0:
+        table = as_floats(table)
+    return Entries(table, np.zeros(table.shape))
 
 
 def _matrix(
