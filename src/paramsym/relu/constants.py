@@ -3,9 +3,11 @@
 What operators make of constants (a mask times a weight, a scale times integers, a weight norm) is
 computed once, in float64, and the function is the one with these numbers. Their slack:
 
-    moving entries           the slack, moved likewise
-    products of matrices     F(|a| + δa, |b| + δb) - F(|a|, |b|)
-    all else                 twice |J|·δ: the first order, and as much again for the rest
+    moving entries      the slack, moved likewise
+    products            F(|a| + δa, |b| + δb) - F(|a|, |b|)
+    sums                |J|·δ
+    monotone functions  the larger of |F(a + δ) - F(a)| and |F(a - δ) - F(a)|
+    all else            twice |J|·δ: the first order, and as much again for the rest
 
 and four roundings to float64 wherever something is computed. Eight-bit integers that operators make
 of eight-bit integers are on the grid of integers again: they stand for what is within 1/2.
@@ -13,6 +15,8 @@ of eight-bit integers are on the grid of integers again: they stand for what is 
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +38,12 @@ MOVING = frozenset(
     "lift_fresh view_as reshape_as ravel copy dropout".split()
 )
 CASTS = frozenset("to _to_copy type_as".split())
-_BILINEAR = frozenset("mm matmul bmm addmm linear dot mv".split())
-_SINGLE_SIGNED = frozenset(
-    "add sub rsub mul div neg exp sqrt rsqrt pow reciprocal abs clamp tanh sigmoid softplus log "
-    "sum mean where maximum minimum relu".split()
+_BILINEAR = frozenset("mul mm matmul bmm addmm linear dot mv".split())
+_LINEAR = frozenset("add sub rsub neg sum mean".split())
+_ENTRYWISE = frozenset("div reciprocal rsqrt pow log".split())
+_MONOTONE = frozenset(  # in all tensors together; the absolute value is as good
+    "exp sqrt tanh sigmoid softplus relu abs clamp clamp_min clamp_max maximum minimum where "
+    "round floor ceil trunc sign".split()
 )
 _LARGEST = 1 << 22  # entries of a Jacobian of constants
 
@@ -130,7 +136,7 @@ def _made(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) -
             slack = inputs[0].slack + (wide - inputs[0].value.double()).abs()
             return Constant(wide, slack, formats)
         slack = _slack(name, run, inputs) + 4 * FLOAT64.unit * wide.abs()
-        return Constant(wide, slack, formats | ({FLOAT64} if inputs else set()))
+        return Constant(wide, slack, formats or frozenset({FLOAT64} if inputs else ()))
     grid = value.dtype != torch.bool and any(f.tiny == 0.5 for f in formats)
     return Constant(value, torch.full(value.shape, 0.5 if grid else 0.0).double(), formats)
 
@@ -147,26 +153,43 @@ def _slack(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) 
         grown = [size + c.slack for size, c in zip(sizes, inputs, strict=True)]
         return (run(*grown) - run(*sizes)).abs()
     tensors = [c.value.double() if c.slack.any() else c.value for c in inputs]
-    total = torch.zeros_like(run(*tensors), dtype=torch.float64)
+    here = run(*tensors).double()
+    if name in _MONOTONE:
+        ends = [
+            run(*(t + sign * c.slack if c.slack.any() else t
+                  for t, c in zip(tensors, inputs, strict=True))).double()
+            for sign in (1, -1)
+        ]  # fmt: skip
+        return torch.stack([(end - here).abs() for end in ends]).amax(0).nan_to_num(math.inf)
+    total = torch.zeros_like(here)
     for k, constant in enumerate(inputs):
-        if not constant.slack.any():
-            continue
-
-        def along(moving: torch.Tensor, k: int = k) -> torch.Tensor:
-            return run(*tensors[:k], moving, *tensors[k + 1 :])
-
-        if name in _SINGLE_SIGNED:
-            moved = torch.func.jvp(along, (tensors[k],), (constant.slack,))[1].abs()
-        elif total.numel() * tensors[k].numel() <= _LARGEST:
-            jacobian = torch.func.jacrev(along)(tensors[k])
-            assert isinstance(jacobian, torch.Tensor)
-            moved = jacobian.reshape(total.numel(), -1).abs() @ constant.slack.reshape(-1)
-            moved = moved.reshape(total.shape)
-        else:
-            raise ReLUError(
-                f"the operator {name} on constants of {tensors[k].numel():,} numbers",
-                "weights, or small tables that weights are computed from", "a constant",
-                "Store the computed tensor as the weight.",
-            )  # fmt: skip
-        total = total + 2 * moved
+        if constant.slack.any():
+            total = total + _moved(name, run, tensors, k, constant.slack)
     return total
+
+
+def _moved(
+    name: str, run: Callable[..., torch.Tensor], tensors: list[torch.Tensor], k: int,
+    slack: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """How far the result may move with one of its inputs."""
+
+    def along(moving: torch.Tensor) -> torch.Tensor:
+        return run(*tensors[:k], moving, *tensors[k + 1 :])
+
+    if name in _LINEAR or name in _ENTRYWISE:
+        moved = torch.func.jvp(along, (tensors[k],), (slack,))[1].abs()
+        return moved if name in _LINEAR else 2 * moved
+    shape = along(tensors[k]).shape
+    if shape.numel() * tensors[k].numel() > _LARGEST:
+        raise ReLUError(
+            f"the operator {name} on constants of {tensors[k].numel():,} numbers",
+            "weights, or small tables that weights are computed from", "a constant",
+            "Store the computed tensor as the weight.",
+        )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of how fast it is
+        jacobian = torch.func.jacrev(along)(tensors[k])
+    assert isinstance(jacobian, torch.Tensor)
+    rows = jacobian.reshape(shape.numel(), -1).abs()
+    return 2 * (rows @ slack.reshape(-1)).reshape(shape)

@@ -254,4 +254,4 @@ def normalising(gain: Entries, variance: Entries, epsilon: float) -> Entries:
     values = numbers / np.sqrt(spread)
     most = (np.abs(numbers) + gain.slack) / np.sqrt(spread - variance.slack)
     slack = (most - np.abs(values)) * UP + 8 * FLOAT64.unit * most
-    return Entries(values, slack, gain.formats | variance.formats | {FLOAT64})
+    return Entries(values, slack, gain.formats | variance.formats or frozenset({FLOAT64}))

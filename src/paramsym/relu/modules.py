@@ -20,7 +20,7 @@ from torch.fx.node import map_aggregate
 from paramsym.relu.constants import Constant, fold, name_of, stored
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
-from paramsym.relu.operators import Side, apply
+from paramsym.relu.operators import PLACES, Jumping, Side, apply, refused
 from paramsym.relu.piecewise import Piecewise
 from paramsym.relu.restriction import restricted
 
@@ -264,7 +264,9 @@ class _Walk:
         if name in _OF_SHAPES and isinstance(args[0], Piecewise):
             args = (Constant(*(torch.zeros(args[0].shape).double(),) * 2, frozenset()), *args[1:])
         seen = _kinds((args, kwargs))
-        if seen & {Piecewise, Side}:
+        if Jumping in seen and node.target is not operator.getitem:
+            refused(PLACES.what, "They jump; use the largest entries alone.")
+        if seen & {Piecewise, Side, Jumping}:
             if name.startswith("_assert"):
                 return None
             args, kwargs = map_aggregate(

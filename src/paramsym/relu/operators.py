@@ -34,6 +34,16 @@ class Side:
     of: Piecewise
 
 
+@dataclass(frozen=True)
+class Jumping:
+    """A result that jumps, such as the place of a maximum; whoever reads it is refused."""
+
+    what: str
+
+
+PLACES = Jumping("the places of a maximum")
+
+
 def refused(came: str, todo: str = KNOWN) -> NoReturn:
     """Say that an operation makes no piecewise linear function."""
     raise ReLUError(came, "an operation that makes piecewise linear functions", PLACE, todo)
@@ -199,8 +209,8 @@ def _largest(x: Piecewise, dims: Any = (), keepdim: bool = False) -> Piecewise:
 def _max(x: Piecewise, other: Any = None, keepdim: bool = False) -> Any:
     if other is None:
         return _largest(x)
-    if isinstance(other, int):  # a dimension; the second result, the places, is no function here
-        return (_largest(x, [other], keepdim),)
+    if isinstance(other, int):  # a dimension
+        return _largest(x, [other], keepdim), PLACES
     return x.maximum(other) if _varies(x) else other.maximum(x)
 
 
@@ -208,7 +218,7 @@ def _min(x: Any, other: Any = None, keepdim: bool = False) -> Any:
     if other is None:
         return -_largest(-x)
     if isinstance(other, int):
-        return (-_largest(-x, [other], keepdim),)
+        return -_largest(-x, [other], keepdim), PLACES
     return x.minimum(other) if _varies(x) else other.minimum(x)
 
 
@@ -239,7 +249,11 @@ def _dropout(x: Piecewise, p: float, train: bool) -> Piecewise:
 
 
 def _randomised_leaky(
-    x: Piecewise, lower: float, upper: float, training: bool = False, generator: Any = None
+    x: Piecewise,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
 ) -> Piecewise:
     if training:
         refused("a randomised leaky ReLU in training mode", "Call .eval() first.")
@@ -267,8 +281,7 @@ def _where(side: Any, a: Any, b: Any) -> Piecewise:
     jump, z = jump.broadcast_to(shape), z.broadcast_to(shape)
     factors = []
     for of_jump, of_z in zip(_rows(jump), _rows(z), strict=True):
-        pivot = next(iter(of_z), None)
-        factor = of_jump.get(pivot, Fraction(0)) / of_z[pivot] if pivot is not None else Fraction(0)
+        factor = next((of_jump.get(key, Fraction(0)) / v for key, v in of_z.items()), Fraction(0))
         if of_jump != {key: factor * v for key, v in of_z.items() if factor}:
             refused("a choice between two functions that differ where it changes: a jump")
         factors.append(factor)
@@ -370,8 +383,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "convolution": _general_convolution,
     "batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _evaluated_norm,
     "max_pool1d": _max_pool(1), "max_pool2d": _max_pool(2), "max_pool3d": _max_pool(3),
-    "max_pool2d_with_indices": lambda *a, **k: (_max_pool(2)(*a, **k),),
-    "max_pool3d_with_indices": lambda *a, **k: (_max_pool(3)(*a, **k),),
+    "max_pool2d_with_indices": lambda *a, **k: (_max_pool(2)(*a, **k), PLACES),
+    "max_pool3d_with_indices": lambda *a, **k: (_max_pool(3)(*a, **k), PLACES),
     "avg_pool1d": _avg_pool(1), "avg_pool2d": _avg_pool(2), "avg_pool3d": _avg_pool(3),
     "adaptive_avg_pool1d": _adaptive_pool, "adaptive_avg_pool2d": _adaptive_pool,
     "adaptive_avg_pool3d": _adaptive_pool, "_adaptive_avg_pool2d": _adaptive_pool,
@@ -399,8 +412,11 @@ def apply(target: Any, args: Any, kwargs: Any) -> Any:
     Raises `ReLUError`, with the operator's name where nothing is known about it.
     """
     name = name_of(target)
-    if name in TABLE:
-        return TABLE[name](*args, **kwargs)
-    if name in MOVING:
-        return moved(target, args, kwargs)
+    try:
+        if name in TABLE:
+            return TABLE[name](*args, **kwargs)
+        if name in MOVING:
+            return moved(target, args, kwargs)
+    except (TypeError, AttributeError, IndexError) as error:
+        refused(f"the operator {target} in a form that is not known ({error})")
     refused(f"the operator {target}")
