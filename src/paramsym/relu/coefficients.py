@@ -34,15 +34,16 @@ class Coefficients(NamedTuple):
     ) -> Coefficients:
         """The matrix with these terms, in any order; several at one place are added."""
         place = rows * width + columns
-        if (np.diff(place) <= 0).any():
+        if (place[1:] <= place[:-1]).any():
             order = np.argsort(place, kind="stable")
             place, entries = place[order], entries.at(order)
             first = np.append(True, np.diff(place) > 0)
             starts = np.flatnonzero(first)
             place, entries = place[starts], sums(entries, starts)
             kept = (entries.values != 0) | (entries.slack != 0)
-            place, entries = place[kept], entries.at(kept)
-        return cls(height, width, place // max(1, width), place % max(1, width), entries)
+            rows, columns = np.divmod(place[kept], max(1, width))
+            entries = entries.at(kept)
+        return cls(height, width, rows, columns, entries)
 
     @property
     def starts(self) -> np.ndarray:
@@ -53,6 +54,16 @@ class Coefficients(NamedTuple):
     def used(self) -> np.ndarray:
         """The columns that have an entry."""
         return np.unique(self.columns)
+
+    @property
+    def selects(self) -> bool:
+        """Whether every row is one unit."""
+        values, slack = self.entries.values, self.entries.slack
+        return (
+            np.array_equal(self.rows, np.arange(self.height))
+            and bool((values == 1).all())
+            and not slack.any()
+        )
 
     def take(self, index: np.ndarray) -> Coefficients:
         """The rows at a flat index; -1 is a row of zeros."""
@@ -82,6 +93,9 @@ class Coefficients(NamedTuple):
 
     def __matmul__(self, other: Coefficients) -> Coefficients:
         """The matrix product."""
+        if other.selects:  # products with ones: nothing to multiply, and no rounding to look for
+            columns = other.columns[self.columns]
+            return Coefficients.summed(self.height, other.width, self.rows, columns, self.entries)
         starts = other.starts
         counts = np.diff(starts)[self.columns]
         check_size(int(counts.sum()))
@@ -94,9 +108,9 @@ class Coefficients(NamedTuple):
 
     def apply(self, vector: Entries) -> Entries:
         """The product with a vector (width,)."""
-        product = times(self.entries, vector.at(self.columns))
-        kept = (product.values != 0) | (product.slack != 0)
-        product = product.at(kept)
+        counts = (vector.values != 0) | (vector.slack != 0)
+        kept = np.flatnonzero(counts[self.columns])
+        product = times(self.entries.at(kept), vector.at(self.columns[kept]))
         present, starts = np.unique(self.rows[kept], return_index=True)
         made = sums(product, starts) if len(starts) else product
         if len(present) == self.height:

@@ -26,7 +26,7 @@ from torch.fx.node import map_aggregate
 
 from paramsym.relu.entries import Entries, entries_of
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.formats import FLOAT64, FORMATS, Format, format_of
+from paramsym.relu.formats import COMPUTED, FORMATS, Format, format_of
 
 MOVING = frozenset(
     "view _unsafe_view reshape flatten unflatten permute transpose t expand expand_as squeeze "
@@ -135,8 +135,8 @@ def _made(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) -
         if name in CASTS:
             slack = inputs[0].slack + (wide - inputs[0].value.double()).abs()
             return Constant(wide, slack, formats)
-        slack = _slack(name, run, inputs) + 4 * FLOAT64.unit * wide.abs()
-        return Constant(wide, slack, formats or frozenset({FLOAT64} if inputs else ()))
+        slack = _slack(name, run, inputs) + 4 * COMPUTED.unit * wide.abs()
+        return Constant(wide, slack, formats | ({COMPUTED} if inputs else set()))
     grid = value.dtype != torch.bool and any(f.tiny == 0.5 for f in formats)
     return Constant(value, torch.full(value.shape, 0.5 if grid else 0.0).double(), formats)
 

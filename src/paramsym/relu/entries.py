@@ -17,7 +17,7 @@ import numpy as np
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.clock import tick
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.formats import EXACT, FLOAT64, UP, Format, format_of
+from paramsym.relu.formats import COMPUTED, EXACT, UP, Format, format_of
 from paramsym.relu.rationals import ZERO, nearest_float, rational
 
 _AT_ONCE = 1 << 16
@@ -253,5 +253,5 @@ def normalising(gain: Entries, variance: Entries, epsilon: float) -> Entries:
         )  # fmt: skip
     values = numbers / np.sqrt(spread)
     most = (np.abs(numbers) + gain.slack) / np.sqrt(spread - variance.slack)
-    slack = (most - np.abs(values)) * UP + 8 * FLOAT64.unit * most
-    return Entries(values, slack, gain.formats | variance.formats or frozenset({FLOAT64}))
+    slack = (most - np.abs(values)) * UP + 8 * COMPUTED.unit * most
+    return Entries(values, slack, gain.formats | variance.formats | {COMPUTED})

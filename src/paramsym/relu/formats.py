@@ -36,6 +36,8 @@ class Format(NamedTuple):
 
 EXACT = Format("rational", 0.0, 0.0)
 FLOAT64 = Format("float64", 2.0**-53, 2.0**-1074)  # half of the least subnormal is no float64
+# What a network computes from its weights before it reads its input, as batch norm its factors.
+COMPUTED = Format("computed in float64", 2.0**-53, 0.0)
 # Eight bits of integer hold a weight on a grid, to half a step of it; a scale follows in the
 # network. Wider integers, and booleans, are the numbers that they are.
 FORMATS = {

@@ -221,10 +221,11 @@ class Piecewise:
     def _rectified(self) -> Piecewise:
         if self._never_negative():
             return self
-        varying = np.unique(np.concatenate([c.rows for c in self.terms.values()] or [[]]))
-        varying = varying.astype(np.int64)
-        fixed = self.constant.at(np.setdiff1d(np.arange(self.size), varying))
-        rest = np.setdiff1d(np.arange(self.size), varying)
+        varies = np.zeros(self.size, dtype=bool)
+        for c in self.terms.values():
+            varies[c.rows] = True
+        varying, rest = np.flatnonzero(varies), np.flatnonzero(~varies)
+        fixed = self.constant.at(rest)
         place = np.full(self.size, -1)
         place[varying] = np.arange(len(varying))
         atoms = Atoms(len(varying), self if len(varying) == self.size else self.take(varying))
@@ -239,7 +240,7 @@ class Piecewise:
 
     def _never_negative(self) -> bool:
         """Whether every entry is a hidden unit itself."""
-        if any(self.constant.values != 0) or self.constant.slack.any() or not self.terms:
+        if (self.constant.values != 0).any() or self.constant.slack.any() or not self.terms:
             return False
         entries = [c.entries for c in self.terms.values()]
         ones = all((e.values == 1).all() and not e.slack.any() for e in entries)

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq
-from paramsym.relu.formats import FLOAT64, UP, Rounding, formats_of
+from paramsym.relu.formats import COMPUTED, EXACT, FLOAT64, UP, Rounding, formats_of
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import nearest_float
 
@@ -43,11 +43,17 @@ def composed(*nets: Network) -> bool:
     return any(isinstance(held, Rounding) for net in nets for held in net.storage)
 
 
+def computed(*nets: Network) -> bool:
+    """Whether some numbers were computed from the weights, in float64, before they were read."""
+    return any(COMPUTED in formats_of(held) for net in nets for held in net.storage)
+
+
 def storage_name(*nets: Network) -> str:
     """The formats in words, the coarsest first: "bfloat16 and float32"."""
     formats = {f for net in nets for held in net.storage for f in formats_of(held)}
-    named = sorted((f for f in formats if f.unit or f.tiny), key=lambda f: (-f.unit, -f.tiny))
-    return " and ".join(f.name for f in sorted(named, key=lambda f: f.unit > 0))
+    named = [f for f in formats if f not in (EXACT, COMPUTED)]
+    named.sort(key=lambda f: (f.unit > 0, -f.unit, f.name))  # integers first: half a step
+    return " and ".join(f.name for f in named)
 
 
 def unit_roundoff(net: Network) -> float:
