@@ -1,4 +1,4 @@
-"""Piecewise linear functions laid out as a network: one layer of units for each depth.
+"""Forms linear functions laid out as a network: one layer of units for each depth.
 
 What is read beyond the next layer is carried. A hidden unit is not negative, so one unit carries
 it, relu(u) = u; a form v of either sign takes two, v = relu(v) - relu(-v). A function that reads
@@ -16,14 +16,14 @@ from paramsym.relu.coefficients import Coefficients, check_size
 from paramsym.relu.entries import Entries, as_rationals, joined, zeros
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.formats import EXACT, Format, Rounding, Storage
+from paramsym.relu.forms import Atoms, Forms
 from paramsym.relu.network import FloatLayer, Layer, Network
-from paramsym.relu.piecewise import Atoms, Piecewise
 from paramsym.relu.restriction import reached
 
 Units = dict[Atoms, np.ndarray]  # by atoms, which of them have a unit in a layer
 
 
-def network_of(functions: Piecewise, name: str) -> Network:
+def network_of(functions: Forms, name: str) -> Network:
     """The network whose outputs are these functions, in order."""
     plan = _Plan(functions, name)
     layers = [plan.layer(depth) for depth in range(1, functions.depth + 2)]
@@ -50,8 +50,8 @@ class _Plan:
         until: by atoms, the depth below which each of them is carried.
     """
 
-    def __init__(self, functions: Piecewise, name: str) -> None:
-        self.reads: dict[Atoms | None, Piecewise] = {}
+    def __init__(self, functions: Forms, name: str) -> None:
+        self.reads: dict[Atoms | None, Forms] = {}
         self.until: dict[Atoms, np.ndarray] = {}
         self.negatives: dict[Atoms, Atoms] = {}
         whole = reached(functions)
@@ -63,7 +63,7 @@ class _Plan:
             )  # fmt: skip
         self.input = inputs[0]
         size = self.input.size
-        self.x = Piecewise((size,), {self.input: Coefficients.identity(size)}, zeros(size))
+        self.x = Forms((size,), {self.input: Coefficients.identity(size)}, zeros(size))
         # A form by its coefficients as objects: equal numbers may stand for different weights.
         self.units_of = {
             _key(a.read): a for a in reversed(whole) if a.read is not None
@@ -76,24 +76,24 @@ class _Plan:
 
     # ------------------------------------------------------------ what is carried
 
-    def _readable(self, functions: Piecewise, depth: int) -> Piecewise:
+    def _readable(self, functions: Forms, depth: int) -> Forms:
         """The functions as units of this depth read them, early atoms being carried to them."""
         early = {atoms: c for atoms, c in functions.terms.items() if atoms.depth < depth - 1}
         if not early:
             return functions
         late = {atoms: c for atoms, c in functions.terms.items() if atoms not in early}
-        forms = Piecewise((functions.size,), early, zeros(functions.size))
+        forms = Forms((functions.size,), early, zeros(functions.size))
         if self._units_for_atoms(forms, depth) > self._units_for_forms(forms, depth):
             forms = self._as_pair(forms)
         elif self.input in early:
-            x = Piecewise((functions.size,), {self.input: early.pop(self.input)}, forms.constant)
-            forms = Piecewise((functions.size,), early, forms.constant) + self._of_pairs(x)
+            x = Forms((functions.size,), {self.input: early.pop(self.input)}, forms.constant)
+            forms = Forms((functions.size,), early, forms.constant) + self._of_pairs(x)
         for atoms, c in forms.terms.items():
             until = self.until.setdefault(atoms, np.zeros(atoms.size, dtype=np.int64))
             until[c.used] = np.maximum(until[c.used], depth)
-        return Piecewise((functions.size,), late, functions.constant) + forms
+        return Forms((functions.size,), late, functions.constant) + forms
 
-    def _units_for_atoms(self, forms: Piecewise, depth: int) -> int:
+    def _units_for_atoms(self, forms: Forms, depth: int) -> int:
         """How many more units carry the atoms of these forms to a layer of this depth."""
         count = 0
         for atoms, c in forms.terms.items():
@@ -102,7 +102,7 @@ class _Plan:
             count += int(np.maximum(depth - begin, 0).sum()) * (1 if atoms.depth else 2)
         return count
 
-    def _units_for_forms(self, forms: Piecewise, depth: int) -> int:
+    def _units_for_forms(self, forms: Forms, depth: int) -> int:
         """The same for the forms themselves."""
         levels = depth - 1 - forms.depth
         known = self.units_of.get(_key(forms))
@@ -110,7 +110,7 @@ class _Plan:
             return 2 * forms.size * levels
         return forms.size * (2 * levels - 1 if known not in self.negatives else levels - 1)
 
-    def _as_pair(self, forms: Piecewise) -> Piecewise:
+    def _as_pair(self, forms: Forms) -> Forms:
         """The forms v as relu(v) - relu(-v), both being units one level above what v reads."""
         positive = self.units_of.get(_key(forms))
         if positive is None:
@@ -124,9 +124,9 @@ class _Plan:
         assert positive.read is not None
         unit = Coefficients.identity(positive.size)
         terms = {positive: unit, self.negatives[positive]: -unit}
-        return Piecewise((forms.size,), terms, -positive.read.constant)
+        return Forms((forms.size,), terms, -positive.read.constant)
 
-    def _of_pairs(self, forms: Piecewise) -> Piecewise:
+    def _of_pairs(self, forms: Forms) -> Forms:
         """Forms of the input x as forms of relu(x) and relu(-x)."""
         return self._as_pair(self.x).mapped(forms.terms[self.input], (forms.size,))
 
@@ -167,14 +167,14 @@ class _Plan:
         return _dense(height, width, blocks), joined([r.constant for r in read])
 
 
-def _key(functions: Piecewise) -> frozenset[tuple[int, int]]:
+def _key(functions: Forms) -> frozenset[tuple[int, int]]:
     return frozenset((id(atoms), id(c)) for atoms, c in functions.terms.items())
 
 
-def _carried(atoms: Atoms, columns: np.ndarray) -> Piecewise:
+def _carried(atoms: Atoms, columns: np.ndarray) -> Forms:
     """Some hidden units, as functions."""
     terms = {atoms: Coefficients.identity(atoms.size).take(columns)}
-    return Piecewise((len(columns),), terms, zeros(len(columns)))
+    return Forms((len(columns),), terms, zeros(len(columns)))
 
 
 def _dense(

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch.fx.node import map_aggregate
 
+from paramsym.relu.choices import PLACES, Jumping, Side, refused
 from paramsym.relu.constants import Constant, fold, name_of, stored
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
-from paramsym.relu.operators import PLACES, Jumping, Side, apply, refused
+from paramsym.relu.operators import apply
 from paramsym.relu.piecewise import Piecewise
 from paramsym.relu.restriction import restricted
 

@@ -8,81 +8,50 @@ what came and what to do; the reader adds the place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from torch.fx.node import map_aggregate
 
-from paramsym.relu.constants import MOVING, name_of
-from paramsym.relu.entries import Entries, as_fractions
-from paramsym.relu.errors import ReLUError
-from paramsym.relu.piecewise import PLACE, Piecewise, rearranged
-
-KNOWN = (
-    "Piecewise linear are affine maps, convolutions, averages, batch norm in evaluation, and what "
-    "ReLU, leaky ReLU, clamp, maximum, minimum, abs and max pooling make of them."
+from paramsym.relu.choices import (
+    PLACES,
+    Side,
+    constant,
+    greater,
+    refused,
+    smaller,
+    varies,
+    where,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """Where a function is positive: a comparison. What it is at zero must not matter."""
-
-    of: Piecewise
-
-
-@dataclass(frozen=True)
-class Jumping:
-    """A result that jumps, such as the place of a maximum; whoever reads it is refused."""
-
-    what: str
-
-
-PLACES = Jumping("the places of a maximum")
-
-
-def refused(came: str, todo: str = KNOWN) -> NoReturn:
-    """Say that an operation makes no piecewise linear function."""
-    raise ReLUError(came, "an operation that makes piecewise linear functions", PLACE, todo)
-
-
-def constant(value: Any, what: str) -> Any:
-    """The value, which must not depend on the input."""
-    if isinstance(value, (Piecewise, Side)):
-        refused(f"{what} of two values that both depend on the input")
-    return value
-
+from paramsym.relu.constants import MOVING, name_of
+from paramsym.relu.entries import Entries
+from paramsym.relu.piecewise import Piecewise, rearranged
 
 # ------------------------------------------------------------ arithmetic
 
 
 def _add(a: Any, b: Any, alpha: Any = 1) -> Piecewise:
-    return a + (b if alpha == 1 else Piecewise.of(b) * alpha if not _varies(b) else b * alpha)
+    return a + (b if alpha == 1 else Piecewise.of(b) * alpha if not varies(b) else b * alpha)
 
 
 def _sub(a: Any, b: Any, alpha: Any = 1) -> Piecewise:
-    return _add(a, -(b if _varies(b) else Piecewise.of(b)), alpha)
+    return _add(a, -(b if varies(b) else Piecewise.of(b)), alpha)
 
 
 def _mul(a: Any, b: Any) -> Piecewise:
     if isinstance(b, Side):
         a, b = b, a
     if isinstance(a, Side):
-        return _where(a, b, 0)
-    return b * a if _varies(b) and not _varies(a) else a * constant(b, "a product")
+        return where(a, b, 0)
+    return b * a if varies(b) and not varies(a) else a * constant(b, "a product")
 
 
 def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Piecewise:
-    if rounding_mode is not None or not _varies(a):
+    if rounding_mode is not None or not varies(a):
         refused("a quotient that is rounded, or whose divisor depends on the input")
     return a / constant(b, "a quotient")
-
-
-def _varies(value: Any) -> bool:
-    return isinstance(value, Piecewise)
 
 
 def _transposed(weight: Entries) -> Entries:
@@ -94,7 +63,7 @@ def _linear(x: Piecewise, weight: Any, bias: Any = None) -> Piecewise:
 
 
 def _matmul(a: Any, b: Any) -> Piecewise:
-    if not _varies(a):
+    if not varies(a):
         if a.values.ndim != 2 or b.ndim < 2:
             refused("a product of stacks of matrices")
         axes = [*range(b.ndim - 2), b.ndim - 1, b.ndim - 2]
@@ -109,7 +78,7 @@ def _matmul(a: Any, b: Any) -> Piecewise:
 
 def _addmm(bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Piecewise:
     product = _matmul(a, b)
-    shift = bias if _varies(bias) else Piecewise.of(bias)
+    shift = bias if varies(bias) else Piecewise.of(bias)
     return (product if alpha == 1 else product * alpha) + (shift if beta == 1 else shift * beta)
 
 
@@ -211,7 +180,7 @@ def _max(x: Piecewise, other: Any = None, keepdim: bool = False) -> Any:
         return _largest(x)
     if isinstance(other, int):  # a dimension
         return _largest(x, [other], keepdim), PLACES
-    return x.maximum(other) if _varies(x) else other.maximum(x)
+    return x.maximum(other) if varies(x) else other.maximum(x)
 
 
 def _min(x: Any, other: Any = None, keepdim: bool = False) -> Any:
@@ -219,7 +188,7 @@ def _min(x: Any, other: Any = None, keepdim: bool = False) -> Any:
         return -_largest(-x)
     if isinstance(other, int):
         return -_largest(-x, [other], keepdim), PLACES
-    return x.minimum(other) if _varies(x) else other.minimum(x)
+    return x.minimum(other) if varies(x) else other.minimum(x)
 
 
 # ------------------------------------------------------------ bends
@@ -258,61 +227,6 @@ def _randomised_leaky(
     if training:
         refused("a randomised leaky ReLU in training mode", "Call .eval() first.")
     return x.leaky_relu(Fraction(lower) / 2 + Fraction(upper) / 2)
-
-
-# ------------------------------------------------------------ comparisons
-
-
-def _greater(a: Any, b: Any) -> Side:
-    return Side(a - b if _varies(a) else -b + a)
-
-
-def _smaller(a: Any, b: Any) -> Side:
-    return Side(b - a if _varies(b) else -a + b)
-
-
-def _where(side: Any, a: Any, b: Any) -> Piecewise:
-    """a where z > 0, b elsewhere; continuous if a - b = k·z, and then it is b + k·relu(z)."""
-    if not isinstance(side, Side):
-        return _chosen(side, a, b)
-    b = b if _varies(b) else Piecewise.of(b)
-    jump, z = b * 0 + a - b, side.of
-    shape = np.broadcast_shapes(jump.shape, z.shape)
-    jump, z = jump.broadcast_to(shape), z.broadcast_to(shape)
-    factors = []
-    for of_jump, of_z in zip(_rows(jump), _rows(z), strict=True):
-        factor = next((of_jump.get(key, Fraction(0)) / v for key, v in of_z.items()), Fraction(0))
-        if of_jump != {key: factor * v for key, v in of_z.items() if factor}:
-            refused("a choice between two functions that differ where it changes: a jump")
-        factors.append(factor)
-    table = np.empty(len(factors), dtype=object)
-    table[:] = factors
-    return b + z.relu() * table.reshape(shape)
-
-
-def _chosen(mask: Entries, a: Any, b: Any) -> Piecewise:
-    """a where a constant mask is true, b elsewhere."""
-    parts = [p if _varies(p) else Piecewise.of(p) for p in (a, b)]
-
-    def choose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.where(mask.values != 0, first, second)
-
-    return rearranged(choose, parts)
-
-
-def _rows(x: Piecewise) -> list[dict[Any, Fraction]]:
-    """The non-zero coefficients of each entry."""
-    made: list[dict[Any, Fraction]] = [{} for _ in range(x.size)]
-    for row, value in enumerate(as_fractions(x.constant.values)):
-        if value:
-            made[row][None] = value
-    for atoms, c in x.terms.items():
-        places = zip(c.rows.tolist(), c.columns.tolist(), as_fractions(c.entries.values),
-                     strict=True)  # fmt: skip
-        for row, column, value in places:
-            if value:
-                made[row][atoms, column] = value
-    return made
 
 
 # ------------------------------------------------------------ moving entries
@@ -370,7 +284,7 @@ def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _cast(x: Any, *args: Any, **kwargs: Any) -> Any:
     wanted = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype)]
-    if _varies(x) and any(not d.is_floating_point for d in wanted):
+    if varies(x) and any(not d.is_floating_point for d in wanted):
         refused("a conversion of varying values to integers")
     return x
 
@@ -398,9 +312,9 @@ TABLE: dict[str, Callable[..., Any]] = {
     "clamp": lambda x, min=None, max=None: x.clip(min, max),
     "clamp_min": lambda x, low: x.clip(low), "clamp_max": lambda x, high: x.clip(None, high),
     "hardsigmoid": lambda x: (x + 3).clip(0, 6) / 6, "threshold": _threshold,
-    "softshrink": _softshrink, "gt": _greater, "ge": _greater, "lt": _smaller, "le": _smaller,
+    "softshrink": _softshrink, "gt": greater, "ge": greater, "lt": smaller, "le": smaller,
     "logical_not": lambda side: Side(-side.of), "bitwise_not": lambda side: Side(-side.of),
-    "where": _where, "dropout": _dropout, "feature_dropout": _dropout, "index": _indexed,
+    "where": where, "dropout": _dropout, "feature_dropout": _dropout, "index": _indexed,
     "constant_pad_nd": _padded, "to": _cast, "_to_copy": _cast, "type_as": _same, "clone": _same,
     "getitem": lambda parts, k: parts[k],
 }  # fmt: skip

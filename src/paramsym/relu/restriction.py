@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from paramsym.relu.coefficients import Coefficients
-from paramsym.relu.piecewise import Atoms, Piecewise
+from paramsym.relu.forms import Atoms, Forms
+
+Functions = TypeVar("Functions", bound=Forms)
 
 
-def reached(functions: Piecewise) -> list[Atoms]:
+def reached(functions: Forms) -> list[Atoms]:
     """The atoms that functions are of, by depth."""
     found: dict[Atoms, None] = {}
     waiting = list(functions.terms)
@@ -20,7 +24,7 @@ def reached(functions: Piecewise) -> list[Atoms]:
     return sorted(found, key=lambda atoms: atoms.depth)
 
 
-def restricted(functions: Piecewise, coordinates: np.ndarray) -> Piecewise | None:
+def restricted(functions: Functions, coordinates: np.ndarray) -> Functions | None:
     """The same functions of an input that has these coordinates alone, in this order.
 
     Units that they do not read are left out. None if they read another coordinate.
@@ -37,7 +41,7 @@ def restricted(functions: Piecewise, coordinates: np.ndarray) -> Piecewise | Non
     # One object for one selection of rows: layouts recognise a stream by its coefficients.
     known: dict[tuple[int, bytes], Coefficients] = {}
 
-    def renamed(part: Piecewise, rows: np.ndarray) -> Piecewise:
+    def renamed(part: Forms, rows: np.ndarray) -> Functions:
         terms = {}
         for atoms, c in part.terms.items():
             key = id(c), rows.tobytes()
@@ -48,7 +52,7 @@ def restricted(functions: Piecewise, coordinates: np.ndarray) -> Piecewise | Non
                     len(rows), made[atoms].size, taken.rows, columns, taken.entries
                 )
             terms[made[atoms]] = known[key]
-        return Piecewise((len(rows),), terms, part.constant.at(rows))
+        return type(functions)((len(rows),), terms, part.constant.at(rows))
 
     for atoms in whole:
         kept = np.flatnonzero(used[atoms]) if atoms.read is not None else coordinates
