@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from paramsym.relu.errors import ReLUError
 LARGEST = 1 << 26  # entries of one matrix, with the products that it is the sum of
 
 
-class Coefficients(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Coefficients:
     """A matrix of `height` rows by its entries, in order of rows, then columns, each place once."""
 
     height: int
@@ -71,17 +72,17 @@ class Coefficients(NamedTuple):
         first = np.where(index < 0, 0, starts[index])
         counts = np.where(index < 0, 0, starts[index + 1] - starts[index])
         rows, places = _runs(first, counts)
-        return self._replace(
-            height=len(index), rows=rows, columns=self.columns[places],
+        return replace(
+            self, height=len(index), rows=rows, columns=self.columns[places],
             entries=self.entries.at(places),
         )  # fmt: skip
 
     def scaled(self, factors: Entries) -> Coefficients:
         """Every row times its factor."""
-        return self._replace(entries=times(self.entries, factors.at(self.rows)))
+        return replace(self, entries=times(self.entries, factors.at(self.rows)))
 
     def __neg__(self) -> Coefficients:
-        return self._replace(entries=-self.entries)
+        return replace(self, entries=-self.entries)
 
     def __add__(self, other: Coefficients) -> Coefficients:
         return Coefficients.summed(

@@ -45,6 +45,7 @@ _MONOTONE = frozenset(  # in all tensors together; the absolute value is as good
     "exp sqrt tanh sigmoid softplus relu abs clamp clamp_min clamp_max maximum minimum where "
     "round floor ceil trunc sign".split()
 )
+over_arguments: Any = map_aggregate  # its annotation knows what a graph's nodes hold, and no more
 _LARGEST = 1 << 22  # entries of a Jacobian of constants
 
 
@@ -106,13 +107,13 @@ def fold(target: Any, args: Any, kwargs: Any) -> Any:
             inputs.append(value)
         return value
 
-    map_aggregate((args, kwargs), collect)
+    over_arguments((args, kwargs), collect)
 
     def run(*tensors: torch.Tensor) -> Any:
         rest = iter(tensors)
-        given, named = map_aggregate(
+        given, named = over_arguments(
             (args, kwargs), lambda v: next(rest) if isinstance(v, Constant) else v
-        )  # type: ignore[misc]
+        )
         return target(*given, **named)
 
     with torch.no_grad():

@@ -31,7 +31,11 @@ def network_of(functions: Forms, name: str) -> Network:
     if any(part.rational for layer in layers for part in layer):
         exact = [
             Layer(
-                fmpq_mat(*w.values.shape, as_rationals(w.values).reshape(-1).tolist()),
+                fmpq_mat(
+                    w.values.shape[0],
+                    w.values.shape[1],
+                    as_rationals(w.values).reshape(-1).tolist(),
+                ),
                 as_rationals(b.values).tolist(),
             )
             for w, b in layers

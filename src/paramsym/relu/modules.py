@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch.fx.node import map_aggregate
 
 from paramsym.relu.choices import PLACES, Jumping, Side, refused
-from paramsym.relu.constants import Constant, fold, name_of, stored
+from paramsym.relu.constants import Constant, fold, name_of, over_arguments, stored
+from paramsym.relu.entries import Entries
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
 from paramsym.relu.operators import apply
@@ -46,11 +46,12 @@ def network_of_module(
     if not isinstance(module, torch.nn.Module):
         return _rows(module, name)
     chain = list(_chain(module))
-    if None not in chain and any(isinstance(part, torch.nn.Linear) for part in chain):
-        value = None
-        for part in chain:
-            value = _next(value, part, chain, name)
-        assert value is not None
+    first = next((part for part in chain if isinstance(part, torch.nn.Linear)), None)
+    if first is not None and None not in chain:
+        value = Piecewise.inputs((first.in_features,))
+        for place, part in enumerate(chain):
+            with _Place(f"{name}, part {place + 1} of its chain"):
+                value = value.linear(*_stored(part)) if hasattr(part, "weight") else value.relu()
         return value.network(name)
     _check_mode(module, name)
     return _rows(_export(module, name, input_shape), name)
@@ -71,18 +72,9 @@ def _chain(module: torch.nn.Module) -> Iterable[torch.nn.Module | None]:
         yield None
 
 
-def _next(
-    value: Piecewise | None, part: Any, chain: list[torch.nn.Module | None], name: str
-) -> Piecewise:
-    if value is None:
-        first = next(p for p in chain if isinstance(p, torch.nn.Linear))
-        value = Piecewise.inputs((first.in_features,))
-    if isinstance(part, torch.nn.ReLU):
-        return value.relu()
-    layer = sum(isinstance(p, torch.nn.Linear) for p in chain[: chain.index(part) + 1])
-    with _Place(f"{name}, layer {layer}"):
-        return value.linear(stored(part.weight).entries,
-                            None if part.bias is None else stored(part.bias).entries)  # fmt: skip
+def _stored(part: Any) -> tuple[Entries, Entries | None]:
+    bias = None if part.bias is None else stored(part.bias).entries
+    return stored(part.weight).entries, bias
 
 
 class _Place:
@@ -254,31 +246,30 @@ class _Walk:
         return self.input
 
     def _call(self, node: Any) -> Any:
-        args, kwargs = map_aggregate(
+        args, kwargs = over_arguments(
             (node.args, node.kwargs),
             lambda v: self.values[v.name] if isinstance(v, torch.fx.Node) else v,
-        )  # type: ignore[misc]
-        name = name_of(node.target)
+        )
+        name: str = name_of(node.target)
+        first: Any = args[0] if args else None
+        if node.target is operator.getitem and isinstance(first, (list, tuple)):
+            return first[args[1]]
         if name == "sym_size":
-            return args[0].shape[args[1]] if isinstance(args[0], Piecewise) else (
-                args[0].value.shape[args[1]])  # fmt: skip
-        if name in _OF_SHAPES and isinstance(args[0], Piecewise):
-            args = (Constant(*(torch.zeros(args[0].shape).double(),) * 2, frozenset()), *args[1:])
+            return (first if isinstance(first, Piecewise) else first.value).shape[args[1]]
+        if name in _OF_SHAPES and isinstance(first, Piecewise):
+            nothing = torch.zeros(first.shape, dtype=torch.float64)
+            args = (Constant(nothing, nothing, frozenset()), *args[1:])
         seen = _kinds((args, kwargs))
-        if Jumping in seen and node.target is not operator.getitem:
+        if Jumping in seen:
             refused(PLACES.what, "They jump; use the largest entries alone.")
-        if seen & {Piecewise, Side, Jumping}:
-            if name.startswith("_assert"):
-                return None
-            args, kwargs = map_aggregate(
-                (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
-            )  # type: ignore[misc]
-            return apply(node.target, tuple(args), dict(kwargs))
-        if Constant in seen and node.target is operator.getitem and not isinstance(
-            args[0], Constant
-        ):  # fmt: skip
-            return args[0][args[1]]
-        return fold(node.target, tuple(args), dict(kwargs))
+        if not seen & {Piecewise, Side}:
+            return fold(node.target, tuple(args), dict(kwargs))
+        if name.startswith("_assert"):
+            return None
+        args, kwargs = over_arguments(
+            (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
+        )
+        return apply(node.target, tuple(args), dict(kwargs))
 
     # ------------------------------------------------------------ places
 
@@ -307,5 +298,5 @@ def _kinds(values: Any) -> set[type]:
         found.add(type(value))
         return value
 
-    map_aggregate(values, look)
+    over_arguments(values, look)
     return found

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.node import map_aggregate
 
 from paramsym.relu.choices import (
     PLACES,
@@ -25,7 +24,7 @@ from paramsym.relu.choices import (
     varies,
     where,
 )
-from paramsym.relu.constants import MOVING, name_of
+from paramsym.relu.constants import MOVING, name_of, over_arguments
 from paramsym.relu.entries import Entries
 from paramsym.relu.piecewise import Piecewise, rearranged
 
@@ -241,15 +240,15 @@ def moved(target: Any, args: Any, kwargs: Any) -> Any:
             arrays.append(value)
         return value
 
-    map_aggregate((args, kwargs), collect)
+    over_arguments((args, kwargs), collect)
 
     def run(*places: np.ndarray) -> Any:
         # Places count from 1, so that zeros, which operators pad with, are no place.
         rest = iter(torch.from_numpy(np.ascontiguousarray(p)).double() + 1 for p in places)
-        given, named = map_aggregate(
+        given, named = over_arguments(
             (args, kwargs),
             lambda v: next(rest) if isinstance(v, (Piecewise, Entries)) else v,
-        )  # type: ignore[misc]
+        )
         return target(*given, **named)
 
     shapes = [a.shape if isinstance(a, Piecewise) else a.values.shape for a in arrays]
@@ -316,7 +315,6 @@ TABLE: dict[str, Callable[..., Any]] = {
     "logical_not": lambda side: Side(-side.of), "bitwise_not": lambda side: Side(-side.of),
     "where": where, "dropout": _dropout, "feature_dropout": _dropout, "index": _indexed,
     "constant_pad_nd": _padded, "to": _cast, "_to_copy": _cast, "type_as": _same, "clone": _same,
-    "getitem": lambda parts, k: parts[k],
 }  # fmt: skip
 
 
