@@ -4,8 +4,8 @@
 
 The large models are built on the meta device from the default configurations of transformers; each
 twin is the smallest model of the same configuration that passes the comparison. With `--audit` the
-twins are certified as well. With `--folders` the six models below are inspected by the command, from
-a folder with a configuration alone, each in a fresh process. CPU-seconds, one thread.
+twins are certified as well. With `--folders` the command inspects six folders with a configuration
+alone, each in a fresh process. CPU-seconds, one thread.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class _Sizes:
         return table.get(role)
 
     def _image(self) -> int:
-        """Two patches in each direction; at the last stage of several, each of which halves them."""
+        """Two patches in each direction, also after stages that halve their number."""
         return _PATCH * _PATCHES * 2 ** max(0, min(self.stages, _STAGES) - 1)
 
     def _token(self, value: int) -> int:
