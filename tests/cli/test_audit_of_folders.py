@@ -35,9 +35,9 @@ def test_a_configuration_alone_is_audited_by_its_twin(run, configuration: Path):
 
 
 def test_without_a_twin_the_report_says_why(run, configuration: Path):
-    done = run("inspect", configuration, "--audit", "--limit", "1000")
+    done = run("inspect", configuration, "--audit", "--limit", "300")
     output = " ".join(done.output.split())
-    assert "Audit not done" in output and "more than 1000" in output
+    assert "Audit not done" in output and "more than 300" in output
     assert "without weights no move is measured" in output
 
 

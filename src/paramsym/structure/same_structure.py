@@ -257,7 +257,10 @@ def _listed(names: set[str]) -> str:
 def _ranked(x: _Coloured) -> set[str]:
     """Every role of the model with the number of axes, which is no size."""
     own = {name: len(axes) for name, axes in x.symmetry.signature.items()}
-    return {f"{x.role(name)} ({rank} axes)" for name, rank in {**own, **x.ranks}.items()}
+    return {
+        f"{x.role(name)} ({rank} {'axis' if rank == 1 else 'axes'})"
+        for name, rank in {**own, **x.ranks}.items()
+    }
 
 
 def _ties(x: _Coloured) -> set[str]:
