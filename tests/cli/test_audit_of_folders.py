@@ -24,11 +24,11 @@ def configuration(folder: Path) -> Path:
 
 def test_a_configuration_alone_is_audited_by_its_twin(run, configuration: Path):
     found = json.loads(run("inspect", configuration, "--audit", "--json").stdout)
-    assert found["parameters"] == 223_520 and found["verification"] is None
+    assert found["parameters"] == 222_944 and found["verification"] is None
     audit = found["audit"]
     assert audit["complete"] and audit["parameters"] < 2000
     assert audit["twin_of"] == {
-        "model": "LlamaForCausalLM", "parameters": 223_520, "redundant": found["redundant"],
+        "model": "LlamaForCausalLM", "parameters": 222_944, "redundant": found["redundant"],
         "redundant_exact": True,
     }  # fmt: skip
     assert audit["verdict"].startswith("complete on the twin of 1,768 parameters; the same")

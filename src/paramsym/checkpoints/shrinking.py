@@ -154,15 +154,16 @@ class _Sizes:
 
     def _first(self, role: str) -> int:
         """The first number of a role; of a list, its first."""
-        values = (v[0] if isinstance(v, (list, tuple)) and v else v
+        values: Iterator[Any] = (v[0] if isinstance(v, (list, tuple)) and v else v
                   for n, v in self.fields.items() if self.roles[n] == role)  # fmt: skip
-        return next(filter(_is_size, values), 0)
+        return next((value for value in values if _is_size(value)), 0)
 
     def _main_width(self) -> int:
         """The width of the stream, under whichever name."""
         names = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim")
         for name in reversed(names) if self.stages else names:
-            if _is_size(value := getattr(self.config, name, None)):
+            value = getattr(self.config, name, None)
+            if isinstance(value, int) and _is_size(value):
                 return value
         return 0
 

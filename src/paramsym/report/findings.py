@@ -74,15 +74,7 @@ def examine(
         CheckpointError: a proof was asked for, but the model has no weights.
         TraceError: the model cannot be traced with its inputs.
     """
-    alone = audit and not checkpoint.has_weights and has_configuration(checkpoint.model)
-    if alone and verify:
-        verify = False
-        checkpoint.notes.append("without weights no move is measured; the audit is of a twin")
-    if (verify or audit) and not checkpoint.has_weights and not alone:
-        raise CheckpointError(
-            checkpoint.label, "a model on the meta device, without numbers",
-            "weights, to verify or audit with", "Give --weights FILE, or use --no-verify",
-        )  # fmt: skip
+    verify = _can_verify(checkpoint, verify, audit)
     if training and checkpoint.fixed_mode:
         raise CheckpointError(
             f"{checkpoint.label} --training", "a program, whose mode was fixed by its export",
@@ -112,6 +104,20 @@ def examine(
         checkpoint.parameters, redundant, counted, symmetry.log_order(), seconds, training,
         verification, audited, refused,
     )  # fmt: skip
+
+
+def _can_verify(checkpoint: Checkpoint, verify: bool, audit: bool) -> bool:
+    """Whether moves are to be measured, which needs weights; the audit of a twin needs none."""
+    if checkpoint.has_weights or not (verify or audit):
+        return verify
+    if not (audit and has_configuration(checkpoint.model)):
+        raise CheckpointError(
+            checkpoint.label, "a model on the meta device, without numbers",
+            "weights, to verify or audit with", "Give --weights FILE, or use --no-verify",
+        )  # fmt: skip
+    if verify:
+        checkpoint.notes.append("without weights no move is measured; the audit is of a twin")
+    return False
 
 
 def _audited(

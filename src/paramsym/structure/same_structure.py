@@ -42,15 +42,19 @@ class Roles:
         self._left_out: set[tuple[str, ...]] = set()
         deepest = max((len(parts) for names in split for parts in names), default=0)
         for depth in range(deepest):
-            found: list[dict[tuple[str, ...], set[str]]] = [{} for _ in split]
-            for ranges, names in zip(found, split, strict=True):
-                for parts in names:
-                    if depth < len(parts) and parts[depth].isdigit():
-                        ranges.setdefault(self._role(parts[:depth]), set()).add(parts[depth])
-            places = {place for ranges in found for place in ranges}
+            found = [self._ranges(names, depth) for names in split]
             self._left_out |= {
-                place for place in places if len({frozenset(r.get(place, ())) for r in found}) > 1
-            }
+                place for place in set().union(*found)
+                if len({frozenset(ranges.get(place, ())) for ranges in found}) > 1
+            }  # fmt: skip
+
+    def _ranges(self, names: list[list[str]], depth: int) -> dict[tuple[str, ...], set[str]]:
+        """The indices at one depth of the names, by the role of what stands before them."""
+        found: dict[tuple[str, ...], set[str]] = {}
+        for parts in names:
+            if depth < len(parts) and parts[depth].isdigit():
+                found.setdefault(self._role(parts[:depth]), set()).add(parts[depth])
+        return found
 
     def __call__(self, name: str) -> str:
         """The role of a name."""
@@ -216,24 +220,14 @@ def differences(
 
 
 def _differences(a: _Coloured, b: _Coloured, called: tuple[str, str]) -> Iterator[str]:
-    for what, found in (
-        ("parameters", [_ranked(x) for x in (a, b)]),
-        ("tied parameters", [_ties(x) for x in (a, b)]),
-        ("dead parameters", [{x.role(name) for name in x.symmetry.dead} for x in (a, b)]),
-        ("unknown operators", [{*x.symmetry.unknown} for x in (a, b)]),
-        ("operators that draw numbers", [{*x.symmetry.random} for x in (a, b)]),
-        ("buffers that move", [{x.role(name) for name in x.symmetry.buffers} for x in (a, b)]),
-        ("offsets", [_offsets(x) for x in (a, b)]),
-    ):
-        yield from difference_of_sets(what, found[0], found[1], called)
+    for what, of in _SETS.items():
+        yield from difference_of_sets(what, of(a), of(b), called)
     yield from _of_types(a, b, called)
     yield from _of_maps("is moved by other shifts", a.motions(), b.motions())
     yield from _of_maps("is held for other reasons", a.reasons(), b.reasons())
-    lone = [{*x.colours.values()} for x in (a, b)]
-    if lone[0] != lone[1]:
-        found = [sorted(n for n, c in x.colours.items() if c not in lone[1 - k])
-                 for k, x in enumerate((a, b))]  # fmt: skip
-        yield from difference_of_sets("spaces in these relations", *map(set, found), called)
+    known = {*a.colours.values()} & {*b.colours.values()}
+    alone = [{n for n, colour in x.colours.items() if colour not in known} for x in (a, b)]
+    yield from difference_of_sets("spaces in these relations", alone[0], alone[1], called)
 
 
 def difference_of_sets(
@@ -263,12 +257,17 @@ def _ranked(x: _Coloured) -> set[str]:
     }
 
 
-def _ties(x: _Coloured) -> set[str]:
-    return {f"{x.role(name)} = {x.role(first)}" for name, first in x.symmetry.ties.items()}
-
-
-def _offsets(x: _Coloured) -> set[str]:
-    return {f"{x.role(name)} + {origin}" for name, origin in x.symmetry.offsets.items()}
+_SETS: dict[str, Callable[[_Coloured], set[str]]] = {
+    "parameters": _ranked,
+    "tied parameters": lambda x: {
+        f"{x.role(name)} = {x.role(first)}" for name, first in x.symmetry.ties.items()
+    },
+    "dead parameters": lambda x: {*map(x.role, x.symmetry.dead)},
+    "unknown operators": lambda x: {*x.symmetry.unknown},
+    "operators that draw numbers": lambda x: {*x.symmetry.random},
+    "buffers that move": lambda x: {*map(x.role, x.symmetry.buffers)},
+    "offsets": lambda x: {f"{x.role(n)} + {origin}" for n, origin in x.symmetry.offsets.items()},
+}
 
 
 def _of_types(a: _Coloured, b: _Coloured, called: tuple[str, str]) -> Iterator[str]:
