@@ -154,9 +154,11 @@ class _Sizes:
 
     def _first(self, role: str) -> int:
         """The first number of a role; of a list, its first."""
-        values: Iterator[Any] = (v[0] if isinstance(v, (list, tuple)) and v else v
-                  for n, v in self.fields.items() if self.roles[n] == role)  # fmt: skip
-        return next((value for value in values if _is_size(value)), 0)
+        for name, value in self.fields.items():
+            first = value[0] if isinstance(value, (list, tuple)) and value else value
+            if self.roles[name] == role and isinstance(first, int) and _is_size(first):
+                return first
+        return 0
 
     def _main_width(self) -> int:
         """The width of the stream, under whichever name."""
