@@ -140,7 +140,9 @@ SHARED = {
     "precision",
     "rationals", "reading", "verdict",
 }  # fmt: skip
-CHECKERS = {"verification", "bounded_check", "cell_check", "exact_check", "spans"}
+CHECKERS = {
+    "verification", "absolute_check", "bounded_check", "cell_check", "exact_check", "spans",
+}  # fmt: skip
 
 
 def imported(module: str) -> set[str]:

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from paramsym.relu.absolute_check import check_absolute
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.cell_check import check_cells, checked_cells
 from paramsym.relu.documents import document, parse
 from paramsym.relu.domains import Domain
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.exact_check import agree_at_random, check_absolute, check_canonical
+from paramsym.relu.exact_check import agree_at_random, check_canonical
 from paramsym.relu.network import Network
 from paramsym.relu.precision import (
     allowed,
