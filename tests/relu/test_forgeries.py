@@ -131,7 +131,7 @@ def test_what_is_not_a_verdict_is_refused_in_four_parts(tmp_path):
 # ------------------------------------------------------------------ independence
 
 FINDERS = {
-    "absolute", "bounded", "float_atoms", "cells", "cell_bounds", "shallow", "witness", "lines",
+    "absolute", "absolute_atoms", "bounded", "float_atoms", "cells", "cell_bounds", "shallow", "witness", "lines",
     "milp", "sampling", "run", "deciding", "exact_steps", "float_steps", "float_ladder",
     "cell_steps", "clock",
 }  # fmt: skip

@@ -20,24 +20,16 @@ sound. Source: section 3.4 of the specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from paramsym.relu.absolute_atoms import Registry, Row, combine
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
 from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import HALF, ONE, ZERO, matrix, product
-
-Row = list[fmpq]
-
-
-class Atom(NamedTuple):
-    """|Σ value·basis| with `terms` the pairs (basis index, value), first non-constant value 1."""
-
-    terms: tuple[tuple[int, fmpq], ...]
-    depth: int
+from paramsym.relu.rationals import ONE, ZERO, matrix, product
 
 
 class Feature(NamedTuple):
@@ -47,99 +39,6 @@ class Feature(NamedTuple):
     y: Row
     upper: fmpq | None
     unit: int
-
-
-@dataclass
-class Registry:
-    """The atoms and identities that two networks share on one domain."""
-
-    domain: Domain
-    atoms: list[Atom] = field(default_factory=list)
-    place: dict[tuple[tuple[int, fmpq], ...], int] = field(default_factory=dict)
-    identities: dict[int, dict[int, fmpq]] = field(default_factory=dict)
-
-    @property
-    def dimension(self) -> int:
-        """d; basis index d is the constant 1, d+1+k the atom k."""
-        return self.domain.dimension
-
-    @property
-    def size(self) -> int:
-        """The number of basis elements."""
-        return self.dimension + 1 + len(self.atoms)
-
-    def pad(self, row: Row) -> Row:
-        """The row with zeros for atoms that are newer than it."""
-        return row + [ZERO] * (self.size - len(row))
-
-    def reduce(self, row: Row) -> Row:
-        """The row with every eliminated atom replaced."""
-        for pivot, rest in self.identities.items():
-            tick()
-            if pivot < len(row) and row[pivot]:
-                factor = row[pivot]
-                row = self.pad(row)
-                for index, value in rest.items():
-                    row[index] -= factor * value
-        return row
-
-    def is_constant(self, row: Row) -> bool:
-        """Whether only the constant coefficient may be non-zero."""
-        d = self.dimension
-        return not any(row[:d]) and not any(row[d + 1 :])
-
-    def is_affine(self, row: Row) -> bool:
-        """Whether the row has no atom."""
-        return not any(row[self.dimension + 1 :])
-
-    def absolute(self, row: Row) -> tuple[fmpq, int]:
-        """(s, basis index k) with |row| = s·basis_k, s > 0; the row is not constant."""
-        d = self.dimension
-        terms = [(i, v) for i, v in enumerate(row) if v]
-        pivot = next(v for i, v in terms if i != d)
-        key = tuple((i, v / pivot) for i, v in terms)
-        found = self.place.get(key)
-        if found is None:
-            depth = 1 + max((self.atoms[i - d - 1].depth for i, _ in terms if i > d), default=0)
-            found = d + 1 + len(self.atoms)
-            self.atoms.append(Atom(key, depth))
-            self.place[key] = found
-        return abs(pivot), found
-
-    def relu(self, row: Row) -> Row:
-        """relu(row) = row/2 + |row|/2 as a row."""
-        row = self.reduce(row)
-        if self.is_constant(row):
-            value = row[self.dimension]
-            return row if value >= 0 else [ZERO] * len(row)
-        size, index = self.absolute(row)
-        half = self.pad([v * HALF if v else v for v in row])
-        half[index] += size * HALF
-        return half
-
-    def learn(self, row: Row) -> bool:
-        """Record that a row is the zero function; True if that was new."""
-        d = self.dimension
-        row = self.reduce(self.pad(row))
-        present = [i for i in range(d + 1, len(row)) if row[i]]
-        if not present:
-            if any(row):
-                raise AssertionError("an affine identity on an open set: a bug of paramsym")
-            return False
-        pivot = max(present, key=lambda i: (self.atoms[i - d - 1].depth, i))
-        lead = row[pivot]
-        rest = {i: v / lead for i, v in enumerate(row) if v}
-        for held in self.identities.values():
-            factor = held.get(pivot)
-            if factor:
-                for index, value in rest.items():
-                    updated = held.get(index, ZERO) - factor * value
-                    if updated:
-                        held[index] = updated
-                    else:
-                        held.pop(index, None)
-        self.identities[pivot] = rest
-        return True
 
 
 @dataclass(frozen=True)
@@ -282,7 +181,7 @@ class _Layer:
         if positive and negative:
             (q, units), (q_, units_) = positive, negative
             y, y_ = reg.relu(q), reg.relu(q_)
-            reg.learn(_combine(reg, [(ONE, y), (-ONE, y_), (-ONE, row)]))
+            reg.learn(combine(reg, [(ONE, y), (-ONE, y_), (-ONE, row)]))
             identities.append(("tie", units, units_))
         pair = self._difference(weights, constant)
         if pair:
@@ -295,7 +194,7 @@ class _Layer:
             self._feature(Step("unbend", units, found), q, reg.relu(q), upper, unit)
         elif negative:
             q, units = negative
-            y = _combine(reg, [(ONE, row), (ONE, reg.relu(q))])
+            y = combine(reg, [(ONE, row), (ONE, reg.relu(q))])
             self._feature(Step("unbend negative", units, found), row, y, upper, unit)
         else:
             self._feature(Step("plain", (), found), row, reg.relu(row), upper, unit)
@@ -360,7 +259,7 @@ class _Layer:
             w = sign * weights[k]
             parts += [(w, self.before[k].z), (-w, self.before[k].y)]
         units = tuple(self.before[k].unit for k in chosen)
-        return _combine(reg, parts), units
+        return combine(reg, parts), units
 
     def _difference(self, weights: Row, constant: fmpq) -> tuple[int, int] | None:
         """(j, k) as neurons if the pre-activation is w_j y_j - w_k y_k with nothing else."""
@@ -383,21 +282,10 @@ class _Layer:
         u, v = [(w, self.before[j].z)], [(o, self.before[k].z)]
         relu_v = [(o, self.before[k].y)]
         minus = [(-s, r) for s, r in relu_v]
-        first = reg.relu(_combine(reg, u + minus))
-        gap = reg.relu(_combine(reg, u + [(-s, r) for s, r in v]))
-        second = reg.relu(_combine(reg, [*u, (-ONE, gap)]))
-        return _combine(reg, [(ONE, first), (ONE, second), (-w, self.before[j].y)])
-
-
-def _combine(registry: Registry, parts: list[tuple[fmpq, Row]]) -> Row:
-    """Σ factor·row, reduced."""
-    total = [ZERO] * registry.size
-    for factor, row in parts:
-        tick()
-        for i, v in enumerate(row):
-            if v:
-                total[i] += factor * v
-    return registry.reduce(total)
+        first = reg.relu(combine(reg, u + minus))
+        gap = reg.relu(combine(reg, u + [(-s, r) for s, r in v]))
+        second = reg.relu(combine(reg, [*u, (-ONE, gap)]))
+        return combine(reg, [(ONE, first), (ONE, second), (-w, self.before[j].y)])
 
 
 def _bounds(
