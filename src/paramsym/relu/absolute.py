@@ -6,7 +6,7 @@ whatever the parameters. An expression is a vector over the basis x_1 … x_d, 1
 registry shared by the two networks.
 
     relu(u) = u/2 + |u|/2                        every neuron, by default
-    relu(u) = 0 or u                             where bounds decide the sign (dead, linear)
+    relu(u) = 0 or u                             where the sign is known (dead, linear)
     relu(w·relu(u) + r) = relu(w·u + r)          if w > 0 and r <= 0: "unbending"
 
 Unbending is what quotients out the translations and reflections of a hidden first-layer
@@ -20,6 +20,7 @@ sound. Source: section 3.4 of the specification.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ from paramsym.relu.domains import Domain
 from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO, matrix, product
+
+# (hidden layer from 0, unit, neurons left out) ↦ sign of the rest of the pre-activation
+Claims = Mapping[tuple[int, int, tuple[int, ...]], int]
 
 
 class Feature(NamedTuple):
@@ -74,14 +78,21 @@ class AbsoluteForms:
         return sorted(seen, key=lambda k: -reg.atoms[k].depth)
 
 
-def absolute_forms(a: Network, b: Network, domain: Domain) -> AbsoluteForms:
-    """The normal forms of two networks on a domain; raises `OutOfTime` where the clock is set."""
+def absolute_forms(
+    a: Network, b: Network, domain: Domain, signs: tuple[Claims, Claims] = ({}, {})
+) -> AbsoluteForms:
+    """The normal forms of two networks on a domain; raises `OutOfTime` where the clock is set.
+
+    Args:
+        signs: of both networks, what is known to keep one sign on the whole domain: the
+            pre-activation of a unit, or what is left of it without some units of the layer before.
+    """
     registry = Registry(domain)
     passes: list[tuple[Log, Log]] = []
     while True:
         known = len(registry.identities)
-        rows_a, log_a = normal_form(a, registry)
-        rows_b, log_b = normal_form(b, registry)
+        rows_a, log_a = normal_form(a, registry, signs[0])
+        rows_b, log_b = normal_form(b, registry, signs[1])
         passes.append((log_a, log_b))
         if len(registry.identities) == known or len(passes) == 3:
             break
@@ -93,13 +104,14 @@ def absolute_forms(a: Network, b: Network, domain: Domain) -> AbsoluteForms:
     )
 
 
-def normal_form(net: Network, registry: Registry) -> tuple[list[Row], Log]:
+def normal_form(net: Network, registry: Registry, signs: Claims) -> tuple[list[Row], Log]:
     """The rows of a network over the registry, and the log of its rewriting."""
     d = registry.dimension
     log: Log = []
     features: list[Feature] = []
     spread: fmpq_mat | None = None  # previous neurons × features
     shift: list[fmpq] = []  # the constant each previous neuron contributes
+    places: list[tuple[int, fmpq]] = []  # previous neuron ↦ (feature or -1, scale)
     for index, (weight, bias) in enumerate(net.exact):
         tick()
         if spread is None:
@@ -124,18 +136,43 @@ def normal_form(net: Network, registry: Registry) -> tuple[list[Row], Log]:
         if index == len(net) - 1:
             return rows, log
         layer = _Layer(registry, features)
+        known = _known(signs, index, weight, places)
         for unit, row in enumerate(rows):
-            layer.add(unit, row, merged[unit] if merged else [], constants[unit])
+            layer.add(unit, row, merged[unit] if merged else [], constants[unit], known[unit])
         log.append(layer.steps)
-        features, shift = layer.features, layer.constants
+        features, shift, places = layer.features, layer.constants, layer.places
         spread = matrix(
-            [
-                [s if f == place else ZERO for f in range(len(features))]
-                for place, s in layer.places
-            ],
+            [[s if f == place else ZERO for f in range(len(features))] for place, s in places],
             len(features),
         )
     raise AssertionError("a network without layers")
+
+
+class _Known(NamedTuple):
+    """Signs of a pre-activation (0: not known), and of what is left of it without one feature."""
+
+    whole: int = 0
+    rest: Mapping[int, int] = {}
+
+
+def _known(
+    signs: Claims, layer: int, weight: fmpq_mat, places: list[tuple[int, fmpq]]
+) -> list[_Known]:
+    """What is known of the units of a layer, neurons left out read as the feature they are."""
+    found: list[dict[tuple[int, ...], int]] = [{} for _ in range(weight.nrows())]
+    for (at, unit, without), side in signs.items():
+        if at == layer:
+            found[unit][without] = side
+    made = []
+    for unit, held in enumerate(found):
+        rest: dict[int, int] = {}
+        for feature in {place for place, _ in places} if any(held) else ():
+            read = [k for k, (at, _) in enumerate(places) if at == feature and weight[unit, k]]
+            side = held.get(tuple(read))
+            if read and side and feature >= 0:
+                rest[feature] = side
+        made.append(_Known(held.get((), 0), rest))
+    return made
 
 
 class _Layer:
@@ -149,7 +186,7 @@ class _Layer:
         self.constants: list[fmpq] = []
         self.index: dict[tuple[tuple[int, fmpq], ...], tuple[int, fmpq]] = {}
 
-    def add(self, unit: int, row: Row, weights: Row, constant: fmpq) -> None:
+    def add(self, unit: int, row: Row, weights: Row, constant: fmpq, known: _Known) -> None:
         """Rewrite neuron `unit` with pre-activation `row` = weights·features + constant."""
         tick()
         reg = self.registry
@@ -158,25 +195,17 @@ class _Layer:
             value = row[reg.dimension]
             self._close(Step("constant"), -1, ONE, value if value > 0 else ZERO)
             return
-        lower, upper = _bounds(weights, constant, self.before)
-        if reg.is_affine(row):
-            d = reg.dimension
-            low, high = reg.domain.range(row[:d], row[d])
-            side = reg.domain.side(row[:d], row[d])
-            lower = _tighter(lower, low, max)
-            upper = _tighter(upper, high, min)
-            if side:
-                lower, upper = (ZERO, upper) if side > 0 else (lower, ZERO)
-        elif not self.before:
-            raise AssertionError("the first layer is affine")
+        lower, upper = self._interval(row, weights, constant)
+        lower = ZERO if known.whole > 0 else lower
+        upper = ZERO if known.whole < 0 else upper
         if upper is not None and upper <= 0:
             self._close(Step("dead"), -1, ONE, ZERO)
             return
         if lower is not None and lower >= 0:
             self._feature(Step("linear"), row, row, upper, unit)
             return
-        positive = self._unbend(row, weights, constant, 1)
-        negative = self._unbend(row, weights, constant, -1)
+        positive = self._unbend(row, weights, constant, 1, known.rest)
+        negative = self._unbend(row, weights, constant, -1, known.rest)
         identities: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         if positive and negative:
             (q, units), (q_, units_) = positive, negative
@@ -198,6 +227,21 @@ class _Layer:
             self._feature(Step("unbend negative", units, found), row, y, upper, unit)
         else:
             self._feature(Step("plain", (), found), row, reg.relu(row), upper, unit)
+
+    def _interval(self, row: Row, weights: Row, constant: fmpq) -> tuple[fmpq | None, fmpq | None]:
+        """Bounds of a pre-activation: from its parts and, where it is affine, from the domain."""
+        reg, d = self.registry, self.registry.dimension
+        lower, upper = _bounds(weights, constant, self.before)
+        if not reg.is_affine(row):
+            if not self.before:
+                raise AssertionError("the first layer is affine")
+            return lower, upper
+        low, high = reg.domain.range(row[:d], row[d])
+        lower, upper = _tighter(lower, low, max), _tighter(upper, high, min)
+        side = reg.domain.side(row[:d], row[d])
+        if side:
+            lower, upper = (ZERO, upper) if side > 0 else (lower, ZERO)
+        return lower, upper
 
     def _feature(self, step: Step, z: Row, y: Row, upper: fmpq | None, unit: int) -> None:
         """Store relu(z) = y, or recognise a positive multiple of an earlier feature."""
@@ -228,30 +272,10 @@ class _Layer:
         self.constants.append(constant)
 
     def _unbend(
-        self, row: Row, weights: Row, constant: fmpq, sign: int
+        self, row: Row, weights: Row, constant: fmpq, sign: int, shown: Mapping[int, int]
     ) -> tuple[Row, tuple[int, ...]] | None:
         """q with relu(sign·row) = relu(q), features of positive weight read as their z."""
-        if not self.before:
-            return None
-        reg = self.registry
-        total, open_ends = sign * constant, []
-        for k, w in enumerate(weights):
-            if sign * w > 0:
-                high = self.before[k].upper
-                if high is None:
-                    open_ends.append(k)
-                else:
-                    total += sign * w * high
-        chosen = []
-        for k, w in enumerate(weights):
-            if sign * w <= 0 or self.before[k].z is self.before[k].y:
-                continue
-            if any(o != k for o in open_ends):
-                continue
-            high = self.before[k].upper
-            rest = total if high is None else total - sign * w * high
-            if rest <= 0:
-                chosen.append(k)
+        chosen = self._bendable(weights, constant, sign, shown)
         if not chosen:
             return None
         parts = [(fmpq(sign), row)]
@@ -259,7 +283,30 @@ class _Layer:
             w = sign * weights[k]
             parts += [(w, self.before[k].z), (-w, self.before[k].y)]
         units = tuple(self.before[k].unit for k in chosen)
-        return combine(reg, parts), units
+        return combine(self.registry, parts), units
+
+    def _bendable(
+        self, weights: Row, constant: fmpq, sign: int, shown: Mapping[int, int]
+    ) -> list[int]:
+        """Features of positive weight beside which the rest is at most 0, by bounds or by proof."""
+        total, open_ends = sign * constant, []
+        good = [k for k in range(len(self.before)) if sign * weights[k] > 0]
+        for k in good:
+            high = self.before[k].upper
+            if high is None:
+                open_ends.append(k)
+            else:
+                total += sign * weights[k] * high
+        chosen = []
+        for k in good:
+            feature = self.before[k]
+            if feature.z is feature.y:
+                continue
+            rest = total if feature.upper is None else total - sign * weights[k] * feature.upper
+            bounded = rest <= 0 and all(o == k for o in open_ends)
+            if bounded or shown.get(k) == -sign:
+                chosen.append(k)
+        return chosen
 
     def _difference(self, weights: Row, constant: fmpq) -> tuple[int, int] | None:
         """(j, k) as neurons if the pre-activation is w_j y_j - w_k y_k with nothing else."""

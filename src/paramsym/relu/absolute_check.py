@@ -16,18 +16,22 @@ from paramsym.relu.domains import Domain
 from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import ONE, ZERO
+from paramsym.relu.sign_check import Claims, checked_signs
 
 Sparse = dict[int, fmpq]  # -1: constant; 0 … d-1: inputs; d+k: atom k
 CONST = -1
 
 
-def check_absolute(a: Network, b: Network, domain: Domain, passes: Any) -> bool:
+def check_absolute(
+    a: Network, b: Network, domain: Domain, passes: Any, signs: tuple[Claims, Claims] = ({}, {})
+) -> bool:
     """Replay the logs of both networks, deriving every condition anew, and compare the results."""
     replay = _Replay(domain)
     left: list[Sparse] = []
     right: list[Sparse] = []
     for log_a, log_b in passes:
-        rows_a, rows_b = _replayed(a, log_a, replay), _replayed(b, log_b, replay)
+        rows_a = _replayed(a, log_a, replay, signs[0])
+        rows_b = _replayed(b, log_b, replay, signs[1])
         if rows_a is None or rows_b is None:
             return False
         left, right = rows_a, rows_b
@@ -36,6 +40,15 @@ def check_absolute(a: Network, b: Network, domain: Domain, passes: Any) -> bool:
     return all(
         not replay.simplify(_sum([(ONE, p), (-ONE, q)])) for p, q in zip(left, right, strict=True)
     )
+
+
+def check_absolute_with_signs(a: Network, b: Network, domain: Domain, data: Any) -> bool:
+    """The same for {"signs", "passes"}: units that are proved to keep one sign are dead or linear.
+
+    The proofs are checked first; a log may then rely on those signs and no others.
+    """
+    signs = checked_signs((a, b), domain, data["signs"])
+    return signs is not None and check_absolute(a, b, domain, data["passes"], signs)
 
 
 # ------------------------------------------------------------------ expressions
@@ -178,30 +191,41 @@ class _Layer:
         return {k: w for k, w in weights.items() if w}, bias
 
 
-def _replayed(net: Network, log: Log, replay: _Replay) -> list[Sparse] | None:
+def _replayed(net: Network, log: Log, replay: _Replay, signs: Claims) -> list[Sparse] | None:
     """The outputs of a network as its log rewrites it, or None if a step does not hold."""
     if len(log) != net.depth:
         return None
     below = _Layer.of_inputs(replay.d)
-    for steps, (weight, bias) in zip(log, net.exact, strict=False):
+    for layer, (steps, (weight, bias)) in enumerate(zip(log, net.exact, strict=False)):
         if len(steps) != len(bias):
             return None
         made = _Layer()
         for number, (step, row) in enumerate(zip(steps, weight.tolist(), strict=True)):
-            found = _Neuron(replay, below, row, bias[number]).read(step)
+            shown = {w: s for (at, k, w), s in signs.items() if (at, k) == (layer, number)}
+            found = _Neuron(replay, below, row, bias[number], shown).read(step)
             if found is None:
                 return None
             made.add(number, found)
         below = made
     weight, bias = net.exact[net.depth]
-    return [_Neuron(replay, below, r, t).p for r, t in zip(weight.tolist(), bias, strict=True)]
+    return [_Neuron(replay, below, r, t, {}).p for r, t in zip(weight.tolist(), bias, strict=True)]
 
 
 class _Neuron:
-    """One neuron over the layer below: its pre-activation p = Σ weights·y + constant."""
+    """One neuron over the layer below: its pre-activation p = Σ weights·y + constant.
 
-    def __init__(self, replay: _Replay, below: _Layer, row: list[fmpq], bias: fmpq) -> None:
-        self.replay, self.below = replay, below
+    `shown` has the signs that were proved of p, under (), and of p without some neurons below.
+    """
+
+    def __init__(
+        self,
+        replay: _Replay,
+        below: _Layer,
+        row: list[fmpq],
+        bias: fmpq,
+        shown: dict[tuple[int, ...], int],
+    ) -> None:
+        self.replay, self.below, self.row, self.shown = replay, below, row, shown
         self.weights, self.constant = below.gathered(row, bias)
         parts = [(w, below.units[k].y) for k, w in self.weights.items()]
         self.p = replay.simplify(_sum([*parts, (self.constant, {CONST: ONE})]))
@@ -209,6 +233,8 @@ class _Neuron:
     def read(self, step: Step) -> _Unit | None:
         """The rewritten neuron, or None if the condition of the step does not hold."""
         low, high = self._range()
+        low = ZERO if self.shown.get(()) == 1 else low
+        high = ZERO if self.shown.get(()) == -1 else high
         if step.rule in ("constant", "dead", "linear"):
             return self._settled(step.rule, low, high)
         if self.below.inputs and (step.identities or step.rule != "plain"):
@@ -269,11 +295,18 @@ class _Neuron:
         parts = [(fmpq(side), self.p)]
         for j in chosen:
             w = side * self.weights.get(j, ZERO)
-            rest = self._extreme(side, j)
-            if w <= 0 or rest is None or side * rest > 0:
+            if w <= 0 or not self._rest_is_negative(j, side):
                 return None
             parts += [(w, self.below.units[j].z), (-w, self.below.units[j].y)]
         return _sum(parts) if chosen else None
+
+    def _rest_is_negative(self, j: int, side: int) -> bool:
+        """Whether side·p without unit j is at most 0: by its parts, or as it was proved."""
+        rest = self._extreme(side, j)
+        if rest is not None and side * rest <= 0:
+            return True
+        read = [k for k, (to, _) in self.below.alias.items() if to == j and self.row[k]]
+        return self.shown.get(tuple(sorted(read))) == -side
 
     def _learn(self, kind: str, left: tuple[int, ...], right: tuple[int, ...]) -> bool:
         """Derive an identity between atoms, if its condition holds."""
