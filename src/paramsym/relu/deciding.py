@@ -1,8 +1,9 @@
 """Are two ReLU networks the same function? A ladder of methods and its answers.
 
     one hidden layer      canonical form: complete for all parameters, polynomial
-    any depth             a few exact evaluations, the absolute-value normal form, candidate lines,
-                          exact enumeration of joint cells, mixed-integer search on a box
+    any depth             a few exact evaluations, the absolute-value normal form, the same given
+                          proved signs of later units, candidate lines, exact enumeration of joint
+                          cells, mixed-integer search on a box
 
 Networks stored in less than float64 have a fourth answer in float mode, EQUAL_TO_PRECISION.
 
