@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.geometry.balance import Balanced as Balanced
+    from paramsym.geometry.balance import balance as balance
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
     from paramsym.recording.refusals import TraceError as TraceError
@@ -57,6 +59,8 @@ _HOMES = {
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
     "moment_map": "paramsym.structure.moment",
+    "Balanced": "paramsym.geometry.balance",
+    "balance": "paramsym.geometry.balance",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
@@ -77,6 +81,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
+    "geometry",
 }  # fmt: skip
 
 

@@ -78,6 +78,12 @@ def test_wrong_moves_are_refused_with_their_condition():
         moves.split(net, 1, 0, [(1, 1), (1, 1)])
     with pytest.raises(moves.MoveError, match="positive multiples"):
         moves.merge(net, 1, [0, 1])
+    copied = moves.split(net, 1, 0, [(1, "1/2"), (2, "1/2")])
+    copies = [0, len(copied.exact[0].bias) - 1]
+    assert relu.decide(net, moves.merge(copied, 1, copies)).kind == "EQUAL"
+    for units in ([], [*copies, copies[-1]]):
+        with pytest.raises(moves.MoveError, match="each of them once"):
+            moves.merge(copied, 1, units)
     with pytest.raises(moves.MoveError, match="behind a ReLU"):
         moves.flip(net, 1, [0])
     with pytest.raises(moves.MoveError, match="permutation"):

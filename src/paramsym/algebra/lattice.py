@@ -15,7 +15,7 @@ except where that is not on the list; then it is the largest listed group inside
 
 import math
 
-from .complex_scaling import ComplexScaling, UnitComplex
+from .complex_scaling import AbstractComplexScaling, ComplexScaling, UnitComplex
 from .group import Group, lists_meets, meet
 from .linear import GeneralLinear, Orthogonal, OrthogonalFixingOnes
 from .monomial import (
@@ -42,51 +42,67 @@ def monomial(size: int, permutes: bool, signs: bool, scales: bool) -> AbstractMo
     return Signs(size) if signs else Trivial(size)
 
 
+# Each list below answers one order of the two groups, and None where it has nothing to say. They
+# are asked from the first to the last, so a later one meets no pair of an earlier one.
+
+
 @lists_meets
-def _meet(g: Group, h: Group) -> Group | None:
-    """The meet where this order of the two is one of the cases; None otherwise."""
-    n = g.size
+def _one_copy(g: Group, h: Group) -> Group | None:
+    """A wreath product over one copy is its base in another layout of values."""
     match g, h:
-        # A wreath product over one copy is its base in another layout of values.
         case Wreath(copies=1), Wreath(copies=1):
             return Wreath(meet(g.base, h.base), 1)
         case Wreath(copies=1), _:
             return Wreath(meet(g.base, h), 1)
-        case _, Wreath(copies=1):
-            return None
-        case GeneralLinear(), _:
+    return None
+
+
+@lists_meets
+def _chains(g: Group, h: Group) -> Group | None:
+    """A group and one inside it."""
+    match g, h:
+        case (
+            (GeneralLinear(), _)
+            | (Orthogonal(), OrthogonalFixingOnes())
+            | (ComplexScaling(), UnitComplex())
+        ):
             return h
-        case AbstractMonomial(), AbstractMonomial():
-            return monomial(
-                n, g.permutes and h.permutes, g.signs and h.signs, g.scales and h.scales
-            )
-        # A monomial matrix is orthogonal where its entries are ±1, and fixes 1 where they are 1.
-        case Orthogonal(), AbstractMonomial():
-            return monomial(n, h.permutes, h.signs, False)
-        case OrthogonalFixingOnes(), AbstractMonomial():
-            return monomial(n, h.permutes, False, False)
-        case Orthogonal(), OrthogonalFixingOnes():
-            return h
-        case ComplexScaling(), UnitComplex():
-            return h
-        case ((ComplexScaling() | UnitComplex()), Orthogonal()):
-            return UnitComplex(n)
-        # z (1 + i) = 1 + i only for z = 1.
-        case ((ComplexScaling() | UnitComplex()), OrthogonalFixingOnes()):
-            return Trivial(n)
-        case ((ComplexScaling() | UnitComplex()), (AbstractMonomial() | Wreath())):
-            return Trivial(n)
-        # A block monomial matrix is orthogonal (fixes 1) where each of its blocks does.
-        case Wreath(), Orthogonal():
-            return Wreath(meet(g.base, Orthogonal(g.base.size)), g.copies)
-        case Wreath(), OrthogonalFixingOnes():
-            return Wreath(meet(g.base, OrthogonalFixingOnes(g.base.size)), g.copies)
+    return None
+
+
+@lists_meets
+def _monomial(g: Group, h: Group) -> Group | None:
+    """A monomial group meets what is monomial in the other one."""
+    part = _monomial_part(g)
+    if part is None or not isinstance(h, AbstractMonomial):
+        return None
+    return monomial(
+        g.size, part.permutes and h.permutes, part.signs and h.signs, part.scales and h.scales
+    )
+
+
+@lists_meets
+def _complex(g: Group, h: Group) -> Group | None:
+    """Of the complex numbers those of size 1 are orthogonal; z(1 + i) = 1 + i only for z = 1."""
+    match g, h:
+        case AbstractComplexScaling(), Orthogonal():
+            return UnitComplex(g.size)
+        case AbstractComplexScaling(), (OrthogonalFixingOnes() | AbstractMonomial() | Wreath()):
+            return Trivial(g.size)
+    return None
+
+
+@lists_meets
+def _wreath(g: Group, h: Group) -> Group | None:
+    """A block monomial matrix is orthogonal, fixes 1 or is monomial where each of its blocks is."""
+    match g, h:
+        case Wreath(), (Orthogonal() | OrthogonalFixingOnes()):
+            return Wreath(meet(g.base, type(h)(g.base.size)), g.copies)
         case Wreath(), AbstractMonomial():
             base = meet(g.base, monomial(g.base.size, h.permutes, h.signs, h.scales))
-            if h.permutes:
-                return Wreath(base, g.copies)
+            blocks = Wreath(base, g.copies)
             # Without permutations: the same diagonal group on every copy, so one on all of them.
-            return _diagonal_part(Wreath(base, g.copies))
+            return blocks if h.permutes else _diagonal_part(blocks)
         case Wreath(), Wreath():
             return _meet_blocks(g, h)
     return None
@@ -108,17 +124,26 @@ def _meet_blocks(g: Wreath, h: Wreath) -> Group:
     return Wreath(meet(inside(g), inside(h)), copies)
 
 
+def _monomial_part(g: Group) -> AbstractMonomial | None:
+    """The monomial matrices in g: orthogonal with entries ±1, fixing 1 with entries 1.
+
+    None for the groups over pairs and blocks, which meet them in more than is listed.
+    """
+    match g:
+        case AbstractMonomial():
+            return g
+        case GeneralLinear():
+            return Monomial(g.size, signed=True)
+        case Orthogonal():
+            return SignedPermutation(g.size)
+        case OrthogonalFixingOnes():
+            return Permutation(g.size)
+    return None
+
+
 def _diagonal_part(g: Group) -> AbstractMonomial:
     """The largest listed diagonal group inside g: all signs, all positive scalings, or both."""
-    match g:
-        case Wreath():
-            part = _diagonal_part(g.base)
-            return monomial(g.size, False, part.signs, part.scales)
-        case AbstractMonomial():
-            return monomial(g.size, False, g.signs, g.scales)
-        case GeneralLinear():
-            return Scaling(g.size)
-        case Orthogonal():
-            return Signs(g.size)
-        case _:
-            return Trivial(g.size)
+    part = _diagonal_part(g.base) if isinstance(g, Wreath) else _monomial_part(g)
+    if part is None:
+        return Trivial(g.size)
+    return monomial(g.size, False, part.signs, part.scales)

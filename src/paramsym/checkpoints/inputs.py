@@ -120,45 +120,23 @@ def floating_dtype(model: torch.nn.Module) -> torch.dtype:
 
 
 def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.Tensor]:
-    """Keyword inputs for a Hugging Face model, from the sizes in its configuration."""
-    generator = torch.Generator().manual_seed(0)
+    """Keyword inputs for a Hugging Face model, from the sizes in its configuration.
+
+    Those are its main input, and what else it accepts that the configuration speaks of.
+    """
+    generator, dtype = torch.Generator().manual_seed(0), floating_dtype(model)
     accepted = inspect.signature(model.forward).parameters
     main = getattr(model, "main_input_name", "input_ids")
-    text = getattr(config, "text_config", None) or config
-    vision = getattr(config, "vision_config", None) or config
-    made: dict[str, torch.Tensor] = {}
-
-    def tokens() -> torch.Tensor:
-        count = int(getattr(text, "vocab_size", None) or 2)
-        room = int(getattr(text, "max_position_embeddings", None) or 1 << 20)
-        length = max(1, min(LENGTH, room - 2 if room > 4 else room))
-        padding = getattr(text, "pad_token_id", None)
-        ids = torch.randint(0, count, (BATCH, length), generator=generator)
-        if padding is not None and count > 1:  # padding would hide positions from the function
-            ids = torch.where(ids == padding, (ids + 1) % count, ids)
-        return ids
-
-    if main == "input_ids" or ("input_ids" in accepted and hasattr(config, "text_config")):
-        made["input_ids"] = tokens()
-    if main == "pixel_values" or (
-        "pixel_values" in accepted and getattr(config, "vision_config", None) is not None
-    ):
-        size = getattr(vision, "image_size", None) or 64
-        height, width = size if isinstance(size, (tuple, list)) else (size, size)
-        channels = int(getattr(vision, "num_channels", None) or 3)
-        shape = (BATCH, channels, int(height), int(width))
-        made["pixel_values"] = torch.randn(shape, generator=generator, dtype=floating_dtype(model))
-    if main == "input_features":
-        bins, frames = int(config.num_mel_bins), 2 * int(config.max_source_positions)
-        made["input_features"] = torch.randn(
-            (BATCH, bins, frames), generator=generator, dtype=floating_dtype(model)
-        )
-    if main == "input_values":
-        made["input_values"] = torch.randn(
-            (BATCH, 4000), generator=generator, dtype=floating_dtype(model)
-        )
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in accepted:
-        made["decoder_input_ids"] = tokens()
+    spoken_of = {
+        "input_ids": hasattr(config, "text_config"),
+        "pixel_values": getattr(config, "vision_config", None) is not None,
+        "decoder_input_ids": getattr(config, "is_encoder_decoder", False),
+    }
+    made = {
+        name: make(config, dtype, generator)
+        for name, make in _INPUTS.items()
+        if name == main or (name in accepted and spoken_of.get(name))
+    }
     if not made:
         raise CheckpointError(
             type(model).__name__, f"its main input is {main!r}",
@@ -166,3 +144,43 @@ def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.T
             f"Give --inputs {main}=SHAPE, for example --inputs {main}=2x7:float32",
         )  # fmt: skip
     return made
+
+
+def _tokens(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Whole numbers below the size of the vocabulary; the dtype is that of other inputs."""
+    text = getattr(config, "text_config", None) or config
+    count = int(getattr(text, "vocab_size", None) or 2)
+    room = int(getattr(text, "max_position_embeddings", None) or 1 << 20)
+    length = max(1, min(LENGTH, room - 2 if room > 4 else room))
+    padding = getattr(text, "pad_token_id", None)
+    ids = torch.randint(0, count, (BATCH, length), generator=generator)
+    if padding is None or count == 1:
+        return ids
+    # Padding would hide positions from the function.
+    return torch.where(ids == padding, (ids + 1) % count, ids)
+
+
+def _pixels(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    vision = getattr(config, "vision_config", None) or config
+    size = getattr(vision, "image_size", None) or 64
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    channels = int(getattr(vision, "num_channels", None) or 3)
+    return _random((BATCH, channels, int(height), int(width)), dtype, 0, generator)
+
+
+def _spectrogram(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    shape = (BATCH, int(config.num_mel_bins), 2 * int(config.max_source_positions))
+    return _random(shape, dtype, 0, generator)
+
+
+def _waveform(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return _random((BATCH, 4000), dtype, 0, generator)
+
+
+_INPUTS = {
+    "input_ids": _tokens,
+    "pixel_values": _pixels,
+    "input_features": _spectrogram,
+    "input_values": _waveform,
+    "decoder_input_ids": _tokens,
+}

@@ -7,7 +7,7 @@ m_j f_j ≡ Σ_i c_ji f_i modulo 1: m_j solutions at each step, exact fractions,
 point ∏ g_j^{a_j}·x₀ then carries the phase Σ a_j f_j.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -46,6 +46,16 @@ def fourier_basis(moves: Sequence[Index]) -> FourierBasis:
     """
     orders, relations, exponents = _chain(moves)
     size = len(exponents)
+    points = np.array(exponents).reshape(size, len(orders))
+    kept = sorted(f for f in _characters(orders, relations) if f <= tuple(-x % 1 for x in f))
+    grid = orders if not any(any(relation) for relation in relations) else None
+    order = np.empty(size, dtype=np.intp)
+    order[np.ravel_multi_index(points.T, orders)] = np.arange(size)
+    return FourierBasis(tuple(kept), tuple(_columns(kept, points)), grid, order)
+
+
+def _characters(orders: Sequence[int], relations: Sequence[tuple[int, ...]]) -> list[Phases]:
+    """The phases of all characters: m_j f_j ≡ Σ_i c_ji f_i modulo 1, one generator at a time."""
     characters: list[Phases] = [()]
     for m, relation in zip(orders, relations, strict=True):
         characters = [
@@ -53,23 +63,21 @@ def fourier_basis(moves: Sequence[Index]) -> FourierBasis:
             for f in characters
             for t in range(m)
         ]
-    kept = sorted(f for f in characters if f <= tuple(-x % 1 for x in f))
-    points = np.array(exponents).reshape(size, len(orders))
-    common = lcm(*(x.denominator for f in kept for x in f))
+    return characters
+
+
+def _columns(characters: list[Phases], points: Index) -> Iterator[NDArray[np.float64]]:
+    """For each character its sign, or its cosine and sine, at the points given by exponents."""
+    common = lcm(*(x.denominator for f in characters for x in f))
     angles = np.arange(common) * (2 * np.pi / common)
     cosine, sine = np.cos(angles), np.sin(angles)
-    columns = []
-    for f in kept:
+    for f in characters:
         steps = np.array([int(x * common) for x in f], dtype=np.int64)
         phase = points @ steps % common
         if all(2 * x % 1 == 0 for x in f):
-            columns.append(np.sign(cosine[phase])[:, None] / np.sqrt(size))
+            yield np.sign(cosine[phase])[:, None] / np.sqrt(len(points))
         else:
-            columns.append(np.stack([cosine[phase], sine[phase]], 1) * np.sqrt(2 / size))
-    grid = orders if not any(any(relation) for relation in relations) else None
-    order = np.empty(size, dtype=np.intp)
-    order[np.ravel_multi_index(points.T, orders)] = np.arange(size)
-    return FourierBasis(tuple(kept), tuple(columns), grid, order)
+            yield np.stack([cosine[phase], sine[phase]], 1) * np.sqrt(2 / len(points))
 
 
 def _chain(

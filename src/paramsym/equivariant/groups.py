@@ -28,26 +28,34 @@ def _images(generator: object, where: str) -> Images:
         array = np.asarray(form)
     except ValueError as problem:
         raise NotAPermutationError(where, repr(generator), str(problem)) from None
-    if array.ndim == 2 and array.shape[0] == array.shape[1] and array.shape[0] > 0:
-        binary = bool(np.isin(array, (0, 1)).all())
-        if not binary or (array.sum(0) != 1).any() or (array.sum(1) != 1).any():
-            reason = "a matrix needs exactly one 1 in each row and each column, and zeros elsewhere"
-            raise NotAPermutationError(where, f"a matrix of shape {array.shape}", reason)
-        return tuple(array.argmax(0).tolist())  # P e_i = e_σ(i)
+    if array.ndim == 2 and 0 < array.shape[0] == array.shape[1]:
+        return _images_of_matrix(array, where)
     given = np.array2string(array, threshold=12) if array.size else repr(generator)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise NotAPermutationError(where, given, "it is not a flat list of integers")
-    counts = np.bincount(array, minlength=len(array)) if (array >= 0).all() else np.array([])
-    if len(counts) != len(array) or (counts != 1).any():
-        outside = [int(i) for i in array if not 0 <= i < len(array)]
-        missing = sorted(set(range(len(array))) - set(array.tolist()))
-        reason = (
-            f"{outside[0]} is outside 0, …, {len(array) - 1}"
-            if outside
-            else (f"{missing[0]} is the image of nothing")
-        )
+    images = array.tolist()
+    reason = _no_bijection(images)
+    if reason:
         raise NotAPermutationError(where, given, reason)
-    return tuple(array.tolist())
+    return tuple(images)
+
+
+def _images_of_matrix(matrix: NDArray[Any], where: str) -> Images:
+    binary = bool(np.isin(matrix, (0, 1)).all())
+    if not binary or (matrix.sum(0) != 1).any() or (matrix.sum(1) != 1).any():
+        reason = "a matrix needs exactly one 1 in each row and each column, and zeros elsewhere"
+        raise NotAPermutationError(where, f"a matrix of shape {matrix.shape}", reason)
+    return tuple(matrix.argmax(0).tolist())  # P e_i = e_σ(i)
+
+
+def _no_bijection(images: list[int]) -> str | None:
+    """What keeps a list from naming each of 0, …, n−1 once; None if nothing does."""
+    points = range(len(images))
+    outside = next((i for i in images if i not in points), None)
+    if outside is not None:
+        return f"{outside} is outside 0, …, {len(images) - 1}"
+    missing = min(set(points) - set(images), default=None)
+    return None if missing is None else f"{missing} is the image of nothing"
 
 
 @dataclass(frozen=True)

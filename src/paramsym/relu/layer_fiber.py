@@ -21,17 +21,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import combinations
+from random import Random
 from typing import Any, NamedTuple
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Orthant
 from paramsym.relu.errors import ReLUError
+from paramsym.relu.hyperplanes import Key, hyperplane
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import factor, generic, randomness
-from paramsym.relu.rationals import ZERO, column, fractions
+from paramsym.relu.rationals import ONE, along, column, fractions
 from paramsym.relu.reading import as_network
 from paramsym.relu.seminonnegative import best_rank, factorise, semirank
-from paramsym.relu.shallow import Key, block_form
+from paramsym.relu.shallow import block_form
+
+Unit = tuple[list[fmpq], list[fmpq]]  # (normal and offset, outgoing column)
 
 
 class Place(NamedTuple):
@@ -214,21 +218,28 @@ class LayerFiber:
             return None
         u, v = factors
         beta = [generic(source, True) for _ in range(r)]
-        shift = (u * column(beta)).entries() if r else [ZERO] * self.m
-        e = [p - q for p, q in zip(b, shift, strict=True)]
-        units: list[tuple[list[fmpq], list[fmpq]]] = []
-        for i, (key, jump) in enumerate(zip(self._keys, self._jumps, strict=True)):
-            q = factor(source)
-            side = -q if i in chosen else q
-            units.append(([side * x for x in key], [c / q for c in jump]))
-        outer = u.transpose().tolist() if r else []
-        for row, t, out in zip(v.tolist() if r else [], beta, outer, strict=True):
-            units.append(([*row, t], list(out)))
-        for _ in range(self.linear - r):
-            off = [-generic(source, True) for _ in range(self.d + 1)]
-            units.append((off, [generic(source) for _ in range(self.m)]))
+        e = along(b, -ONE, (u * column(beta)).entries())
+        units = self._visible_units(chosen, source)
+        for row, t, out in zip(v.tolist(), beta, u.transpose().tolist(), strict=True):
+            units.append(([*row, t], out))
+        units += self._dead_units(self.linear - r, source)
         source.shuffle(units)
         return block_of(units, e, self.d, f"sample of {self.net.name}")
+
+    def _visible_units(self, turned: set[int], source: Random) -> list[Unit]:
+        """One unit of random scale on each visible hyperplane, c_i/q_i·relu(±q_i·(a_i, t_i))."""
+        units: list[Unit] = []
+        for i, (key, jump) in enumerate(zip(self._keys, self._jumps, strict=True)):
+            q = factor(source)
+            side = -q if i in turned else q
+            units.append(([side * x for x in key], [c / q for c in jump]))
+        return units
+
+    def _dead_units(self, count: int, source: Random) -> Iterator[Unit]:
+        """Units with (a, t) < 0, read with any weights."""
+        for _ in range(count):
+            off = [-generic(source, True) for _ in range(self.d + 1)]
+            yield off, [generic(source) for _ in range(self.m)]
 
     def contains(self, block: Any) -> bool:
         """Whether a block of the same widths computes the same function on y >= 0.
@@ -252,11 +263,10 @@ class LayerFiber:
             elif side:
                 places.append(Place("linear" if side > 0 else "dead"))
             else:
-                pivot = next(v for v in row if v)
-                key = (*(v / pivot for v in row), t / pivot)
+                lead, key = hyperplane(row, t)
                 found = index.get(key)
                 kind = "cancelling" if found is None else "visible"
-                places.append(Place(kind, found, pivot < 0))
+                places.append(Place(kind, found, lead < 0))
         return places
 
     def minimal_width(self, subsets: int = 4096) -> tuple[int, frozenset[int] | None]:
@@ -279,9 +289,7 @@ class LayerFiber:
         return best, where
 
 
-def block_of(
-    units: list[tuple[list[fmpq], list[fmpq]]], offset: list[fmpq], dimension: int, name: str
-) -> Network:
+def block_of(units: list[Unit], offset: list[fmpq], dimension: int, name: str) -> Network:
     """A one-hidden-layer network from its units ((row, bias), outgoing column)."""
     n, m = len(units), len(offset)
     inner = Layer(

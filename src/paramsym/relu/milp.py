@@ -37,14 +37,18 @@ class BoxEvidence:
     seconds: float
 
 
+Form = tuple[dict[int, float], float]  # coefficients by variable, and the offset
+
+
 class _Program:
-    def __init__(self, dimension: int) -> None:
+    """max cost·v where low <= v <= high, some v are integers and each row is at least a value."""
+
+    def __init__(self) -> None:
         self.low: list[float] = []
         self.high: list[float] = []
         self.integer: list[int] = []
         self.rows: list[dict[int, float]] = []
         self.least: list[float] = []
-        self.dimension = dimension
 
     def variable(self, low: float, high: float, integer: bool = False) -> int:
         self.low.append(low)
@@ -56,56 +60,70 @@ class _Program:
         self.rows.append(row)
         self.least.append(value)
 
+    def constraints(self) -> list[Any]:
+        """The rows in the form of SciPy."""
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import coo_array
+
+        entries = [(i, j, v) for i, row in enumerate(self.rows) for j, v in row.items()]
+        if not entries:
+            return []
+        i, j, v = (np.array(c) for c in zip(*entries, strict=True))
+        table = coo_array((v, (i, j)), shape=(len(self.rows), len(self.low))).tocsr()
+        least: Any = np.array(self.least)  # SciPy's stubs know scalar bounds only
+        return [LinearConstraint(table, least, np.inf)]
+
+    def difference(self, left: Form, right: Form) -> tuple[np.ndarray, float]:
+        """The difference of two forms, as its coefficients at all variables and its offset."""
+        cost = np.zeros(len(self.low))
+        for side, (row, _) in ((1.0, left), (-1.0, right)):
+            for index, value in row.items():
+                cost[index] += side * value
+        return cost, left[1] - right[1]
+
+    def maximise(self, cost: np.ndarray, constraints: list[Any], seconds: float) -> Any:
+        """HiGHS's result for max cost·(all variables), or None if it does not come in time."""
+        from scipy.optimize import Bounds, milp
+
+        low: Any = np.array(self.low)
+        high: Any = np.array(self.high)
+        return _aside(
+            partial(
+                milp,
+                -cost,
+                integrality=np.array(self.integer),
+                bounds=Bounds(low, high),
+                constraints=constraints,
+                options={"time_limit": seconds},
+            ),
+            seconds + 0.5,
+        )
+
 
 def maximise_on_box(a: Network, b: Network, box: Box, seconds: float) -> BoxEvidence:
     """Maximise |f - g| on a box within a time limit."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
     began = time.perf_counter()
     lower = np.array([nearest_float(v) for v in box.lower])
     upper = np.array([nearest_float(v) for v in box.upper])
-    program = _Program(len(lower))
+    program = _Program()
     inputs = [program.variable(lo, hi) for lo, hi in zip(lower, upper, strict=True)]
     outputs = [_encode(program, net, inputs, lower, upper) for net in (a, b)]
-    entries = [(i, j, v) for i, row in enumerate(program.rows) for j, v in row.items()]
-    size = (len(program.rows), len(program.low))
-    constraints = []
-    if entries:
-        i, j, v = (np.array(c) for c in zip(*entries, strict=True))
-        table = coo_array((v, (i, j)), shape=size).tocsr()
-        least: Any = np.array(program.least)  # SciPy's stubs know scalar bounds only
-        constraints = [LinearConstraint(table, least, np.inf)]
-    low: Any = np.array(program.low)
-    high: Any = np.array(program.high)
+    constraints = program.constraints()
+    goals = [
+        (sign * cost, sign * shift)
+        for cost, shift in (program.difference(f, g) for f, g in zip(*outputs, strict=True))
+        for sign in (1.0, -1.0)
+    ]
     points, bound = [], 0.0
-    tasks = [(o, s) for o in range(a.output_dim) for s in (1.0, -1.0)]
-    for number, (o, sign) in enumerate(tasks):
-        cost = np.zeros(size[1])
-        shift = 0.0
-        for side, (row, offset) in ((1.0, outputs[0][o]), (-1.0, outputs[1][o])):
-            shift += side * offset
-            for index, value in row.items():
-                cost[index] += side * value
+    for number, (cost, shift) in enumerate(goals):
         left = seconds - (time.perf_counter() - began)
         if left <= 0:
             bound = np.inf
             break
-        share = left / (len(tasks) - number)
-        result = _aside(
-            partial(
-                milp,
-                -sign * cost,
-                integrality=np.array(program.integer),
-                bounds=Bounds(low, high),
-                constraints=constraints,
-                options={"time_limit": share},
-            ),
-            share + 0.5,
-        )
+        result = program.maximise(cost, constraints, left / (len(goals) - number))
         if result is not None and result.x is not None:
             points.append(np.clip(result.x[: len(inputs)], lower, upper))
-        bound = max(bound, _bound(result, sign * shift))
+        bound = max(bound, _bound(result, shift))
     return BoxEvidence(
         float(bound), np.array(points).reshape(-1, len(lower)), time.perf_counter() - began
     )
@@ -134,8 +152,10 @@ def _aside(call: Callable[[], Any], seconds: float) -> Any:
     return results[0] if results else None
 
 
-def _encode(program: _Program, net: Network, inputs: list[int], low: np.ndarray, high: np.ndarray):
-    """Add the variables of one network; its outputs as (row, offset)."""
+def _encode(
+    program: _Program, net: Network, inputs: list[int], low: np.ndarray, high: np.ndarray
+) -> list[Form]:
+    """Add the variables of one network; its outputs as forms in them."""
     below, lo, hi = inputs, low, high
     for index, (weight, bias) in enumerate(net.floats):
         plus, minus = np.maximum(weight, 0), np.minimum(weight, 0)

@@ -122,6 +122,18 @@ def dot(left: Sequence[fmpq], right: Sequence[fmpq]) -> fmpq:
     return total
 
 
+def along(start: Sequence[fmpq], step: fmpq, direction: Sequence[fmpq]) -> list[fmpq]:
+    """start + step·direction."""
+    return [p + step * v for p, v in zip(start, direction, strict=True)]
+
+
+def positive_ratio(row: Sequence[fmpq], other: Sequence[fmpq]) -> fmpq | None:
+    """s > 0 with other = s·row, 1 where both are zero; None if there is none."""
+    lead = next((i for i, x in enumerate(row) if x), None)
+    s = ONE if lead is None else other[lead] / row[lead]
+    return s if s > 0 and all(y == s * x for x, y in zip(row, other, strict=True)) else None
+
+
 def product(left: fmpq_mat, right: fmpq_mat) -> fmpq_mat:
     """left·right, in blocks of rows with a look at the clock between them.
 

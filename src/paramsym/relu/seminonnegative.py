@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.randomness import generic
-from paramsym.relu.rationals import ONE, ZERO
+from paramsym.relu.rationals import ONE, ZERO, along, dot
+from paramsym.relu.rationals import matrix as table_of
+from paramsym.relu.simplex import open_half_space
 
 
 class Columns(NamedTuple):
@@ -39,56 +41,10 @@ def columns(matrix: fmpq_mat) -> Columns:
 
 
 def half_space(coordinates: fmpq_mat) -> list[fmpq] | None:
-    """u with u·c > 0 for every non-zero column c, or None if some λ >= 0, λ != 0 has Σ λ c = 0.
-
-    Phase one of the simplex method with Bland's rule, in rationals, for {λ >= 0, Σ λ_j c_j = 0,
-    Σ λ_j = 1}: feasible means None, infeasible gives u as the dual solution.
-    """
+    """u with u·c > 0 for every non-zero column c, or None if some λ >= 0, λ != 0 has Σ λ c = 0."""
     rho = coordinates.nrows()
-    table = coordinates.tolist() if rho else []
-    kept = [j for j in range(coordinates.ncols()) if any(row[j] for row in table)]
-    if not kept:
-        return [ONE] * rho
-    rows_count, count = rho + 1, len(kept)
-    # Columns: λ (count), artificials (rows_count), right-hand side.
-    rows = [
-        [row[j] for j in kept] + [ONE if k == i else ZERO for k in range(rows_count)] + [ZERO]
-        for i, row in enumerate(table)
-    ]
-    last = [ZERO] * rho + [ONE]
-    rows.append([ONE] * count + last + [ONE])
-    basis = [count + i for i in range(rows_count)]
-    # Minimise the sum of the artificials; reduced costs = c - Σ rows.
-    cost = [-sum((row[j] for row in rows), ZERO) for j in range(count)]
-    cost += [ZERO] * rows_count + [-sum((row[-1] for row in rows), ZERO)]
-    while True:
-        enter = next((j for j in range(count) if cost[j] < 0), None)
-        if enter is None:
-            break
-        leave, best = None, None
-        for i, row in enumerate(rows):
-            if row[enter] > 0:
-                ratio = row[-1] / row[enter]
-                if best is None or (ratio, basis[i]) < best:
-                    leave, best = i, (ratio, basis[i])
-        assert leave is not None  # the objective is bounded below by zero
-        pivot = rows[leave][enter]
-        rows[leave] = [v / pivot for v in rows[leave]]
-        for i, row in enumerate(rows):
-            if i != leave and row[enter]:
-                f = row[enter]
-                rows[i] = [v - f * w for v, w in zip(row, rows[leave], strict=True)]
-        f = cost[enter]
-        cost = [v - f * w for v, w in zip(cost, rows[leave], strict=True)]
-        basis[leave] = enter
-    if cost[-1] == 0:
-        return None
-    # The reduced cost of artificial i is 1 - y_i, and u = -y.
-    u = [cost[count + i] - ONE for i in range(rho)]
-    whole = [sum((u[i] * table[i][j] for i in range(rho)), ZERO) for j in kept]
-    if any(v <= 0 for v in whole):
-        raise AssertionError("the simplex method failed: a bug of paramsym")
-    return u
+    columns = zip(*coordinates.tolist(), strict=True) if rho else ()
+    return open_half_space([c for c in columns if any(c)], rho)
 
 
 def semirank(matrix: fmpq_mat) -> int:
@@ -138,68 +94,84 @@ def factorise(
         if chosen is None:
             return None
         rank = chosen[0]
-    parts = columns(matrix)
     if inner == 0:
         return fmpq_mat(m, 0), fmpq_mat(0, d)
     if rank == 0:
-        return fmpq_mat(m, inner), fmpq_mat(
-            inner, d, [generic(rng, True) for _ in range(inner * d)]
+        return fmpq_mat(m, inner), _random(inner, d, rng, positive=True)
+    parts = columns(matrix)
+    base, coordinates = _through_rank(parts, rank, rng)
+    if rank < inner:
+        w, nu = _positively_spanning(rank, inner, rng)
+        return base * w, _nonnegative_solution(w, nu, coordinates, rng)
+    direction = half_space(parts.coordinates)
+    if direction is None:
+        return None
+    q = _near_dual_cone(direction, coordinates, rng)
+    return base * q.inv(), q * coordinates
+
+
+def _random(rows: int, width: int, rng: random.Random, positive: bool = False) -> fmpq_mat:
+    return fmpq_mat(rows, width, [generic(rng, positive) for _ in range(rows * width)])
+
+
+def _through_rank(parts: Columns, s: int, rng: random.Random) -> tuple[fmpq_mat, fmpq_mat]:
+    """A = base·coordinates through s >= ρ dimensions: base m×s of rank s, the new rows zero."""
+    d, spare = parts.coordinates.ncols(), s - parts.rank
+    coordinates = table_of([*parts.coordinates.tolist(), *([ZERO] * d for _ in range(spare))], d)
+    while True:
+        base = table_of(
+            [[*row, *(generic(rng) for _ in range(spare))] for row in parts.base.tolist()], s
         )
-    s, rho = rank, parts.rank
-    padded = parts.coordinates.tolist() if rho else []
-    padded = [*padded, *([ZERO] * d for _ in range(s - rho))]
-    coordinates = fmpq_mat(s, d, [v for row in padded for v in row])
-    base_rows = parts.base.tolist() if rho else [[] for _ in range(m)]
-    while True:
-        entries = []
-        for row in base_rows:
-            entries += [*row, *(generic(rng) for _ in range(s - rho))]
-        base = fmpq_mat(m, s, entries)
         if base.rank() == s:
-            break
-    if s == inner:
-        direction = half_space(parts.coordinates)
-        if direction is None:
-            return None
-        return _square(base, coordinates, direction, rho, rng)
-    while True:
-        nu = [generic(rng, True) for _ in range(inner)]
-        free = [[generic(rng) for _ in range(inner)] for _ in range(s)]
-        for row in free:  # rows orthogonal to nu
-            row[-1] = -sum((v * n for v, n in zip(row[:-1], nu[:-1], strict=True)), ZERO) / nu[-1]
-        w = fmpq_mat(s, inner, [v for row in free for v in row])
-        if w.rank() == s:
-            break
-    right = w.transpose() * (w * w.transpose()).inv()
-    x = (right * coordinates).tolist()
-    kernel = _kernel_element(w, d, rng).tolist()
-    x = [[p + q for p, q in zip(u, v, strict=True)] for u, v in zip(x, kernel, strict=True)]
-    for i in range(d):
-        lam = max([ZERO, *(-x[j][i] / nu[j] for j in range(inner))]) + generic(rng, True)
-        for j in range(inner):
-            x[j][i] += nu[j] * lam
-    return base * w, fmpq_mat(inner, d, [v for row in x for v in row])
+            return base, coordinates
 
 
-def _square(base, coordinates, direction, rho: int, rng: random.Random):
-    """U = base·Q^-1, V = Q·coordinates for a random Q near the open dual cone."""
-    s = coordinates.nrows()
-    size = fmpq(1)
+def _near_dual_cone(direction: list[fmpq], coordinates: fmpq_mat, rng: random.Random) -> fmpq_mat:
+    """A random invertible Q with Q·coordinates >= 0: rows close to u, which is in the dual cone.
+
+    The rows of `coordinates` beyond the length of u are zero; there Q is free.
+    """
+    s, free, size = coordinates.nrows(), coordinates.nrows() - len(direction), ONE
     while True:
-        rows = []
-        for _ in range(s):
-            near = [u + size * generic(rng) for u in direction[:rho]]
-            rows.append([*near, *(generic(rng) for _ in range(s - rho))])
-        q = fmpq_mat(s, s, [v for row in rows for v in row])
-        v = q * coordinates
-        if all(entry >= 0 for entry in v.entries()) and q.rank() == s:
-            return base * q.inv(), v
+        q = table_of(
+            [
+                [u + size * generic(rng) for u in direction] + [generic(rng) for _ in range(free)]
+                for _ in range(s)
+            ],
+            s,
+        )
+        if all(entry >= 0 for entry in (q * coordinates).entries()) and q.rank() == s:
+            return q
         size = size / 2
 
 
-def _kernel_element(w: fmpq_mat, d: int, rng: random.Random) -> fmpq_mat:
-    """A random matrix K (inner×d) with w·K = 0."""
-    inner = w.ncols()
-    right = w.transpose() * (w * w.transpose()).inv()
-    random_part = fmpq_mat(inner, d, [generic(rng) for _ in range(inner * d)])
-    return random_part - right * (w * random_part)
+def _positively_spanning(s: int, inner: int, rng: random.Random) -> tuple[fmpq_mat, list[fmpq]]:
+    """Random W (s×inner) of rank s < inner and ν > 0 with W·ν = 0.
+
+    That is: the columns of W span R^s with non-negative coefficients.
+    """
+    while True:
+        nu = [generic(rng, True) for _ in range(inner)]
+        w = _random(s, inner, rng).tolist()
+        w = table_of([[*row[:-1], -dot(row[:-1], nu[:-1]) / nu[-1]] for row in w], inner)
+        if w.rank() == s:
+            return w, nu
+
+
+def _nonnegative_solution(
+    w: fmpq_mat, nu: list[fmpq], coordinates: fmpq_mat, rng: random.Random
+) -> fmpq_mat:
+    """A random V >= 0 with W·V = coordinates, where W·ν = 0 and ν > 0.
+
+    V = X + ν·λᵀ for any solution X: a random table, corrected by the right inverse of W, and λ
+    large enough.
+    """
+    inner, d = w.ncols(), coordinates.ncols()
+    inverse = w.transpose() * (w * w.transpose()).inv()
+    start = _random(inner, d, rng)
+    solution = start + inverse * (coordinates - w * start)
+    raised = []
+    for x in solution.transpose().tolist():
+        least = max([ZERO, *(-v / n for v, n in zip(x, nu, strict=True))])
+        raised.append(along(x, least + generic(rng, True), nu))
+    return table_of(raised, inner).transpose()

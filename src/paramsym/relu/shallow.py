@@ -17,21 +17,21 @@ from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain, as_domain
 from paramsym.relu.errors import ReLUError
+from paramsym.relu.hyperplanes import SMOOTH_SHARE, Key, add_at, hyperplane
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.rationals import (
-    HALF,
     ONE,
     ZERO,
+    along,
     column,
     dot,
     fraction,
     fractions,
+    matrix,
     product,
     rational,
 )
 from paramsym.relu.reading import as_network
-
-Key = tuple[fmpq, ...]  # (normal, offset), first non-zero entry of the normal scaled to 1
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,9 @@ class CanonicalForm:
     def __call__(self, point: list[Fraction]) -> list[Fraction]:
         """The value at a point."""
         x = [rational(v) for v in point]
-        value = [
-            v + c for v, c in zip((self.linear * column(x)).entries(), self.constant, strict=True)
-        ]
+        value = along(self.constant, ONE, (self.linear * column(x)).entries())
         for key, kink in self.kinks.items():
-            size = abs(dot(key[:-1], x) + key[-1])
-            value = [v + k * size for v, k in zip(value, kink, strict=True)]
+            value = along(value, abs(_value(key, x)), kink)
         return list(fractions(value))
 
 
@@ -119,33 +116,19 @@ def canonical_form(net: Network, domain: Domain) -> CanonicalForm:
 def block_form(inner: Layer, outer: Layer, domain: Domain) -> CanonicalForm:
     """The canonical form of y ↦ outer(relu(inner(y))) on a domain."""
     (w1, b1), (w2, b2) = inner, outer
-    m = len(b2)
-    units = w1.tolist()
-    columns = w2.transpose().tolist() if units else []
     kinks: dict[Key, list[fmpq]] = {}
-    share = []  # the affine part of relu(u) on the domain: 1/2 crossing, 1 linear, 0 dead
-    for normal, offset, out in zip(units, b1, columns, strict=True):
+    shares = []
+    for normal, offset, out in zip(w1.tolist(), b1, w2.transpose().tolist(), strict=True):
         tick()
         side = domain.side(normal, offset)
-        if side:
-            share.append(ONE if side > 0 else ZERO)
-            continue
-        share.append(HALF)
-        pivot = next(v for v in normal if v)
-        key = (*(v / pivot for v in normal), offset / pivot)
-        size = abs(pivot) / 2
-        held = kinks.setdefault(key, [ZERO] * m)
-        for o, c in enumerate(out):
-            held[o] += size * c
-    weighted = [
-        [s * c for s, c in zip(share, row, strict=True)] for row in (w2.tolist() if units else [])
-    ]
-    if units:
-        halves = fmpq_mat(m, len(units), [v for r in weighted for v in r])
-        linear = product(halves, w1)
-        constant = [p + q for p, q in zip((halves * column(b1)).entries(), b2, strict=True)]
-    else:
-        linear, constant = fmpq_mat(m, w1.ncols()), list(b2)
+        shares.append(SMOOTH_SHARE[side])
+        if side == 0:
+            lead, key = hyperplane(normal, offset)
+            add_at(kinks, key, abs(lead) / 2, out)
+    weighted = [[s * c for s, c in zip(shares, row, strict=True)] for row in w2.tolist()]
+    affine = matrix(weighted, len(shares))
+    linear = product(affine, w1)
+    constant = along((affine * column(b1)).entries(), ONE, b2)
     kept = {key: tuple(kink) for key, kink in kinks.items() if any(kink)}
     return CanonicalForm(kept, linear, constant)
 
@@ -178,40 +161,68 @@ def shallow_witness(
 
 
 def _second_difference(key: Key, others: list[Key], domain: Domain) -> list[list[fmpq]]:
-    normal, offset = list(key[:-1]), key[-1]
-    d = len(normal)
+    """x0 and x0 ± s·normal: x0 in the hyperplane, and no other one meets the segment."""
+    normal = key[:-1]
+    point = _point_on_no_other(key, others, domain)
+    step = _clear_step(point, normal, others, domain)
+    return [point, along(point, step, normal), along(point, -step, normal)]
+
+
+def _point_on_no_other(key: Key, others: list[Key], domain: Domain) -> list[fmpq]:
+    """The first p0 + Σ t^k u_k, of equally spaced t >= 0, that no other hyperplane contains.
+
+    The u_k = e_k - a_k·e_p span the hyperplane's directions, a_p = 1 being its first entry.
+    """
+    normal, offset = key[:-1], key[-1]
     start = domain.zero(normal, offset)
-    pivot = next(i for i, v in enumerate(normal) if v)
-    free = [k for k in range(d) if k != pivot]
-    room = domain.room(start)
-    tries = len(others) * max(d - 1, 1) + 1
-    reach = ONE
-    if room is not None:
-        size = sum((max(ONE, abs(normal[k] / normal[pivot])) for k in free), ZERO)
-        reach = min(ONE, room / (2 * size)) if free else ONE
+    pivot = next(k for k, a in enumerate(normal) if a)
+    free = [a for k, a in enumerate(normal) if k != pivot]
+    tries = len(others) * max(len(free), 1) + 1
+    spacing = _spacing(free, domain.room(start), tries + 1)
     for count in range(tries + 1):
-        t = fmpq(count) if room is None else reach * count / (tries + 1)
-        point, power = list(start), ONE
-        for k in free:
-            tick()
-            power *= t
-            point[k] += power
-            point[pivot] -= power * normal[k] / normal[pivot]
-        values = [dot(o[:-1], point) + o[-1] for o in others]
-        if all(values):
-            break
-    else:
-        raise AssertionError("no generic point on a hyperplane: a bug of paramsym")
-    step = ONE
-    for value, other in zip(values, others, strict=True):
+        powers = _powers(spacing * count, len(free))
+        powers.insert(pivot, -dot(free, powers))
+        point = along(start, ONE, powers)
+        if all(_value(other, point) for other in others):
+            return point
+    raise AssertionError("no generic point on a hyperplane: a bug of paramsym")
+
+
+def _spacing(free: list[fmpq], room: fmpq | None, count: int) -> fmpq:
+    """The difference of `count` values of t for which p0 + Σ t^k u_k is inside the domain.
+
+    For t <= 1 no entry of Σ t^k u_k is beyond t·Σ max(1, |a_k|): half of the room is enough.
+    """
+    if room is None or not free:
+        return ONE
+    size = sum((max(ONE, abs(a)) for a in free), ZERO)
+    return min(ONE, room / (2 * size)) / count
+
+
+def _powers(t: fmpq, count: int) -> list[fmpq]:
+    """t, t², …, t^count."""
+    powers, power = [], ONE
+    for _ in range(count):
+        tick()
+        power *= t
+        powers.append(power)
+    return powers
+
+
+def _clear_step(
+    point: list[fmpq], normal: tuple[fmpq, ...], others: list[Key], domain: Domain
+) -> fmpq:
+    """s <= 1 with point ± s·normal inside the domain, short of every other hyperplane."""
+    steps = [ONE]
+    for other in others:
         slope = abs(dot(other[:-1], normal))
         if slope:
-            step = min(step, abs(value) / slope / 2)
+            steps.append(abs(_value(other, point)) / slope / 2)
     room = domain.room(point)
     if room is not None:
-        step = min(step, room / max(abs(v) for v in normal) / 2)
-    return [
-        point,
-        [p + step * n for p, n in zip(point, normal, strict=True)],
-        [p - step * n for p, n in zip(point, normal, strict=True)],
-    ]
+        steps.append(room / max(abs(v) for v in normal) / 2)
+    return min(steps)
+
+
+def _value(key: Key, point: list[fmpq]) -> fmpq:
+    return dot(key[:-1], point) + key[-1]

@@ -1,8 +1,9 @@
 """The fiber of one hidden layer on all of R^d: readouts for given hidden weights, least width.
 
 For fixed hidden weights (W_1, b_1) the map from the readout (W_2, b_2) to the canonical form is
-linear, so the readouts that give a function form an affine space, possibly empty. The whole fiber
-is the union over the (W_1, b_1) that contain every visible hyperplane.
+linear, so the readouts that give a function form an affine space, possibly empty: the function's
+form is to be combined of the forms of the hidden units. The whole fiber is the union over the
+(W_1, b_1) that contain every visible hyperplane.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from itertools import combinations
 from typing import Any
 
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
+from paramsym.relu.domains import Everywhere
 from paramsym.relu.errors import ReLUError
+from paramsym.relu.hyperplanes import Key
 from paramsym.relu.network import Layer, Network
 from paramsym.relu.randomness import generic, randomness
-from paramsym.relu.rationals import HALF, ONE, ZERO
+from paramsym.relu.rationals import ONE, ZERO, matrix
 from paramsym.relu.reading import as_network
-from paramsym.relu.shallow import shallow_canonical_form
+from paramsym.relu.shallow import CanonicalForm, block_form, shallow_canonical_form
 
 
 @dataclass(frozen=True)
@@ -65,63 +68,52 @@ def readouts(network: Any, inner: Any) -> Readouts | None:
     """
     form = shallow_canonical_form(network)
     layer = as_network([inner], "relu.readouts(inner)").exact[0]
-    d, m = form.linear.ncols(), len(form.constant)
+    d = form.linear.ncols()
     if layer.weight.ncols() != d:
         raise ReLUError(
             f"hidden weights that read {layer.weight.ncols()} inputs", f"{d} inputs",
             "relu.readouts(inner)", "Use the inputs of the network.",
         )  # fmt: skip
-    # Features of each hidden unit: its kink, its linear part, its constant part.
-    keys: dict[tuple[fmpq, ...], int] = {key: i for i, key in enumerate(form.kinks)}
-    units = []
-    for row, t in zip(layer.weight.tolist(), layer.bias, strict=True):
-        if not any(row):
-            units.append((None, ZERO, row, t if t > 0 else ZERO))
-            continue
-        pivot = next(v for v in row if v)
-        key = (*(v / pivot for v in row), t / pivot)
-        keys.setdefault(key, len(keys))
-        units.append((keys[key], abs(pivot) / 2, [v * HALF for v in row], t * HALF))
-    size = len(keys) + d + 1
-    columns = []
-    for place, kink, normal, constant in units:
-        column = [ZERO] * size
-        if place is not None:
-            column[place] = kink
-        column[len(keys) : len(keys) + d] = normal
-        column[-1] = constant
-        columns.append(column)
-    columns.append([ZERO] * (size - 1) + [ONE])  # b_2
-    targets = []
-    for o in range(m):
-        target = [ZERO] * size
-        for key, kink in form.kinks.items():
-            target[keys[key]] = kink[o]
-        target[len(keys) : len(keys) + d] = form.linear.tolist()[o]
-        target[-1] = form.constant[o]
-        targets.append(target)
-    n1 = len(columns)
-    table = fmpq_mat(
-        size, n1 + m, [v for i in range(size) for v in [c[i] for c in columns + targets]]
-    )
+    features = _features(layer)
+    hyperplanes = list({**form.kinks, **features.kinks})
+    solved = _solved(_columns(features, hyperplanes), _columns(form, hyperplanes))
+    return None if solved is None else Readouts(layer, *solved)
+
+
+def _features(layer: Layer) -> CanonicalForm:
+    """The canonical form of x ↦ (relu(W_1 x + b_1), 1): what the columns of (W_2, b_2) combine."""
+    n = layer.weight.nrows()
+    units = fmpq_mat(n + 1, n, [ONE if i == k else ZERO for i in range(n + 1) for k in range(n)])
+    every = Everywhere(layer.weight.ncols())
+    return block_form(layer, Layer(units, [ZERO] * n + [ONE]), every)
+
+
+def _columns(form: CanonicalForm, hyperplanes: list[Key]) -> list[list[fmpq]]:
+    """The coefficients of each output: of the kinks, of the inputs and of 1."""
+    none = [ZERO] * len(form.constant)
+    kinks = [form.kinks.get(key, none) for key in hyperplanes]
+    linear = form.linear.transpose().tolist()
+    return [list(column) for column in zip(*kinks, *linear, form.constant, strict=True)]
+
+
+def _solved(
+    columns: list[list[fmpq]], targets: list[list[fmpq]]
+) -> tuple[list[list[fmpq]], list[list[fmpq]]] | None:
+    """All X with Σ_i columns_i·X_i = targets: one of them, and a basis of the kernel; or None."""
+    n, m = len(columns), len(targets)
+    table = matrix([*columns, *targets], len(columns[0])).transpose()
     reduced, rank = table.rref()
-    pivots, rows = [], reduced.tolist()[:rank]
-    for row in rows:
-        at = next(i for i, v in enumerate(row) if v)
-        if at >= n1:
-            return None
-        pivots.append(at)
-    particular = [[ZERO] * m for _ in range(n1)]
-    for row, at in zip(rows, pivots, strict=True):
-        particular[at] = row[n1:]
-    kernel = []
-    for free in (i for i in range(n1) if i not in pivots):
-        vector = [ZERO] * n1
-        vector[free] = ONE
-        for row, at in zip(rows, pivots, strict=True):
-            vector[at] = -row[free]
-        kernel.append(vector)
-    return Readouts(layer, particular, kernel)
+    rows = {next(i for i, v in enumerate(row) if v): row for row in reduced.tolist()[:rank]}
+    if any(pivot >= n for pivot in rows):
+        return None
+    zero = [ZERO] * (n + m)
+    entries = [rows.get(i, zero) for i in range(n)]  # row i says what unit i must be
+    kernel = [
+        [fmpq(int(i == free)) - row[free] for i, row in enumerate(entries)]
+        for free in range(n)
+        if free not in rows
+    ]
+    return [row[n:] for row in entries], kernel
 
 
 def shallow_minimal_width(network: Any, subsets: int = 65536) -> tuple[int, int]:

@@ -17,43 +17,25 @@ specification, after Gegenfurtner, Grillo and Montúfar.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
+from random import Random
 from typing import Any
 
 from paramsym.relu import moves
-from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.deciding import Budget, decide
-from paramsym.relu.domains import Orthant
+from paramsym.relu.degeneracies import degeneracies
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.layer_fiber import LayerFiber
-from paramsym.relu.network import Layer, Network
+from paramsym.relu.matching import Coordinates, hidden_coordinates, visible_coordinates
+from paramsym.relu.network import Network
 from paramsym.relu.randomness import factor, randomness
-from paramsym.relu.rationals import ONE, ZERO, fraction
+from paramsym.relu.rationals import ZERO, fraction
 from paramsym.relu.reading import as_network
 from paramsym.relu.seminonnegative import columns
 from paramsym.relu.verdict import Kind, Verdict
-from paramsym.relu.visibility import live_units, truly_visible, visible
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """Where a network sits on the fiber of another one.
-
-    Attributes:
-        order: first-layer unit i of the other network is unit order[i] of this one.
-        scales: its positive factor.
-        reflected: type B: the units k that were reflected.
-        translation: type B: t, in the scale of this network's hidden unit.
-        turned: type A: second-layer units with the other orientation, as hyperplane indices.
-    """
-
-    order: tuple[int, ...]
-    scales: tuple[Fraction, ...]
-    reflected: frozenset[int] = frozenset()
-    translation: Fraction | None = None
-    turned: frozenset[int] = frozenset()
+from paramsym.relu.visibility import live_units, visible
 
 
 class ThreeLayerFiber:
@@ -139,42 +121,8 @@ class ThreeLayerFiber:
 
     @cached_property
     def flags(self) -> list[str]:
-        """Degeneracies, in words; an empty list means none was found.
-
-        "Maximal rank of all masked products" quantifies over exponentially many masks and is not
-        tested; nothing here depends on it.
-        """
-        found = []
-        w1, b1 = self.net.exact[0]
-        w2, b2 = self.net.exact[1]
-        if not self.full_rank:
-            found.append(f"first layer: rank {w1.rank()} of {self.n1}")
-        if any(not x for x in w2.entries()):
-            found.append("zero entries in W_2")
-        if any(not x for x in b2):
-            found.append("zero entries in b_2")
-        for name, table, bias in (("first", w1, b1), ("second", w2, b2)):
-            seen: dict[tuple[fmpq, ...], int] = {}
-            for i, (row, t) in enumerate(zip(table.tolist(), bias, strict=True)):
-                pivot = next((x for x in row if x), None)
-                if pivot is None:
-                    found.append(f"{name} layer: unit {i} is constant")
-                    continue
-                key = (*(x / pivot for x in row), t / pivot)
-                if key in seen:
-                    found.append(f"{name} layer: units {seen[key]} and {i} share a hyperplane")
-                seen.setdefault(key, i)
-        out = self.net.exact[2].weight.transpose().tolist()
-        for i in range(self.n2):
-            if not any(out[i]):
-                found.append(f"second layer: unit {i} is not read")
-        if self.full_rank:
-            for j in range(self.n1):
-                if truly_visible(self.net, j) != self.visible[j]:
-                    found.append(f"hyperplane {j} is invisible by cancellation")
-        if self.type == "A":
-            found += self._rank_flags()
-        return found
+        """Degeneracies, in words; an empty list means none was found."""
+        return [*degeneracies(self.net), *(self._rank_flags() if self.type == "A" else ())]
 
     def _rank_flags(self) -> list[str]:
         places = self.layer.locate()
@@ -206,24 +154,10 @@ class ThreeLayerFiber:
         source = randomness(rng)
         net = self.net
         if self.type == "B":
-            assert self.hidden is not None and self.t_min is not None
-            if reflected is None:
-                reflected = [k for k in self.reflections if source.random() < 0.5]
-            for k in reflected:
-                net = moves.reflect(net, 1, self.hidden, k)
-            bound = moves.translation_bound(net, 1, self.hidden)
-            assert bound is not None
-            if translation is None:
-                translation = bound + source.choice([ZERO, factor(source), 5 * factor(source)])
-            net = moves.translate(net, 1, self.hidden, translation)
+            net = self._on_half_line(source, translation, reflected)
         elif self.type == "A":
             if turned is None:
-                choices = []
-                for chosen in self.layer.orientations():
-                    choices.append(chosen)
-                    if len(choices) == 64:
-                        break
-                turned = source.choice(choices)
+                turned = source.choice(list(islice(self.layer.orientations(), 64)))
             net = moves.flip(net, 2, turned, source)
         if plain:
             return net
@@ -231,6 +165,20 @@ class ThreeLayerFiber:
             net = moves.permute(net, layer, source.sample(range(width), width))
             net = moves.scale(net, layer, [factor(source) for _ in range(width)])
         return net
+
+    def _on_half_line(self, source: Random, translation: Any, reflected: Any) -> Network:
+        """Type B: the network reflected and translated, as given or as drawn."""
+        assert self.hidden is not None
+        if reflected is None:
+            reflected = [k for k in self.reflections if source.random() < 0.5]
+        net = self.net
+        for k in reflected:
+            net = moves.reflect(net, 1, self.hidden, k)
+        if translation is None:
+            bound = moves.translation_bound(net, 1, self.hidden)
+            assert bound is not None  # reflections leave the readers as they are
+            translation = bound + source.choice([ZERO, factor(source), 5 * factor(source)])
+        return moves.translate(net, 1, self.hidden, translation)
 
     def decide(self, other: Any, budget: Budget | float | None = None) -> Verdict:
         """`decide` of this network and another one."""
@@ -256,77 +204,13 @@ class ThreeLayerFiber:
         if net.widths != self.net.widths:
             return None
         if self.type == "A":
-            return self._coordinates_a(net)
-        if self.type == "B":
-            return self._coordinates_b(net)
-        return None
-
-    def _coordinates_a(self, net: Network) -> Coordinates | None:
-        matched = _match_oriented(self.net.exact[0], net.exact[0])
-        if matched is None:
+            return visible_coordinates(self.net, self.layer, net)
+        if self.hidden is None:
             return None
-        order, scales = matched
-        # Read the other second layer in this network's features: y'_i = s_i y_order[i].
-        w, b = net.exact[1]
-        table = []
-        for row in w.tolist():
-            pulled = [ZERO] * self.n1
-            for i, x in enumerate(row):
-                pulled[order[i]] += x * scales[i]
-            table.append(pulled)
-        inner = Layer(fmpq_mat(table), list(b))
-        block = Network(exact=[inner, net.exact[2]])
-        if not self.layer.contains(block):
+        theirs = ThreeLayerFiber(net).hidden
+        if theirs is None:
             return None
-        here = {p.hyperplane for p in self.layer.locate() if p.turned and p.kind == "visible"}
-        there = {p.hyperplane for p in self.layer.locate(block) if p.turned}
-        turned = frozenset(h for h in here ^ there if h is not None)
-        return Coordinates(tuple(order), tuple(fraction(s) for s in scales), turned=turned)
-
-    def _coordinates_b(self, net: Network) -> Coordinates | None:
-        other = ThreeLayerFiber(net)
-        if other.type != "B" or self.hidden is None or other.hidden is None:
-            return None
-        mine = {k: key for k, key in enumerate(_keys(self.net.exact[0])) if k != self.hidden}
-        order = [self.hidden] * self.n1
-        scales = [ONE] * self.n1
-        reflected = set()
-        used = set()
-        for i, (lead, key) in enumerate(_keys(net.exact[0])):
-            if i == other.hidden:
-                continue
-            found = next((k for k, (_, v) in mine.items() if v == key and k not in used), None)
-            if found is None:
-                return None
-            used.add(found)
-            order[i] = found
-            ratio = lead / mine[found][0]
-            scales[i] = abs(ratio)
-            if ratio < 0:
-                reflected.add(found)
-        moved = self.net
-        for k in reflected:
-            if k not in self.reflections:
-                return None
-            moved = moves.reflect(moved, 1, self.hidden, k)
-        w, b = moved.exact[0]
-        row, row_ = w.tolist()[self.hidden], net.exact[0].weight.tolist()[other.hidden]
-        lead = next(i for i, x in enumerate(row) if x)
-        s = row_[lead] / row[lead]
-        if s <= 0 or any(y != s * x for x, y in zip(row, row_, strict=True)):
-            return None
-        t = net.exact[0].bias[other.hidden] / s - b[self.hidden]
-        bound = moves.translation_bound(moved, 1, self.hidden)
-        if bound is None or t < bound:
-            return None
-        scales[other.hidden] = s
-        moved = moves.translate(moved, 1, self.hidden, t)
-        moved = moves.scale(moves.permute(moved, 1, order), 1, scales)
-        if not _same_second_layer(moved, net):
-            return None
-        return Coordinates(
-            tuple(order), tuple(fraction(v) for v in scales), frozenset(reflected), fraction(t)
-        )
+        return hidden_coordinates(self.net, self.hidden, net, theirs)
 
     def __repr__(self) -> str:
         widths = "-".join(map(str, self.net.widths))
@@ -334,47 +218,3 @@ class ThreeLayerFiber:
         if self.type == "B":
             extra = f", hidden {self.hidden}, t >= {self.t_min}, {self.components} half-lines"
         return f"ThreeLayerFiber({widths}, type {self.type}{extra}, dimension {self.dimension})"
-
-
-def _keys(layer: Layer) -> list[tuple[fmpq, tuple[fmpq, ...]]]:
-    """(leading entry, unoriented key) of each row."""
-    found = []
-    for row, t in zip(layer.weight.tolist(), layer.bias, strict=True):
-        lead = next(x for x in row if x)
-        found.append((lead, (*(x / lead for x in row), t / lead)))
-    return found
-
-
-def _match_oriented(mine: Layer, other: Layer) -> tuple[list[int], list[fmpq]] | None:
-    """Rows of `other` as positive multiples of rows of `mine`: (order, scales)."""
-    if not all(any(row) for row in other.weight.tolist()):
-        return None
-    place = {(lead > 0, key): (k, lead) for k, (lead, key) in enumerate(_keys(mine))}
-    order, scales = [], []
-    for lead, key in _keys(other):
-        found = place.get((lead > 0, key))
-        if found is None or found[0] in order:
-            return None
-        order.append(found[0])
-        scales.append(lead / found[1])
-    return order, scales
-
-
-def _same_second_layer(a: Network, b: Network) -> bool:
-    """Whether the second layers agree up to permutation, scale and units that never fire."""
-    domain = Orthant(a.widths[1])
-
-    def collected(net: Network) -> dict[tuple[fmpq, ...], list[fmpq]]:
-        sums: dict[tuple[fmpq, ...], list[fmpq]] = {}
-        out = net.exact[2].weight.transpose().tolist()
-        for i, (row, t) in enumerate(zip(net.exact[1].weight.tolist(), net.exact[1].bias,
-                                         strict=True)):  # fmt: skip
-            if domain.side(row, t) < 0:
-                continue
-            size = next((abs(x) for x in row if x), ONE)
-            key = (*(x / size for x in row), t / size)
-            held = sums.setdefault(key, [ZERO] * net.output_dim)
-            sums[key] = [p + size * c for p, c in zip(held, out[i], strict=True)]
-        return {k: v for k, v in sums.items() if any(v)}
-
-    return collected(a) == collected(b) and a.exact[2].bias == b.exact[2].bias

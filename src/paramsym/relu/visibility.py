@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.domains import Orthant
+from paramsym.relu.hyperplanes import SMOOTH_SHARE, Key, add_at, hyperplane
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import ZERO, nearest_float
+from paramsym.relu.rationals import HALF, ZERO, along, nearest_float, sign
 
 
 def live_units(net: Network) -> list[int]:
@@ -61,31 +62,20 @@ def truly_visible(net: Network, unit: int) -> bool:
     """Whether H_unit is a breakpoint of the function, cancellations included.
 
     On the face y_j = 0+ unit i is active where its trace l_i is positive and then adds c_i·W2_ij
-    to the slope. Traces that cross the face are grouped by hyperplane; each group jumps by the
-    signed sum of its c_i·W2_ij, and what does not jump is the base.
+    to the slope: half of it always and half with the sign of l_i. Traces that cross the face are
+    grouped by hyperplane; the slope is zero iff each group's sum and the rest, the base, are.
     """
     weight, bias = net.exact[1]
-    n1 = net.widths[1]
-    out = net.exact[2].weight.transpose().tolist()
-    face = Orthant(n1 - 1)
+    face = Orthant(net.widths[1] - 1)
     base = [ZERO] * net.output_dim
-    groups: dict[tuple[fmpq, ...], list[fmpq]] = {}
+    jumps: dict[Key, list[fmpq]] = {}
+    out = net.exact[2].weight.transpose().tolist()
     for row, t, column in zip(weight.tolist(), bias, out, strict=True):
         slope = [c * row[unit] for c in column]
-        trace = [x for k, x in enumerate(row) if k != unit]
-        if not any(trace) and t == 0:
-            side = 1 if row[unit] > 0 else -1
-        else:
-            side = face.side(trace, t) if any(trace) else (1 if t > 0 else -1)
-        if side > 0:
-            base = [p + s for p, s in zip(base, slope, strict=True)]
-        if side:
-            continue
-        pivot = next(x for x in trace if x)
-        key = (*(x / pivot for x in trace), t / pivot)
-        held = groups.setdefault(key, [ZERO] * len(base))
-        sign = 1 if pivot > 0 else -1
-        for o, s in enumerate(slope):
-            base[o] += s / 2
-            held[o] += sign * s / 2
-    return any(base) or any(any(jump) for jump in groups.values())
+        trace = [*row[:unit], *row[unit + 1 :]]
+        side = face.side(trace, t) if t or any(trace) else sign(row[unit])
+        base = along(base, SMOOTH_SHARE[side], slope)
+        if side == 0 and any(trace):
+            lead, key = hyperplane(trace, t)
+            add_at(jumps, key, HALF * sign(lead), slope)
+    return any(base) or any(any(jump) for jump in jumps.values())

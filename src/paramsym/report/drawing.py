@@ -17,6 +17,7 @@ from paramsym.report.findings import Findings
 from paramsym.report.words import family
 from paramsym.structure.axes import AxisType, powers_of
 from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.text import group_text, is_free
 
 GAP = 10
@@ -129,47 +130,59 @@ def draw(findings: Findings) -> Drawing:
 def _place(
     findings: Findings, tensors: list[Group[str]], lanes: dict[str, Group[Space]], omitted: int
 ) -> Drawing:
-    symmetry, picture = findings.symmetry, Drawing(omitted=omitted)
-    picture.size = LARGE if len(tensors) <= 24 else SMALL
+    symmetry = findings.symmetry
+    picture = Drawing(omitted=omitted, size=LARGE if len(tensors) <= 24 else SMALL)
     touched = [_touches(symmetry.signature[group.first], lanes) for group in tensors]
-    spans: dict[str, tuple[int, int]] = {}
-    for index, found in enumerate(touched):
-        for label in found:
-            spans[label] = (spans.get(label, (index, 0))[0], index)
-    groups = {group.label: group for group in lanes.values()}
-    columns = _columns(spans)
+    spans = _spans(touched)
     starting = {i: [n for n, (top, _) in spans.items() if top == i] for i in range(len(tensors))}
     heights = _rows(findings, tensors, starting, picture)
     widest = max((len(r.label) + len(r.shape) for r in picture.rows), default=0) + 1
     picture.left = 16 + picture.char * widest
     first, apart = picture.left + 2 * picture.size, 1.5 * picture.size
+    columns = _columns(spans)
     picture.right = first + apart * max(columns.values(), default=0) + 3.5 * picture.size
+    groups = {group.label: group for group in lanes.values()}
+    drawn: dict[str, Lane] = {}
     for label, (top, bottom) in spans.items():
-        group = groups[label]
-        space, times = group.first, f" ×{group.count}" if group.count > 1 else ""
-        inside = _prefix(tensors[top].label)
-        short = label.removeprefix(inside) if inside and group.count == tensors[top].count else ""
-        picture.lanes.append(
-            Lane(
-                shorten(short) if short not in ("", label) else shorten(label) + times,
-                group_text(symmetry, space), family(space.group),
-                f"{label}{times}: {group_text(symmetry, space)}", first + apart * columns[label],
-                picture.rows[top].y, picture.rows[bottom].y,
-                heights[top] + picture.line * starting[top].index(label),
-            )
-        )  # fmt: skip
-    places = {lane.title.split(":")[0]: lane for lane in picture.lanes}
+        lane = drawn[label] = _lane(symmetry, groups[label], tensors[top])
+        lane.x = first + apart * columns[label]
+        lane.top, lane.bottom = picture.rows[top].y, picture.rows[bottom].y
+        lane.label_y = heights[top] + picture.line * starting[top].index(label)
+    picture.lanes = list(drawn.values())
     for row, found, group in zip(picture.rows, touched, tensors, strict=True):
         row.moves = bool(found)
         for label, power in found.items():
-            times = groups[label].count
-            lane = places[label + (f" ×{times}" if times > 1 else "")]
-            kind = _kind(groups[label].first, power)
+            kind, lane = _kind(groups[label].first, power), drawn[label]
             title = f"{group.label} carries {label} ({_MEANING[kind]})"
             picture.marks.append(Mark(lane.x, row.y, kind, lane.family, title))
     widest = max((len(lane.label) + len(lane.group) + 3 for lane in picture.lanes), default=0)
     picture.width = picture.right + picture.char * widest + 24
     return picture
+
+
+def _spans(touched: list[dict[str, Fraction]]) -> dict[str, tuple[int, int]]:
+    """The first and the last row that meets each lane."""
+    spans: dict[str, tuple[int, int]] = {}
+    for index, found in enumerate(touched):
+        for label in found:
+            top, _ = spans.get(label, (index, index))
+            spans[label] = top, index
+    return spans
+
+
+def _lane(symmetry: ParameterSymmetry, lane: Group[Space], row: Group[str]) -> Lane:
+    """A lane that begins at a row, yet without its place; in a block it is named as the block's."""
+    rest = lane.label.removeprefix(_prefix(row.label))
+    inside = rest not in ("", lane.label) and lane.count == row.count
+    group = group_text(symmetry, lane.first)
+    return Lane(
+        shorten(rest) if inside else shorten(lane.label) + _times(lane),
+        group, family(lane.first.group), f"{lane.label}{_times(lane)}: {group}",
+    )  # fmt: skip
+
+
+def _times(group: Group) -> str:
+    return f" ×{group.count}" if group.count > 1 else ""
 
 
 _MEANING = {
@@ -197,8 +210,8 @@ def _rows(
         height = max(step, picture.line * len(starting[index]) + 4)
         shape = " × ".join(map(str, findings.symmetry.shape(group.first))) or "scalar"
         label = shorten(group.label.removeprefix(own))
-        times = f" ×{group.count}" if group.count > 1 else ""
-        picture.rows.append(Row(label, f"{group.label}{times}, {shape}", shape, y + step / 2))
+        title = f"{group.label}{_times(group)}, {shape}"
+        picture.rows.append(Row(label, title, shape, y + step / 2))
         heights.append(y + step / 2)
         y += height
     if prefix:

@@ -25,6 +25,20 @@ class Spectrum:
     known: int
 
 
+@dataclass(frozen=True)
+class _Axes:
+    """Where indices from 0 to `count` and powers of ten from 0 down to `bottom` lie, in pixels."""
+
+    count: int
+    bottom: float
+
+    def x(self, index: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (index + 0.5) / self.count
+
+    def y(self, log: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * log / self.bottom
+
+
 def spectrum(audit: Any) -> Spectrum | None:
     """Lay out the singular values of an audit; None where it keeps none.
 
@@ -35,33 +49,51 @@ def spectrum(audit: Any) -> Spectrum | None:
     if not largest:
         return None
     logs = {k: _log(v / largest) for k, v in values.items()}
-    bottom = min(-2.0, math.floor(min(logs.values())))
     count, rank = len(audit.singular_values), audit.gap.rank
-
-    def x(index: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (index + 0.5) / count
-
-    def y(log: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * log / bottom
-
-    step = max(1, count // POINTS)
-    shown = sorted({*range(0, count, step), max(rank - 1, 0), min(rank, count - 1), count - 1})
-    points = [(round(x(i), 1), round(y(logs[i]), 1), i >= rank) for i in shown if i in logs]
-    jump = 2 if bottom > -9 else 4
-    rows = [
-        (round(y(-e), 1), "1" if e == 0 else f"10{_superscript(-e)}")
-        for e in range(0, int(-bottom) + 1, jump)
+    axes = _Axes(count, min(-2.0, math.floor(min(logs.values()))))
+    points = [
+        (round(axes.x(i), 1), round(axes.y(logs[i]), 1), i >= rank)
+        for i in _shown(count, rank)
+        if i in logs
     ]
-    ticks = [i for i in (0, count) if i == count or x(count) - x(i) > 60]
-    if all(abs(x(rank) - x(i)) > 60 for i in ticks):
+    return Spectrum(
+        points, _powers(axes), _indices(axes, rank), _gap(axes, audit.gap),
+        count, count - rank, len(values),
+    )  # fmt: skip
+
+
+def _shown(count: int, rank: int) -> list[int]:
+    """About `POINTS` indices, the last one and both sides of the gap among them."""
+    step = max(1, count // POINTS)
+    return sorted({*range(0, count, step), max(rank - 1, 0), min(rank, count - 1), count - 1})
+
+
+def _powers(axes: _Axes) -> list[tuple[float, str]]:
+    jump = 2 if axes.bottom > -9 else 4
+    return [
+        (round(axes.y(-e), 1), f"10{_superscript(-e)}" if e else "1")
+        for e in range(0, int(-axes.bottom) + 1, jump)
+    ]
+
+
+def _indices(axes: _Axes, rank: int) -> list[tuple[float, str]]:
+    """Ticks at both ends and at the rank, as far as they leave each other room."""
+
+    def apart(i: int, k: int) -> bool:
+        return abs(axes.x(i) - axes.x(k)) > 60
+
+    ticks = [0, axes.count] if apart(0, axes.count) else [axes.count]
+    if all(apart(rank, i) for i in ticks):
         ticks.insert(1, rank)
-    columns = [(round(x(i - 0.5), 1), f"{i:,}") for i in ticks]
-    gap = None
-    if audit.gap.below and rank < count:
-        upper, lower = math.log10(audit.gap.above), max(bottom, math.log10(audit.gap.below))
-        text = f"gap: a factor of 10{_superscript(round(math.log10(audit.gap.ratio)))}"
-        gap = (round(y(upper), 1), round(y(lower), 1), text)
-    return Spectrum(points, rows, columns, gap, count, count - rank, len(values))
+    return [(round(axes.x(i - 0.5), 1), f"{i:,}") for i in ticks]
+
+
+def _gap(axes: _Axes, gap: Any) -> tuple[float, float, str] | None:
+    if not gap.below or gap.rank >= axes.count:
+        return None
+    upper, lower = math.log10(gap.above), max(axes.bottom, math.log10(gap.below))
+    text = f"gap: a factor of 10{_superscript(round(math.log10(gap.ratio)))}"
+    return round(axes.y(upper), 1), round(axes.y(lower), 1), text
 
 
 def _log(value: float) -> float:

@@ -22,7 +22,7 @@ from paramsym.structure.origin import Origin
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
-from paramsym.structure.walk import Blocks, Signature, blocks_of
+from paramsym.structure.walk import Blocks, Leg, Signature, blocks_of
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,11 @@ class SymmetryData:
     def parameters_of(self, space: str) -> list[str]:
         """Parameters and buffers that move with a space."""
         return [*self._carriers.get(space, ())]
+
+    def legs(self, space: str) -> list[Leg]:
+        """Where a space acts: the legs of all blocks that carry it."""
+        blocks = (block for name in self.parameters_of(space) for block in self.blocks[name])
+        return [leg for block in blocks for leg in block.legs if leg.space == space]
 
     @cached_property
     def _carriers(self) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from paramsym.relu.moves.tables import MoveError, check_unit, closed, opened
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import ONE, ZERO, rational
+from paramsym.relu.rationals import ZERO, positive_ratio, rational
 
 
 def permute(net: Any, layer: int, order: Sequence[int]) -> Network:
@@ -18,10 +18,13 @@ def permute(net: Any, layer: int, order: Sequence[int]) -> Network:
             f"order {list(order)}", f"a permutation of 0 to {len(b) - 1}", "relu.moves.permute",
             "List every unit once.",
         )  # fmt: skip
-    return closed(
-        network, layer, [w[i] for i in order], [b[i] for i in order],
-        [[row[i] for i in order] for row in v], e,
-    )  # fmt: skip
+    return _selected(order, network, layer, w, b, v, e)
+
+
+def _selected(units: Sequence[int], network, layer, w, b, v, e) -> Network:
+    """The network with the listed units of a layer, in that order."""
+    readers = [[row[i] for i in units] for row in v]
+    return closed(network, layer, [w[i] for i in units], [b[i] for i in units], readers, e)
 
 
 def scale(net: Any, layer: int, factors: Sequence[Any]) -> Network:
@@ -77,25 +80,23 @@ def merge(net: Any, layer: int, units: Sequence[int]) -> Network:
     network, w, b, v, e = opened(net, layer, "merge")
     for unit in units:
         check_unit(network, layer, unit, "merge")
+    if not units or len(set(units)) < len(units):
+        raise MoveError(
+            f"units {list(units)}", "at least one unit, and each of them once",
+            "relu.moves.merge", "A copy that is named twice would be read twice.",
+        )  # fmt: skip
     first, *rest = units
-    key = [*w[first], b[first]]
-    lead = next((i for i, x in enumerate(key) if x), None)
     for unit in rest:
-        other = [*w[unit], b[unit]]
-        s = ONE if lead is None else other[lead] / key[lead]
-        if s <= 0 or unit == first or other != [s * x for x in key]:
+        s = positive_ratio([*w[first], b[first]], [*w[unit], b[unit]])
+        if s is None:
             raise MoveError(
                 f"units {first} and {unit}", "rows that are positive multiples of each other",
                 "relu.moves.merge", "Only copies of one unit can be merged.",
             )  # fmt: skip
         for r in v:
             r[first] += s * r[unit]
-    gone = set(rest)
-    keep = [i for i in range(len(b)) if i not in gone]
-    return closed(
-        network, layer, [w[i] for i in keep], [b[i] for i in keep],
-        [[r[i] for i in keep] for r in v], e,
-    )  # fmt: skip
+    kept = [i for i in range(len(b)) if i not in rest]
+    return _selected(kept, network, layer, w, b, v, e)
 
 
 def _append(network, layer, w, b, v, e, row, t, out) -> Network:

@@ -1,0 +1,1 @@
+"""The geometry of orbits: their best points. It knows symmetries and numbers, but no network."""

@@ -1,0 +1,285 @@
+"""`balance`: the point of least norm on the orbit of given parameters, with a certificate.
+
+Scales are a convex program, changes of basis have a closed form, shifts are least squares; they
+take turns until nothing is left to gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import ComplexScaling
+from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.means import balancing_basis
+from paramsym.geometry.movers import Movers, movers_of
+from paramsym.geometry.newton import DRIFT, REACH, minimise, newton_step
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.sliding import ShiftNorm
+from paramsym.structure.action import act, check_parameters
+from paramsym.structure.element import GroupElement
+from paramsym.structure.gram import gram
+from paramsym.structure.patterns import Patterns
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = Mapping[str, Tensor]
+
+OBJECTIVES = {"l2": 2.0, "l1": 1.0}
+CERTIFIED = 1e-9  # gap relative to the cost up to which a point is called optimal
+_LEVEL = 1e-10  # moments relative to the cost at which the turns end
+_HALVINGS = 20
+_STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
+
+
+class Status(StrEnum):
+    """What is known of a point: that it is best, best nearby, or that there is no best one."""
+
+    OPTIMAL = "OPTIMAL"
+    LOCAL = "LOCAL"
+    UNATTAINED = "UNATTAINED"
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """A balanced point of an orbit.
+
+    Attributes:
+        params: the parameters there, a new dict; `act(symmetry, element, params)` of those given.
+        element: the group element that leads there.
+        before, value: Σ |w|^p of the given parameters and of these, buffers left out.
+        status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
+            LOCAL where that is not certified; UNATTAINED where there is no least value, because
+            what `held` names would go to zero or to infinity.
+        gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰.
+        moment: by space that moved, the largest derivative of the cost along its generators,
+            relative to the cost; zero where balanced.
+        held: spaces and shifts that did not move, or not in all their units, with the reason.
+        rounds: how often the families took turns.
+    """
+
+    params: dict[str, Tensor]
+    element: GroupElement
+    before: float
+    value: float
+    status: Status
+    gap: float
+    moment: dict[str, float]
+    held: dict[str, str] = field(default_factory=dict)
+    rounds: int = 1
+
+    def __str__(self) -> str:
+        bound = (
+            f"at most {self.gap:.1e} above the least" if self.status == "OPTIMAL" else "no bound"
+        )
+        first = f"{self.status}: {self.before:.6g} → {self.value:.6g}, {bound}"
+        return "\n".join([first, *(f"  held {n}: {why}" for n, why in self.held.items())])
+
+
+def balance(
+    symmetry: ParameterSymmetry,
+    params: Params,
+    objective: str = "l2",
+    hold: Patterns = (),
+    include: Patterns = (),
+    shifts: bool = True,
+    tolerance: float = 1e-12,
+    rounds: int = 100,
+    progress: Callable[[str], None] | None = None,
+) -> Balanced:
+    """The equivalent parameters of least norm, and a bound on what is left to gain.
+
+    Along the logarithms of all scales Σ |w|^p is a convex sum of exponentials. A change of basis g
+    makes tr(g G gᵀ) + tr(g⁻ᵀ G′ g⁻¹) of the Gram matrices G of what it moves and G′ of what it
+    moves dually, least at the geometric mean of G⁻¹ and G′. A shift is linear least squares. Along
+    scales and bases the norm is least exactly where the moments vanish (Kempf and Ness).
+
+    Args:
+        symmetry: derived or written by hand.
+        params: the complete state dict; it is only read. Buffers move and cost nothing, tied
+            tensors count once, a gain that is stored as γ − 1 counts as γ.
+        objective: "l2", Σ |w|², or "l1", Σ |w|, along scales alone.
+        hold: patterns of spaces and shifts to leave as they are.
+        include: patterns of approximate spaces (`exact=False`) to move all the same.
+        shifts: whether shifts take part. The cost is not convex in shifts and scales together, so
+            that a point is called LOCAL where any has moved.
+        tolerance: gap relative to the cost at which the scales are done.
+        rounds: at most so many turns.
+        progress: called with one line per turn.
+
+    Returns:
+        A `Balanced`.
+
+    Raises:
+        ValueError: an unknown objective; numbers that are not finite; a tensor that is missing or
+            of another shape than its type.
+        UnknownName: a pattern that matches nothing.
+
+    Source: Kempf and Ness, "The length of vectors in representation spaces" (1979); Osborne, "On
+    pre-conditioning of matrices" (1960); Bhatia, Positive Definite Matrices (2007), chapter 4.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(
+            f"balance(objective={objective!r}): it is none of {[*OBJECTIVES]}. The sum of squares "
+            "('l2') or of absolute values ('l1') was expected. Pass one of the two."
+        )
+    check_parameters(symmetry, params)
+    _require_finite(symmetry, params)
+    power = OBJECTIVES[objective]
+    turns = _Turns(
+        symmetry, params, power, movers_of(symmetry, power, hold, include, shifts), tolerance
+    )
+    return turns.run(rounds, progress)
+
+
+class _Turns:
+    """The families in turns, from given parameters, in double precision."""
+
+    def __init__(
+        self,
+        symmetry: ParameterSymmetry,
+        params: Params,
+        power: float,
+        movers: Movers,
+        tolerance: float,
+    ) -> None:
+        self.symmetry, self.params, self.power = symmetry, params, power
+        self.movers, self.tolerance = movers, tolerance
+        self.current = {n: _wide(p) for n, p in params.items()}
+        self.element = symmetry.identity()
+        self.unattained: set[str] = set()
+        self.slid = False
+
+    def run(self, rounds: int, progress: Callable[[str], None] | None) -> Balanced:
+        """Turns until all moments vanish, or only rounding is left of them."""
+        cost = self._cost()
+        free = self._free(cost)
+        before = least = cost.at(torch.zeros_like(free)).value
+        done, stalled = 0, 0
+        while True:
+            done += 1
+            self._scale(cost, free)
+            for space in self.movers.bases:
+                self._turn(space)
+            for shift in self.movers.shifts:
+                self._slide(shift)
+            cost = self._cost()
+            value, gap, moment = self._measured(cost, free)
+            if progress:
+                progress(f"turn {done}: {value:.9g}")
+            stalled = stalled + 1 if least - value <= 1e-15 * value else 0
+            least = min(least, value)
+            level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
+            if level or stalled == _STALLED or done == rounds:
+                break
+        certified = gap <= CERTIFIED * value and not self.slid
+        status = Status.OPTIMAL if certified else Status.LOCAL
+        return Balanced(
+            act(self.symmetry, self.element, self.params), self.element, before, value,
+            Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held, done,
+        )  # fmt: skip
+
+    def _cost(self) -> Posynomial:
+        return cost_along_scales(self.symmetry, self.current, self.movers.scales, self.power)
+
+    def _free(self, cost: Posynomial) -> Tensor:
+        """Scales with something on either side; the others are named, as none is best for them."""
+        zero, free = torch.zeros(cost.size, dtype=torch.float64), {}
+        for family in cost.shapes:
+            up, down, _ = cost.pulls(family, zero)
+            free[family] = ((up > 0) & (down > 0)).double()
+            if lost := int(((up > 0) != (down > 0)).sum()):
+                self._give_up(family, f"{lost} of {up.numel()} scales have weights on one side "
+                              "only, and would go to zero or to infinity")  # fmt: skip
+        return cost.joined(free)
+
+    def _give_up(self, name: str, why: str) -> None:
+        self.unattained.add(name)
+        self.movers.held[name] = why
+
+    def _scale(self, cost: Posynomial, free: Tensor) -> None:
+        """All scales to their best values at once."""
+        values = {}
+        for family, y in cost.split(minimise(cost, free, self.tolerance)).items():
+            if bool((y.abs() > DRIFT).any()):
+                self._give_up(family, "a scale goes to zero or to infinity")
+            moduli = isinstance(self.symmetry.spaces[family].group, ComplexScaling)
+            values[family] = y.to(torch.complex128) if moduli else y
+        if values:
+            self._apply(self.symmetry.velocity(values).exp())
+
+    def _turn(self, space: str) -> None:
+        """One space to its best bases."""
+        basis, lost = balancing_basis(*gram(self.symmetry, self._counted(), space))
+        if lost:
+            self._give_up(space, f"{lost} null directions, along which the norm only falls")
+        self._apply(self.symmetry.element({space: basis}))
+
+    def _slide(self, shift: str) -> None:
+        """One shift to its least norm; not all are linear, so that the step may be too long.
+
+        In turns they converge faster than all at once, which leaves the coupling to the scales.
+        """
+        offsets = ShiftNorm(self.symmetry, self.current, [shift]).least()
+        before = self._norm(self.current)
+        for _ in range(_HALVINGS if offsets else 0):
+            step = self.symmetry.element(offsets)
+            moved = act(self.symmetry, step, self.current)
+            if self._norm(moved) <= before:
+                self.current, self.element, self.slid = moved, step @ self.element, True
+                return
+            offsets = {name: delta / 2 for name, delta in offsets.items()}
+
+    def _norm(self, params: Params) -> float:
+        """The sum of squares of what counts."""
+        cost = cost_along_scales(self.symmetry, params, (), 2.0)
+        return cost.constant
+
+    def _apply(self, step: GroupElement) -> None:
+        self.current = act(self.symmetry, step, self.current)
+        self.element = step @ self.element
+
+    def _counted(self) -> dict[str, Tensor]:
+        return {n: p for n, p in self.current.items() if n not in self.symmetry.buffers}
+
+    def _measured(self, cost: Posynomial, free: Tensor) -> tuple[float, float, dict[str, float]]:
+        """The cost, how much lower it may be, and the moments.
+
+        Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
+        """
+        here = cost.at(torch.zeros_like(free))
+        slope, gap = free * here.gradient, newton_step(here, free, accuracy=1e-6).gap
+        moment = {n: _largest(part) / here.value for n, part in cost.split(slope).items()}
+        for space in self.movers.bases:
+            if space not in self.unattained:
+                covariant, dual = gram(self.symmetry, self._counted(), space)
+                difference = 2 * (covariant - dual)
+                gap += REACH * float(torch.linalg.svdvals(difference).sum())
+                moment[space] = _largest(difference) / here.value
+        shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
+        for name, slope in shifts.slope().items():
+            moment[name] = 2 * _largest(slope) / here.value
+        return here.value, gap, moment
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _require_finite(symmetry: ParameterSymmetry, params: Params) -> None:
+    for name in symmetry.signature:
+        tensor = params.get(name)
+        if tensor is not None and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"balance(params): {name!r} holds numbers that are not finite, and finite ones "
+                "were expected: no orbit goes through such a point. Look where training broke."
+            )
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    if tensor.is_complex():
+        return tensor.detach().to(torch.complex128)
+    return tensor.detach().double() if tensor.is_floating_point() else tensor

@@ -1,0 +1,73 @@
+"""The change of basis that balances two Gram matrices: their geometric mean, in closed form."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_ROUNDING = 1e-11  # eigenvalues below this share of the largest are zero: Gram matrices are squares
+
+
+def balancing_basis(covariant: Tensor, dual: Tensor) -> tuple[Tensor, int]:
+    """The g with least tr(g G gᵀ) + tr(g⁻ᵀ G′ g⁻¹), copy by copy.
+
+    With X = gᵀg the cost tr(X G) + tr(X⁻¹ G′) is convex along geodesics, and least at the geometric
+    mean X = G^(−½) (G^½ G′ G^½)^½ G^(−½), where g G gᵀ = g⁻ᵀ G′ g⁻¹; g = X^½. If both matrices are
+    singular, and the range of one meets the null space of the other in zero alone, the same holds
+    between the ranges, after a change of basis that parts them from the null spaces.
+
+    Args:
+        covariant: G, of shape (copies…, n, n).
+        dual: G′, of the same shape.
+
+    Returns:
+        g, of the same shape, and 0; or, where no g attains the infimum, the number of null
+        directions along which the cost only falls, over all copies, with g the identity in those
+        copies.
+
+    Source: Bhatia, Positive Definite Matrices (2007), chapter 4.
+    """
+    size = covariant.shape[-1]
+    flat = zip(covariant.reshape(-1, size, size), dual.reshape(-1, size, size), strict=True)
+    found = [_one(g.double(), h.double()) for g, h in flat]
+    return torch.stack([g for g, _ in found]).reshape(covariant.shape), sum(n for _, n in found)
+
+
+def _one(g: Tensor, h: Tensor) -> tuple[Tensor, int]:
+    range_g, null_g = _parted(g)
+    range_h, null_h = _parted(h)
+    both = range_h.mT @ range_g
+    shared = int((torch.linalg.svdvals(both) > 1e-6).sum()) if both.numel() else 0
+    lost = range_g.shape[1] + range_h.shape[1] - 2 * shared
+    if lost:
+        return torch.eye(len(g), dtype=torch.float64), lost
+    if not shared:  # nothing stands on these coordinates
+        return torch.eye(len(g), dtype=torch.float64), 0
+    if not null_g.shape[1]:
+        return _root_of_mean(g, h), 0
+    parting = torch.cat([range_h.mT, null_g.mT])  # rows: zero on null(G′), then zero on range(G)
+    back = torch.linalg.inv(parting)
+    first = _root_of_mean(
+        (parting @ g @ parting.mT)[:shared, :shared], (back.mT @ h @ back)[:shared, :shared]
+    )
+    rest = torch.eye(len(g) - shared, dtype=torch.float64)
+    return torch.block_diag(first, rest) @ parting, 0
+
+
+def _parted(g: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns that span the range of a Gram matrix, and its null space."""
+    values, vectors = torch.linalg.eigh(g)
+    kept = values > _ROUNDING * max(float(values[-1]), 1e-300)
+    return vectors[:, kept], vectors[:, ~kept]
+
+
+def _root_of_mean(g: Tensor, h: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(g)
+    root = (vectors * values.sqrt()) @ vectors.mT
+    inverse = (vectors / values.sqrt()) @ vectors.mT
+    return _root(inverse @ _root(root @ h @ root) @ inverse)
+
+
+def _root(x: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh((x + x.mT) / 2)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.mT

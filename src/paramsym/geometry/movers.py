@@ -1,0 +1,77 @@
+"""Which spaces and shifts a norm is minimised along, and why the others are held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paramsym.algebra import AbstractMonomial, GeneralLinear
+from paramsym.geometry.costs import scales_of
+from paramsym.structure.patterns import Patterns, matching
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+@dataclass
+class Movers:
+    """Spaces that move by their scales, by changes of basis, and shifts; `held` says why others
+    do not."""
+
+    scales: list[str] = field(default_factory=list)
+    bases: list[str] = field(default_factory=list)
+    shifts: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
+
+
+def movers_of(
+    symmetry: ParameterSymmetry, power: float, hold: Patterns, include: Patterns, shifts: bool
+) -> Movers:
+    """Who takes part in Σ |w|^p.
+
+    Args:
+        symmetry: whose spaces and shifts they are.
+        power: p; what mixes coordinates takes part for p = 2 alone.
+        hold: patterns of those to leave as they are.
+        include: patterns of approximate spaces to move all the same.
+        shifts: whether shifts take part.
+
+    Raises:
+        UnknownName: a pattern matches nothing.
+    """
+    names = [*symmetry.spaces, *symmetry.shift_of]
+    still = matching(hold, names, "balance(hold=…)") if hold else set()
+    named = matching(include, names, "balance(include=…)") if include else set()
+    found = Movers()
+    for space in symmetry.spaces.values():
+        if not symmetry.dimension(space.name):
+            continue
+        why = _held(symmetry, space, power)
+        if space.name in still:
+            why = "it was asked for"
+        elif not space.exact and space.name not in named:
+            why = "it keeps the function only approximately; name it in include= to move it"
+        if why:
+            found.held[space.name] = why
+        else:
+            (found.scales if scales_of(space) else found.bases).append(space.name)
+    for name in symmetry.shift_of if shifts else ():
+        if name in still:
+            found.held[name] = "it was asked for"
+        elif power != 2:
+            found.held[name] = "along shifts only the sum of squares is minimised"
+        else:
+            found.shifts.append(name)
+    return found
+
+
+def _held(symmetry: ParameterSymmetry, space: Space, power: float) -> str:
+    """Why a norm is not minimised along a space; nothing where it is."""
+    group = space.group
+    if power != 2 and not isinstance(group, AbstractMonomial):
+        return "of mixed coordinates only the sum of squares is convex"
+    if scales_of(space):
+        return ""
+    if not isinstance(group, GeneralLinear):
+        return "rotations keep the norm, or change it without convexity in the frame of a gain"
+    if any(leg.frame for leg in symmetry.legs(space.name)):
+        return "in the frame of a gain the norm is not convex"
+    return ""
