@@ -173,6 +173,19 @@ def test_everything_above_works_on_them(name):
         assert_equivariant(dense, group, x)
 
 
+def test_a_function_of_one_number_is_for_permuted_coordinates():
+    """A control: it does not commute with a sign, so a network with it would not either."""
+    signed = OrthogonalGroup((signed_permutation([1, 2, 0], [1, 1, -1]),))
+    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert equivariance_error(torch.relu, signed, x) > 0.1
+    options = {"hidden": (2,), "activation": torch.relu, "dtype": torch.float64}
+    with pytest.raises(ValueError, match="changes their signs.*Pass activation='norm'"):
+        EquivariantAutoencoder(signed, components(signed, 1)[0], **options)
+    permuted = OrthogonalGroup((np.eye(3)[[1, 2, 0]],))
+    network = EquivariantAutoencoder(permuted, components(permuted, 1)[0], **options)
+    assert_equivariant(network, permuted, x)
+
+
 @pytest.mark.parametrize("form", [None, *FORMS])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_autoencoder_is_its_dense_matrix_in_every_form(name, form):

@@ -14,6 +14,7 @@ from .component import Component
 from .division import Real
 from .layers import EquivariantLinear, _decomposition, dense, load_blocks
 from .network import BlockNetwork
+from .orthogonal import OrthogonalGroup
 
 Activation = str | Callable[[Tensor], Tensor] | None
 
@@ -41,7 +42,8 @@ class EquivariantAutoencoder(nn.Module):
 
     Raises:
         ValueError: the component is of another group, no form has this name, or a pointwise
-            activation meets a hidden space that is not a number of copies of ℝⁿ.
+            activation meets a hidden space that is not a number of copies of ℝⁿ, or a group that
+            does not only permute coordinates.
         ShapeMismatchError: (when called) x does not end in n.
 
     Source: arXiv:2309.13736; several layers and nonlinearities are its outlook.
@@ -104,6 +106,14 @@ class EquivariantAutoencoder(nn.Module):
         )
 
     def _channels(self, space: int | Sequence[int]) -> int:
+        group = self.decomposition.group
+        matrices = group.generators if isinstance(group, OrthogonalGroup) else ()
+        if not all(np.isin(matrix, (0, 1)).all() for matrix in matrices):
+            raise ValueError(
+                f"EquivariantAutoencoder(activation={self.activation}): {group} mixes coordinates "
+                "or changes their signs, and a function of one number does not commute with that; "
+                "expected a group that permutes them. Pass activation='norm'."
+            )
         if isinstance(space, int):
             return space
         raise ValueError(
