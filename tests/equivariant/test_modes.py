@@ -95,6 +95,12 @@ def test_half_precision(network, dtype):
         assert given.grad is None or torch.isfinite(given.grad).all()
 
 
+def test_shapes_are_known_where_values_are_not(network):
+    x = samples(network, 4)
+    y = copy.deepcopy(network).to("meta")(x.to("meta"))
+    assert y.shape == network(x).shape and y.device.type == "meta"
+
+
 @pytest.mark.parametrize("lead", [(0,), (2, 0), (0, 3)])
 def test_an_empty_batch_gives_an_empty_batch(network, lead):
     x = samples(network, *lead).requires_grad_()

@@ -85,9 +85,10 @@ class BlockNetwork(nn.Module):
         if tuple(x.shape[-len(tail) :]) != tail:
             raise ShapeMismatchError("equivariant layer (input)", x.shape, ("…", *tail))
         lead = x.shape[: x.dim() - len(tail)]
-        samples = self._exact(x).reshape(prod(lead), channels, n)
-        with torch.autocast(x.device.type, enabled=False):
-            return self.source.analyse(samples), lead
+        if _lowered(x):  # the bases are orthogonal in their own dtype alone
+            with torch.autocast(x.device.type, enabled=False):
+                return self.analyse(x.to(self.nothing.dtype))
+        return self.source.analyse(x.reshape(prod(lead), channels, n)), lead
 
     def synthesise(self, values: list[Tensor], lead: torch.Size) -> Tensor:
         """The values of the last space as samples (…, m), or (…, channels, m)."""
@@ -95,13 +96,10 @@ class BlockNetwork(nn.Module):
         tail = (m,) if channels == 1 else (channels, m)
         if not values:  # a component of rank 0
             return self.nothing.new_zeros(*lead, *tail)
-        exact = [self._exact(value) for value in values]
-        with torch.autocast(exact[0].device.type, enabled=False):
-            return self._target[0].synthesise(exact, channels).reshape(*lead, *tail)
-
-    def _exact(self, x: Tensor) -> Tensor:
-        """Under autocast, x in the dtype of the bases: they are orthogonal in no other."""
-        return x.to(self.nothing.dtype) if torch.is_autocast_enabled(x.device.type) else x
+        if _lowered(values[0]):
+            with torch.autocast(values[0].device.type, enabled=False):
+                return self.synthesise([value.to(self.nothing.dtype) for value in values], lead)
+        return self._target[0].synthesise(values, channels).reshape(*lead, *tail)
 
     def run(self, values: list[Tensor], first: int, last: int) -> list[Tensor]:
         """Layers first … last − 1, each inner one followed by its gate."""
@@ -115,6 +113,12 @@ class BlockNetwork(nn.Module):
         values, lead = self.analyse(x)
         values = self.run(values, 0, len(self.layers))
         return self.synthesise(values, lead)
+
+
+def _lowered(x: Tensor) -> bool:
+    """Whether autocast would round the products of this tensor; not every device has it."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _spaces(
