@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -282,6 +282,45 @@ def transform(
         typer.echo(str(done))
     else:
         report.print_transformed(done)
+
+
+@app.command()
+def balance(
+    source: Source,
+    out: Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")],
+    weights: Weights = None,
+    inputs: Inputs = None,
+    key: Key = None,
+    objective: Annotated[
+        Literal["l2", "l1"], typer.Option(help="The sum of squares, or of absolute values.")
+    ] = "l2",
+    hold: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Leave spaces and shifts of these names as they are, as inspect prints them. "
+            "May be repeated.",
+        ),
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the equivalent checkpoint of least norm, with a certificate. It is read back and
+    compared before it gets its name."""
+    with Progress(not as_json) as progress:
+        progress("starting")
+        from paramsym import checkpoints, report
+        from paramsym.structure.patterns import split_patterns
+
+        progress(f"reading {source}")
+        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
+        held = [name for item in hold or [] for name in split_patterns(item)] or None
+        done = checkpoints.write_balanced(checkpoint, out, objective, held, force, progress)
+    _say_notes(checkpoint.notes)
+    if as_json:
+        typer.echo(done.to_json())
+    else:
+        report.print_balanced(done)
 
 
 # Errors that a room words itself; one that can be raised is in a module that has been imported.

@@ -44,6 +44,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
     return {
         "inspect": ["inspect", SMALL, "--no-verify"],
         "transform": ["transform", SMALL, str(tmp_path / "out.safetensors")],
+        "balance": ["balance", SMALL, str(tmp_path / "balanced.safetensors")],
         "equivariant": ["equivariant", "--shift", "2x2", "--rank", "1"],
         "relu-equal": ["relu-equal", str(network), str(network)],
         "relu-verify": ["relu-verify", str(verdict), str(network), str(network)],
@@ -54,6 +55,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
 INNER = {
     "inspect": "paramsym.report.examine",
     "transform": "paramsym.checkpoints.transform",
+    "balance": "paramsym.checkpoints.write_balanced",
     "equivariant": "paramsym.equivariant.command._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",

@@ -1,5 +1,7 @@
 """Files ⇄ tensors: the only place that opens weights, and it never unpickles an object."""
 
+from paramsym.checkpoints.balanced import WrittenBalanced as WrittenBalanced
+from paramsym.checkpoints.balanced import write_balanced as write_balanced
 from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
 from paramsym.checkpoints.equivalent import Transformed as Transformed
 from paramsym.checkpoints.equivalent import plan_transform as plan_transform

@@ -28,6 +28,9 @@ from paramsym.terminal import silent
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.3}
 
 
+Moved = Mapping[str, torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Transformed:
     """What was written, and the proof that it is equivalent.
@@ -74,9 +77,6 @@ def transform(
 ) -> Transformed:
     """Move the weights of a checkpoint by a random element of its symmetry and write them.
 
-    The files are written under a temporary name, read back and compared with the original on the
-    example inputs; only then do they get their name.
-
     Args:
         checkpoint: from `open_checkpoint`; its model is used up.
         out: a file or folder of the same format as the source.
@@ -87,23 +87,53 @@ def transform(
         progress: is told each step when it begins.
 
     Raises:
-        CheckpointError: `out` is the source or exists, a pattern in `only` matches nothing, the
-            system does not let it be written, or what was read back does not compute the same
-            function.
+        CheckpointError: as `write_moved`, or a pattern in `only` matches nothing.
     """
-    symmetry = _movable(checkpoint, out, only, force, progress)
+
+    def random_move(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> Moved:
+        element = to_scale(symmetry.sample(generator, strength, only), params)
+        try:
+            return act(symmetry, element, params)
+        except ValueError as error:
+            raise CheckpointError(
+                checkpoint.label, str(error).rstrip("."), "weights that can be moved",
+                "Move some of the spaces only, with --only",
+            ) from error  # fmt: skip
+
+    symmetry = movable(checkpoint, out, "--only", only, force, progress)
+    return write_moved(checkpoint, symmetry, out, random_move, force, progress)
+
+
+def write_moved(
+    checkpoint: Checkpoint,
+    symmetry: ParameterSymmetry,
+    out: Path,
+    move: Callable[[ParameterSymmetry, Mapping[str, torch.Tensor]], Moved],
+    force: bool = False,
+    progress: Callable[[str], None] = silent,
+) -> Transformed:
+    """Move the weights of a checkpoint along its symmetry and write them.
+
+    The files are written under a temporary name, read back and compared with the original on the
+    example inputs; only then do they get their name.
+
+    Args:
+        checkpoint: from `open_checkpoint`; its model is used up.
+        symmetry: that of the checkpoint, from `movable`.
+        out: a file or folder of the same format as the source.
+        move: from the symmetry and the complete state dict to the state dict to be written.
+        force: replace what stands at `out`; see `staged`.
+        progress: is told each step when it begins.
+
+    Raises:
+        CheckpointError: the system does not let it be written, or what was read back does not
+            compute the same function.
+    """
     progress("moving the weights")
     before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
     with fitting(checkpoint):  # what can be traced may still stop: an index out of range
         reference = outputs_of(checkpoint.model, checkpoint)
-    element = to_scale(symmetry.sample(generator, strength, only), before)
-    try:
-        moved = act(symmetry, element, before)
-    except ValueError as error:
-        raise CheckpointError(
-            checkpoint.label, str(error).rstrip("."), "weights that can be moved",
-            "Move some of the spaces only, with --only",
-        ) from error  # fmt: skip
+    moved = move(symmetry, before)
     dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
     tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
     room = sum(checkpoint.planned(out).values())
@@ -140,17 +170,23 @@ def plan_transform(
     Raises:
         CheckpointError: as `transform`, before it writes.
     """
-    return plan(checkpoint, _movable(checkpoint, out, only, force, progress), out, only)
+    return plan(checkpoint, movable(checkpoint, out, "--only", only, force, progress), out, only)
 
 
-def _movable(
+def movable(
     checkpoint: Checkpoint,
     out: Path,
-    only: list[str] | None,
+    option: str,
+    names: list[str] | None,
     force: bool,
     progress: Callable[[str], None],
 ) -> ParameterSymmetry:
-    """The symmetry of a checkpoint that can be moved and written to `out`."""
+    """The symmetry of a checkpoint that can be moved and written to `out`.
+
+    Raises:
+        CheckpointError: `out` is the source or exists, there are no weights, or one of the patterns
+            `names` of the command's `option` matches nothing.
+    """
     refuse_source(out, checkpoint.files)
     check_place(out, force)
     if not checkpoint.has_weights:
@@ -161,17 +197,16 @@ def _movable(
     progress("deriving the symmetry")
     with fitting(checkpoint):
         symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    _check_names(symmetry, only)
+    _check_names(symmetry, option, names)
     return symmetry
 
 
-def _check_names(symmetry: ParameterSymmetry, only: list[str] | None) -> None:
-    known = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
+def _check_names(symmetry: ParameterSymmetry, option: str, names: list[str] | None) -> None:
     try:
-        matching(only or [], known, "--only")
+        matching(names or [], [*symmetry.spaces, *symmetry.shift_of], option)
     except UnknownName as error:
         raise CheckpointError(
-            f"--only {error.pattern}", "the model has no space or shift that matches",
+            f"{option} {error.pattern}", "the model has no space or shift that matches",
             ", ".join(error.near) or "nothing: this model has no symmetry",
             "Names as `inspect` prints them, braces included; * is any text",
         ) from error  # fmt: skip
