@@ -326,6 +326,7 @@ def balance(
 # Errors that a room words itself; one that can be raised is in a module that has been imported.
 _WORDED = {
     "paramsym.checkpoints.errors": "CheckpointError",
+    "paramsym.equivariant.errors": "EquivariantError",
     "paramsym.recording.refusals": "TraceError",
     "paramsym.relu.errors": "ReLUError",
 }

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner
 
+from paramsym.cli import app
 from paramsym.equivariant import components, decompose, image_shift, loss_of
-from paramsym.equivariant.command import equivariant
 from paramsym.equivariant.images import (
     load_images,
     randomly_shifted,
@@ -26,8 +25,6 @@ from paramsym.equivariant.study import (
     train,
 )
 
-app = typer.Typer()
-app.command()(equivariant)
 runner = CliRunner()
 
 
@@ -109,7 +106,7 @@ def test_the_published_table_on_mnist():
 
 
 def test_the_command_counts():
-    result = runner.invoke(app, ["--shift", "28x28", "--rank", "99"])
+    result = runner.invoke(app, ["equivariant", "--shift", "28x28", "--rank", "99"])
     assert result.exit_code == 0
     assert "72,425,986,088,826" in result.output
     assert "--data" in result.output
@@ -118,7 +115,7 @@ def test_the_command_counts():
 def test_the_command_finds_the_best_component_and_draws(small, tmp_path):
     pictures = tmp_path / "pictures"
     arguments = ["--shift", "4x5", "--rank", "6", "--data", str(small), "--output", str(pictures)]
-    result = runner.invoke(app, [*arguments, "--json"])
+    result = runner.invoke(app, ["equivariant", *arguments, "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     family = components(image_shift(4, 5), 6)
@@ -129,8 +126,8 @@ def test_the_command_finds_the_best_component_and_draws(small, tmp_path):
     assert losses["dense"] <= losses["best of all"] == pytest.approx(best["loss_per_pixel"])
     names = {"weight_sharing.png", "spectrum.png", "reconstructions.png"}
     assert {path.name for path in pictures.iterdir()} == names
-    assert runner.invoke(app, arguments).exit_code == 2  # the pictures are there
-    plain = runner.invoke(app, [*arguments, "--force"])
+    assert runner.invoke(app, ["equivariant", *arguments]).exit_code == 2  # the pictures are there
+    plain = runner.invoke(app, ["equivariant", *arguments, "--force"])
     assert plain.exit_code == 0 and "best component" in plain.output
 
 
@@ -146,7 +143,7 @@ def test_the_command_finds_the_best_component_and_draws(small, tmp_path):
 )
 def test_the_command_explains_what_is_wrong(arguments, words, small):
     arguments = [str(small) if a == "DATA" else a for a in arguments]
-    result = runner.invoke(app, arguments)
+    result = runner.invoke(app, ["equivariant", *arguments])
     assert result.exit_code == 2
     assert words in result.output
 

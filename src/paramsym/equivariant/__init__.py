@@ -1,4 +1,4 @@
-"""Linear networks that are invariant or equivariant under a permutation group.
+"""Linear networks that are invariant or equivariant under permutations or orthogonal matrices.
 
 The equivariant matrices of bounded rank form a real algebraic variety with many components. Each
 is, after an orthogonal change of basis, a product of determinantal varieties over ℝ, ℂ and ℍ, so
@@ -14,8 +14,14 @@ from .components import components as components
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Isotypic as Isotypic
 from .decomposition import decompose as decompose
+from .errors import BadNumberError as BadNumberError
+from .errors import EquivariantError as EquivariantError
+from .errors import NearlyEqualError as NearlyEqualError
 from .errors import NoSuchComponentError as NoSuchComponentError
 from .errors import NotAPermutationError as NotAPermutationError
+from .errors import NotASecondMomentError as NotASecondMomentError
+from .errors import NotFiniteError as NotFiniteError
+from .errors import NotOrthogonalError as NotOrthogonalError
 from .errors import RankTooLargeError as RankTooLargeError
 from .errors import ShapeMismatchError as ShapeMismatchError
 from .groups import PermutationGroup as PermutationGroup
@@ -36,6 +42,8 @@ from .optimum import best_component as best_component
 from .optimum import best_on_component as best_on_component
 from .optimum import dense_loss as dense_loss
 from .optimum import loss_of as loss_of
+from .orthogonal import OrthogonalGroup as OrthogonalGroup
+from .orthogonal import signed_permutation as signed_permutation
 from .projection import CriticalPoint as CriticalPoint
 from .projection import critical_points as critical_points
 from .projection import equivariant_part as equivariant_part

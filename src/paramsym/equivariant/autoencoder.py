@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from .component import Component
 from .division import Real
 from .layers import EquivariantLinear, _decomposition, dense, load_blocks
 from .network import BlockNetwork
+from .orthogonal import OrthogonalGroup
 
 Activation = str | Callable[[Tensor], Tensor] | None
 
 
 class EquivariantAutoencoder(nn.Module):
-    r"""An autoencoder ℝⁿ → ℝʳ → ℝⁿ that commutes with a permutation group by construction.
+    r"""An autoencoder ℝⁿ → ℝʳ → ℝⁿ that commutes with a group by construction.
 
     Without hidden layers and activation its functions are exactly one component, and its weights
     the Σ δ_i r_i (d_i + e_i) free parameters. The code is a point of ⊕ V_i^{r_i}, on which the
@@ -34,10 +36,14 @@ class EquivariantAutoencoder(nn.Module):
             to be applied to the k copies of ℝⁿ of every hidden space.
         dtype: of weights and bases; default torch's.
         generator: of the initial weights.
+        form: of the change of basis: "product", "separable" (axis by axis, where an orbit is a
+            grid), "fourier" (by FFTs, on a grid); default the cheapest by measured cost. All are
+            the same function to rounding, with the same weights.
 
     Raises:
-        ValueError: the component is of another group, or a pointwise activation meets a hidden
-            space that is not a number of copies of ℝⁿ.
+        ValueError: the component is of another group, no form has this name, or a pointwise
+            activation meets a hidden space that is not a number of copies of ℝⁿ, or a group that
+            does not only permute coordinates.
         ShapeMismatchError: (when called) x does not end in n.
 
     Source: arXiv:2309.13736; several layers and nonlinearities are its outlook.
@@ -52,6 +58,7 @@ class EquivariantAutoencoder(nn.Module):
         activation: Activation = None,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
+        form: str | None = None,
     ) -> None:
         super().__init__()
         self.decomposition = _decomposition(group, None, component)
@@ -65,7 +72,7 @@ class EquivariantAutoencoder(nn.Module):
         self.activation = pointwise
         self.before = nn.ModuleList()
         self.after = nn.ModuleList()
-        options: dict[str, Any] = {"dtype": dtype, "generator": generator}
+        options: dict[str, Any] = {"dtype": dtype, "generator": generator, "form": form}
         inner: list[Multiplicities] = []
         edge = 1
         if pointwise is not None:
@@ -87,8 +94,11 @@ class EquivariantAutoencoder(nn.Module):
             **options,
         )
         self._depth = len(inner) + 1
-        self.register_buffer("_order", torch.as_tensor(self._latent_order()), persistent=False)
-        self._order: Tensor
+        coordinates, rows = self._latent_order()
+        self.register_buffer("_coordinates", torch.as_tensor(coordinates), persistent=False)
+        self.register_buffer("_rows", torch.as_tensor(rows), persistent=False)
+        self._coordinates: Tensor
+        self._rows: Tensor
 
     def _pixels(self, a: int, b: int, options: dict[str, Any]) -> EquivariantLinear:
         return EquivariantLinear(
@@ -96,6 +106,14 @@ class EquivariantAutoencoder(nn.Module):
         )
 
     def _channels(self, space: int | Sequence[int]) -> int:
+        group = self.decomposition.group
+        matrices = group.generators if isinstance(group, OrthogonalGroup) else ()
+        if not all(np.isin(matrix, (0, 1)).all() for matrix in matrices):
+            raise ValueError(
+                f"EquivariantAutoencoder(activation={self.activation}): {group} mixes coordinates "
+                "or changes their signs, and a function of one number does not commute with that; "
+                "expected a group that permutes them. Pass activation='norm'."
+            )
         if isinstance(space, int):
             return space
         raise ValueError(
@@ -114,31 +132,42 @@ class EquivariantAutoencoder(nn.Module):
             )
         return tuple(space)
 
-    def _latent_order(self) -> np.ndarray:
-        """Where row j of the code stands in the order of `Component.encoder`."""
+    def _latent_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of `Component.encoder` that are carried, and their rows of the value.
+
+        A hidden space without a block carries none of its coordinates; padding is other rows.
+        """
         isotypics, ranks = self.decomposition.isotypics, self.component.ranks
         widths = [v.dimension * r for v, r in zip(isotypics, ranks, strict=True)]
         starts = np.concatenate([[0], np.cumsum(widths)])
-        rows = [np.zeros(0, dtype=np.int64)]
-        for i in (i for b in self.core.bundles for i in b.blocks):
-            grid = starts[i] + np.arange(widths[i])
-            rows.append(grid.reshape(isotypics[i].slices, -1).T.ravel())
-        return np.concatenate(rows).astype(np.int64)
+        coordinates, rows = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        row = 0
+        for b in self.core.bundles:
+            for i in b.blocks:
+                grid = starts[i] + np.arange(widths[i])
+                coordinates.append(grid.reshape(b.slices, -1).T.ravel())
+                rows.append(row + np.arange(widths[i]))
+                row += b.copies[self._depth] * b.size * b.slices
+        self._height = row
+        return np.concatenate(coordinates), np.concatenate(rows)
 
     def encode(self, x: Tensor) -> Tensor:
         """The code (…, r) of samples (…, n), in the coordinates of `Component.encoder`."""
         values, lead = self.core.analyse(self._to_core(x))
         values = self.core.run(values, 0, self._depth)
-        batch = lead.numel()
-        code = x.new_zeros(self.component.rank, batch)
-        if values:
-            code = code.index_copy(0, self._order, join_rows(values, batch))
+        if not values:
+            return x.new_zeros(*lead, self.component.rank)
+        rows = join_rows(values, self.core.bundles, self._depth)
+        code = rows.new_zeros(self.component.rank, rows.shape[1])
+        code = code.index_copy(0, self._coordinates, rows.index_select(0, self._rows))
         return code.T.reshape(*lead, self.component.rank)
 
     def decode(self, code: Tensor) -> Tensor:
         """Samples (…, n) from codes (…, r)."""
         lead = code.shape[:-1]
-        rows = code.reshape(lead.numel(), self.component.rank).T[self._order]
+        columns = code.reshape(prod(lead), self.component.rank).T
+        carried = columns.index_select(0, self._coordinates)
+        rows = code.new_zeros(self._height, columns.shape[1]).index_copy(0, self._rows, carried)
         values = split_rows(rows, self.core.bundles, self._depth) if self.core.bundles else []
         values = self.core.run(values, self._depth, len(self.core.layers))
         return self._from_core(self.core.synthesise(values, lead))

@@ -9,6 +9,8 @@ import typer
 
 from paramsym.terminal import Progress
 
+from .errors import EquivariantError
+
 SMALL = 6  # digits beyond which a degree is printed by its length
 
 
@@ -54,45 +56,37 @@ def equivariant(
     from .image_groups import image_shift
     from .images import load_images, randomly_shifted, second_moment
 
-    try:
-        if output is not None and not force:
-            _refuse_existing(output)
-        height, width = _size(shift)
+    if output is not None and not force:
+        _refuse_existing(output)
+    height, width = _size(shift)
+    with Progress(not as_json) as progress:
+        progress("decomposing the shifts and counting components")
+        decomposition = decompose(image_shift(height, width, axis))
+        family = components(decomposition, rank)
+    result: dict[str, Any] = {
+        "images": [height, width],
+        "axis": axis,
+        "rank": rank,
+        "blocks": [_block(v) for v in decomposition.isotypics],
+        "components": family.count,
+        "components_of_lower_rank": family.smaller.count,
+        "dense_parameters": 2 * rank * height * width,
+    }
+    images = None
+    if data is not None:
+        images = load_images(data)
+        if images.train.shape[1:] != (height, width):
+            raise EquivariantError(
+                f"--data {data}: its images are {images.train.shape[1:]}, but --shift says "
+                f"{(height, width)}. Pass --shift {images.train.shape[1]}x"
+                f"{images.train.shape[2]}."
+            )
+        generator = np.random.default_rng(seed)
+        if augment:
+            images = type(images)(*(randomly_shifted(part, augment, generator) for part in images))
         with Progress(not as_json) as progress:
-            progress("decomposing the shifts and counting components")
-            decomposition = decompose(image_shift(height, width, axis))
-            family = components(decomposition, rank)
-        result: dict[str, Any] = {
-            "images": [height, width],
-            "axis": axis,
-            "rank": rank,
-            "blocks": [_block(v) for v in decomposition.isotypics],
-            "components": family.count,
-            "components_of_lower_rank": family.smaller.count,
-            "dense_parameters": 2 * rank * height * width,
-        }
-        images = None
-        if data is not None:
-            images = load_images(data)
-            if images.train.shape[1:] != (height, width):
-                raise ValueError(
-                    f"--data {data}: its images are {images.train.shape[1:]}, but --shift says "
-                    f"{(height, width)}. Pass --shift {images.train.shape[1]}x"
-                    f"{images.train.shape[2]}."
-                )
-            generator = np.random.default_rng(seed)
-            if augment:
-                images = type(images)(
-                    *(randomly_shifted(part, augment, generator) for part in images)
-                )
-            with Progress(not as_json) as progress:
-                progress("finding the best component for the data")
-                _study(
-                    result, decomposition, second_moment(images.train), second_moment(images.test)
-                )
-    except (ValueError, OSError) as problem:
-        typer.echo(str(problem), err=True)
-        raise typer.Exit(2) from None
+            progress("finding the best component for the data")
+            _study(result, decomposition, second_moment(images.train), second_moment(images.test))
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         optimum = result.get("_best")
@@ -114,7 +108,7 @@ PICTURES = ("weight_sharing.png", "spectrum.png", "reconstructions.png")
 def _refuse_existing(folder: Path) -> None:
     found = [name for name in PICTURES if (folder / name).exists() or (folder / name).is_symlink()]
     if found:
-        raise ValueError(
+        raise EquivariantError(
             f"--output {folder}: {', '.join(found)} exist there already; a folder without these "
             "pictures was expected. Choose another folder, or give --force to replace them."
         )
@@ -123,7 +117,7 @@ def _refuse_existing(folder: Path) -> None:
 def _size(text: str) -> tuple[int, int]:
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(
+        raise EquivariantError(
             f"--shift {text!r} is not an image size; expected height x width. Write --shift 28x28."
         )
     return int(parts[0]), int(parts[1])

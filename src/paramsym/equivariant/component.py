@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from . import determinantal
+from .arguments import real, whole
 from .decomposition import Decomposition, Isotypic
 from .division import Real, adjoint, multiply, realise, svd
-from .errors import NoSuchComponentError
+from .errors import EquivariantError, NoSuchComponentError
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Component:
         ranks: r_i for each isotypic block, in the order of `decomposition.isotypics`.
 
     Raises:
+        BadNumberError: a rank is no integer.
         NoSuchComponentError: a wrong number of ranks, or one outside 0 ≤ r_i ≤ min(d_i, e_i).
 
     Source: arXiv:2309.13736, the one-to-one correspondence between components and integer
@@ -48,7 +50,9 @@ class Component:
 
     def __post_init__(self) -> None:
         isotypics = self.decomposition.isotypics
-        object.__setattr__(self, "ranks", tuple(int(r) for r in self.ranks))
+        object.__setattr__(
+            self, "ranks", tuple(whole(r, "Component(ranks)", low=None) for r in self.ranks)
+        )
         if len(self.ranks) != len(isotypics):
             reason = f"it has {len(self.ranks)} entries and the group has {len(isotypics)} blocks"
             raise NoSuchComponentError("Component", self.ranks, reason, ())
@@ -115,13 +119,14 @@ class Component:
             matrix: m × n.
             tolerance: singular values below this multiple of the largest one count as zero.
         """
+        real(tolerance, "Component.block_ranks(tolerance=…)")
         values = [svd(block).values for block in self.decomposition.blocks(matrix)]
         top = max((float(v[0]) for v in values if len(v)), default=0.0)
         return tuple(int((v > tolerance * top).sum()) for v in values)
 
     def contains(self, matrix: NDArray[Any], tolerance: float = 1e-10) -> bool:
         """Whether a matrix (m × n) is equivariant with block ranks at most r."""
-        if self.decomposition.equivariance_error(matrix) > tolerance:
+        if self.decomposition.equivariance_error(matrix) > real(tolerance, "contains(tolerance=…)"):
             return False
         found = self.block_ranks(matrix, tolerance)
         return all(f <= r for f, r in zip(found, self.ranks, strict=True))
@@ -130,10 +135,10 @@ class Component:
         """Whether a matrix of the component is a singular point of it.
 
         Raises:
-            ValueError: the matrix does not lie on the component.
+            EquivariantError: the matrix does not lie on the component.
         """
         if not self.contains(matrix, tolerance):
-            raise ValueError(
+            raise EquivariantError(
                 f"Component.is_singular(matrix): the matrix has block ranks "
                 f"{self.block_ranks(matrix, tolerance)} and equivariance error "
                 f"{self.decomposition.equivariance_error(matrix):.1e}; expected a matrix of the "

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import rank_up_to, whole
 from .component import Component
 from .decomposition import Decomposition, decompose
-from .errors import NoSuchComponentError, RankTooLargeError
+from .errors import NoSuchComponentError
 
 Bounds = tuple[tuple[int, int], ...]  # smallest and largest r_i
 
@@ -95,14 +96,13 @@ class Components:
         rank: r.
 
     Raises:
+        BadNumberError: r is no integer.
         RankTooLargeError: no equivariant matrix has rank r.
     """
 
     def __init__(self, decomposition: Decomposition, rank: int) -> None:
-        if not 0 <= rank <= decomposition.largest_rank:
-            raise RankTooLargeError("components(rank=…)", rank, decomposition.largest_rank)
         self.decomposition = decomposition
-        self.rank = rank
+        self.rank = rank_up_to(decomposition.largest_rank, rank, "components(rank=…)")
         # A block that is absent on one side costs nothing to leave out; its bound is (0, 0).
         self._costs = [v.dimension for v in decomposition.isotypics]
         self._tops = [v.largest_rank for v in decomposition.isotypics]
@@ -125,6 +125,7 @@ class Components:
         Raises:
             IndexError: there are fewer components.
         """
+        index = whole(index, f"components(rank={self.rank})[…]", low=None)
         if not 0 <= index < self.count:
             raise IndexError(
                 f"components(rank={self.rank})[{index}]: there are {self.count} components; "
@@ -139,9 +140,17 @@ class Components:
     def __contains__(self, component: object) -> bool:
         return (
             isinstance(component, Component)
-            and component.decomposition is self.decomposition
+            and component.decomposition == self.decomposition
             and component.rank == self.rank
         )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Components):
+            return NotImplemented
+        return self.decomposition == other.decomposition and self.rank == other.rank
+
+    def __hash__(self) -> int:
+        return hash((self.decomposition, self.rank))
 
     def sample(self, generator: np.random.Generator) -> Component:
         """A component drawn uniformly."""
@@ -168,8 +177,8 @@ class Components:
         Raises:
             NoSuchComponentError: there is none; `nearest` holds the closest valid vectors.
         """
-        ranks = tuple(int(r) for r in ranks)
         where = f"components(rank={self.rank}).component"
+        ranks = tuple(whole(r, f"{where}(ranks)", low=None) for r in ranks)
         if len(ranks) != len(self._costs):
             reason = f"it has {len(ranks)} entries and the group has {len(self._costs)} blocks"
             padded = (ranks + (0,) * len(self._costs))[: len(self._costs)]
@@ -191,6 +200,7 @@ class Components:
             ranks: any integers, one for each block.
             count: how many at most.
         """
+        count = whole(count, "Components.nearest(count=…)")
         best: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(self.rank + 1)]
         best[0] = [(0, ())]
         for cost, top, wanted in zip(self._costs, self._tops, ranks, strict=True):

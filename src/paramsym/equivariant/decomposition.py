@@ -1,30 +1,32 @@
-r"""The isotypic decomposition of permutation representations, and the change of basis Q_σ.
+r"""The isotypic decomposition of orthogonal representations, and the change of basis Q_σ.
 
 ℝⁿ = ⊕_i V_i^{d_i} with V_i irreducible over ℝ of dimension p_i and type D_i = ℝ, ℂ or ℍ of
 dimension δ_i. In the orthogonal basis Q the matrices that commute with G are, by Schur's lemma,
 
     Q_Wᵀ M Q_V = ⊕_i  I_{p_i/δ_i} ⊗ realise(A_i),      A_i ∈ D_i^{e_i × d_i},
 
-for two permutation representations V = ℝⁿ, W = ℝᵐ of G with multiplicities d_i and e_i.
+for two orthogonal representations V = ℝⁿ, W = ℝᵐ of G with multiplicities d_i and e_i.
 
 Order of coordinates: for each i in turn p_i/δ_i slices, in each the copies 0, …, d_i − 1, in each
 the δ_i coordinates of a number.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import finite_matrix
 from .assembly import ClassBasis, assemble
 from .characters import Phases, order_in_circle
 from .division import compress, realise
-from .errors import ShapeMismatchError
-from .groups import PermutationGroup, as_group
-from .orbits import classify
+from .errors import EquivariantError
+from .groups import PermutationGroup
+from .orbits import OrbitClass, classify
+from .orthogonal import Group, as_representation
 
 Real = NDArray[np.float64]
 TYPES = {1: "real", 2: "complex", 4: "quaternionic"}
@@ -68,23 +70,26 @@ class Isotypic:
         return min(self.source, self.target)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Decomposition:
-    """Two permutation representations of one group, decomposed together.
+    """Two orthogonal representations of one group, decomposed together.
+
+    Two values are equal if their groups, their generators and their blocks are, wherever and
+    whenever they were computed: the bases follow from these.
 
     Args:
         group: the action on the source space ℝⁿ.
         target_group: the action on the target space ℝᵐ, generator by generator.
         isotypics: the blocks, those of multiplicity 0 on either side included.
-        source_classes: the bases of the orbits in the source.
+        source_classes: the bases of the orbits in the source, or of all of it.
         target_classes: those in the target.
     """
 
-    group: PermutationGroup
-    target_group: PermutationGroup
+    group: Group
+    target_group: Group
     isotypics: tuple[Isotypic, ...]
-    source_classes: tuple[ClassBasis, ...]
-    target_classes: tuple[ClassBasis, ...]
+    source_classes: tuple[ClassBasis, ...] = field(compare=False)
+    target_classes: tuple[ClassBasis, ...] = field(compare=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,21 +116,34 @@ class Decomposition:
         """Q_W (m × m)."""
         return _dense(self.target_classes, self.target_group.degree)
 
-    def blocks(self, matrix: NDArray[Any]) -> list[Real]:
+    @cached_property
+    def invariants(self) -> Real:
+        """What the group fixes in the target (k × m): its orbits, or an orthonormal basis."""
+        group = self.target_group
+        if isinstance(group, PermutationGroup):
+            rows = np.zeros((len(group.orbits), group.degree))
+            for row, orbit in zip(rows, group.orbits, strict=True):
+                row[list(orbit)] = 1
+            return rows
+        basis = self.target_basis.T[: self.isotypics[0].target]  # the trivial block is the first
+        moved = [group.act(index, basis) for index in range(len(group.generators))]
+        return basis if all(np.allclose(m, basis, atol=1e-8) for m in moved) else basis[:0]
+
+    def blocks(self, matrix: Any) -> list[Real]:
         """The blocks A_i (e_i × d_i × δ_i) of the equivariant matrix nearest to M.
 
         For an equivariant M these determine it; for any other they are those of its average over
         the group, which is the orthogonal projection to the equivariant matrices.
 
         Args:
-            matrix: M (m × n).
+            matrix: M (m × n), NumPy or torch.
 
         Raises:
             ShapeMismatchError: M has another shape.
+            NotFiniteError: M has entries that are NaN or infinite.
         """
-        if matrix.shape != self.shape:
-            raise ShapeMismatchError("Decomposition.blocks(matrix)", matrix.shape, self.shape)
-        columns = _to_adapted(self.source_classes, np.asarray(matrix, dtype=np.float64))
+        given = finite_matrix(matrix, "Decomposition.blocks(matrix)", self.shape)
+        columns = _to_adapted(self.source_classes, given)
         adapted = _to_adapted(self.target_classes, np.ascontiguousarray(columns.T)).T
         result, row, column = [], 0, 0
         for v in self.isotypics:
@@ -149,16 +167,18 @@ class Decomposition:
         half = _from_adapted(self.source_classes, adapted)
         return _from_adapted(self.target_classes, np.ascontiguousarray(half.T)).T
 
-    def average(self, matrix: NDArray[Any]) -> Real:
+    def average(self, matrix: Any) -> Real:
         """The nearest equivariant matrix, which is the average of P_W(g) M P_V(g)⁻¹ over G."""
         return self.matrix(self.blocks(matrix))
 
     def equivariance_error(self, matrix: NDArray[Any]) -> float:
         """The largest ‖P_W M − M P_V‖ / ‖M‖ over the generators (Frobenius norms)."""
+        matrix = finite_matrix(matrix, "Decomposition.equivariance_error(matrix)", self.shape)
         size = float(np.linalg.norm(matrix)) or 1.0
         worst = 0.0
-        for source, target in zip(self.group.arrays, self.target_group.arrays, strict=True):
-            moved = matrix[np.argsort(target)][:, np.argsort(source)]  # P_W M P_V⁻¹
+        for index in range(len(self.group.generators)):
+            turned = self.group.act(index, matrix)  # M P_V⁻¹
+            moved = self.target_group.act(index, turned.T).T
             worst = max(worst, float(np.linalg.norm(moved - matrix)) / size)
         return worst
 
@@ -188,13 +208,15 @@ def _dense(classes: Sequence[ClassBasis], degree: int) -> Real:
 
 
 def decompose(group: Any, target: Any = None) -> Decomposition:
-    """The isotypic decomposition of a permutation representation, or of two of the same group.
+    """The isotypic decomposition of an orthogonal representation, or of two of the same group.
 
-    Closed form (exact phases, Fourier bases) for abelian groups; from the commutant for all others,
-    certified by the exact number of orbits on pairs. Results are cached.
+    Closed form (exact phases, Fourier bases) for abelian permutation groups; from random elements
+    of the algebra of the group for all others, certified, for permutations by the exact number of
+    orbits on pairs. Results are cached.
 
     Args:
-        group: a permutation group, or one permutation, acting on the n source coordinates.
+        group: a group acting on the n source coordinates, one generator, or a list of generators:
+            lists of images, or orthogonal matrices (n × n).
         target: the action of the same generators, in the same order, on the m target coordinates;
             None for the source action itself.
 
@@ -203,33 +225,31 @@ def decompose(group: Any, target: Any = None) -> Decomposition:
 
     Raises:
         NotAPermutationError: not a permutation.
-        ValueError: the two actions have different numbers of generators.
+        NotOrthogonalError: a matrix that is not orthogonal.
+        NearlyEqualError: matrices whose irreducible actions differ by little more than rounding.
+        EquivariantError: the two actions have different numbers of generators.
 
     Source: arXiv:2309.13736, the real orthogonal base change Q_σ, for cyclic groups; Serre, Linear
     Representations of Finite Groups, chapters 2 and 13, in general.
     """
-    source = as_group(group)
-    return _decompose(source, source if target is None else as_group(target))
+    source = as_representation(group)
+    return _decompose(source, source if target is None else as_representation(target))
 
 
 @lru_cache(maxsize=32)
-def _decompose(source: PermutationGroup, target: PermutationGroup) -> Decomposition:
+def _decompose(source: Group, target: Group) -> Decomposition:
     if len(source.generators) != len(target.generators):
-        raise ValueError(
+        raise EquivariantError(
             f"decompose(group, target): {len(source.generators)} generators act on the source and "
             f"{len(target.generators)} on the target; expected one action of each generator on "
             "both. Give the target action of the same generators in the same order."
         )
     same = source is target or source == target
     n = source.degree
-    if same:
-        moves, orbits = source.arrays, list(source.orbits)
-    else:
-        pairs = zip(source.arrays, target.arrays, strict=True)
-        moves = tuple(np.concatenate([g, n + h]) for g, h in pairs)
-        orbits = [*source.orbits, *(tuple(n + i for i in o) for o in target.orbits)]
-    classes = classify(orbits, moves)
-    abelian = source.is_abelian and target.is_abelian
+    sides = [source] if same else [source, target]
+    permutations = [side for side in sides if isinstance(side, PermutationGroup)]
+    abelian = len(permutations) == len(sides) and all(side.is_abelian for side in permutations)
+    classes = _classes(sides)
     cyclic = len(source.generators) == 1
     parts = assemble(classes, n, same, abelian)
     names = _names(parts.phases, parts.sizes, parts.dimensions, cyclic)
@@ -246,6 +266,24 @@ def _decompose(source: PermutationGroup, target: PermutationGroup) -> Decomposit
         )
     )
     return Decomposition(source, target, isotypics, parts.source_classes, parts.target_classes)
+
+
+def _classes(sides: Sequence[Group]) -> list[OrbitClass]:
+    """Classes of orbits, on the coordinates of all sides one after the other.
+
+    Orbits of permutations are compared across the sides; a side of matrices is one class.
+    """
+    orbits, moves, matrices = [], [], []
+    start = 0
+    for side in sides:
+        if isinstance(side, PermutationGroup):
+            orbits += [tuple(start + i for i in orbit) for orbit in side.orbits]
+            moves.append([start + g for g in side.arrays])
+        else:
+            matrices.append(OrbitClass(side.generators, start + np.arange(side.degree)[None]))
+            moves.append([start + np.arange(side.degree) for _ in side.generators])
+        start += side.degree
+    return classify(orbits, [np.concatenate(g) for g in zip(*moves, strict=True)]) + matrices
 
 
 def _names(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .component import Component
+from .errors import EquivariantError
 from .images import Images
 from .optimum import Optimum
 from .sharing import weight_sharing
@@ -36,11 +37,11 @@ def draw_weight_sharing(component: Component) -> "Figure":
         component: a component with at most 40 coordinates on either side.
 
     Raises:
-        ValueError: there are more coordinates than can be told apart.
+        EquivariantError: there are more coordinates than can be told apart.
     """
     m, n = component.decomposition.shape
     if max(m, n) > LARGEST_GRAPH:
-        raise ValueError(
+        raise EquivariantError(
             f"draw_weight_sharing: {max(m, n)} coordinates came; expected at most {LARGEST_GRAPH} "
             "in a readable graph. Use draw_sharing_pattern for larger ones."
         )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import whole
 from .errors import NotAPermutationError
 
 Images = tuple[int, ...]
@@ -103,6 +104,7 @@ class PermutationGroup:
         Raises:
             NotAPermutationError: a point is out of range or occurs twice in one generator.
         """
+        degree = whole(degree, "PermutationGroup.from_cycles(degree=…)", low=1)
         images = []
         for index, cycles in enumerate(generators):
             cycles = [list(cycle) for cycle in cycles]
@@ -182,12 +184,26 @@ class PermutationGroup:
 
 
 def as_group(value: Any) -> PermutationGroup:
-    """A permutation group from whatever names one: a group, or one permutation in any form."""
+    """A permutation group from whatever names one.
+
+    Args:
+        value: a group, also of SymPy's; one permutation in any form; or a list of them.
+    """
     if isinstance(value, PermutationGroup):
         return value
     if hasattr(value, "generators"):  # SymPy's group
         return PermutationGroup.from_images(*value.generators)
-    return PermutationGroup.from_images(value)
+    return PermutationGroup.from_images(*([value] if is_one_generator(value) else value))
+
+
+def is_one_generator(value: Any) -> bool:
+    """Whether a value is one generator and not a list of them.
+
+    A list of lists is a list of generators; a matrix is an array of NumPy or torch.
+    """
+    if not isinstance(value, list | tuple):
+        return True
+    return not value or any(np.isscalar(g) for g in value)
 
 
 def cycles_of(permutation: Any) -> Partition:

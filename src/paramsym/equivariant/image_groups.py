@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import whole
+from .errors import EquivariantError
 from .groups import PermutationGroup
 
 
@@ -12,7 +14,9 @@ def _group(*moved: NDArray[np.intp]) -> PermutationGroup:
 
 
 def _pixels(height: int, width: int, channels: int = 1) -> NDArray[np.intp]:
-    return np.arange(channels * height * width).reshape(channels, height, width)
+    sizes = {"channels": channels, "height": height, "width": width}
+    shape = [whole(value, f"image group({name}=…)", low=1) for name, value in sizes.items()]
+    return np.arange(np.prod(shape)).reshape(shape)
 
 
 def image_shift(
@@ -26,13 +30,13 @@ def image_shift(
         channels: how many images move together.
 
     Raises:
-        ValueError: another axis.
+        EquivariantError: another axis.
     """
     pixels = _pixels(height, width, channels)
     right, down = np.roll(pixels, 1, axis=2), np.roll(pixels, 1, axis=1)
     moves = {"horizontal": (right,), "vertical": (down,), "both": (down, right)}
     if axis not in moves:
-        raise ValueError(
+        raise EquivariantError(
             f"image_shift(axis={axis!r}): expected 'horizontal', 'vertical' or 'both'. "
             "Pass one of the three."
         )
@@ -50,10 +54,10 @@ def image_reflection(
     """The mirror image: left and right exchanged ("horizontal") or top and bottom ("vertical").
 
     Raises:
-        ValueError: another axis.
+        EquivariantError: another axis.
     """
     if axis not in ("horizontal", "vertical"):
-        raise ValueError(
+        raise EquivariantError(
             f"image_reflection(axis={axis!r}): expected 'horizontal' or 'vertical'. "
             "Pass one of the two."
         )
@@ -76,6 +80,8 @@ def symmetric_on_subsets(points: int, size: int = 2) -> PermutationGroup:
     """The symmetric group S_points acting on the subsets of one size (66 pairs for 12 points)."""
     from itertools import combinations
 
+    points = whole(points, "symmetric_on_subsets(points=…)", low=1)
+    size = whole(size, "symmetric_on_subsets(size=…)", high=points)
     subsets = list(combinations(range(points), size))
     number = {subset: index for index, subset in enumerate(subsets)}
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import determinantal
+from .arguments import finite_matrix, rank_up_to, real, whole
 from .division import Real
-from .errors import RankTooLargeError, ShapeMismatchError
+from .errors import EquivariantError
 from .groups import Partition, PermutationGroup, as_group, reduce_to_cyclic
 
 
@@ -43,9 +44,10 @@ class InvariantVariety:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "group", as_group(self.group))
+        object.__setattr__(self, "rows", whole(self.rows, "InvariantVariety(rows=…)"))
         largest = min(self.rows, self.group.degree)
-        if not 0 <= self.rank <= largest:
-            raise RankTooLargeError("InvariantVariety(rank=…)", self.rank, largest)
+        rank = rank_up_to(largest, self.rank, "InvariantVariety(rank=…)")
+        object.__setattr__(self, "rank", rank)
 
     @property
     def orbits(self) -> Partition:
@@ -105,6 +107,7 @@ class InvariantVariety:
             tolerance: relative to the largest singular value.
         """
         self._check(matrix)
+        real(tolerance, "InvariantVariety.contains(tolerance=…)")
         size = float(np.linalg.norm(matrix, 2))
         folded = self.compress(matrix)
         if float(np.abs(folded @ self.indicator - matrix).max(initial=0.0)) > tolerance * size:
@@ -115,10 +118,10 @@ class InvariantVariety:
         """Whether a matrix of the variety is a singular point: its rank is below min(r, k).
 
         Raises:
-            ValueError: the matrix is not on the variety.
+            EquivariantError: the matrix is not on the variety.
         """
         if not self.contains(matrix, tolerance):
-            raise ValueError(
+            raise EquivariantError(
                 f"InvariantVariety.is_singular(matrix): the matrix is not invariant of rank <= "
                 f"{self.rank}; expected a matrix of the variety. Use .project(matrix) first."
             )
@@ -184,6 +187,5 @@ class InvariantVariety:
         return (labels @ self.indicator).astype(np.int64)
 
     def _check(self, matrix: NDArray[Any]) -> None:
-        expected = (self.rows, self.group.degree)
-        if matrix.shape != expected:
-            raise ShapeMismatchError("InvariantVariety(matrix)", matrix.shape, expected)
+        shape = (self.rows, self.group.degree)
+        finite_matrix(matrix, "InvariantVariety(matrix)", shape)

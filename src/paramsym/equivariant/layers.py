@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .arguments import whole
 from .component import Component
 from .decomposition import Decomposition, decompose
 from .division import Real, adjoint, svd
@@ -21,7 +22,7 @@ def _decomposition(group: Any, target: Any, component: Component | None) -> Deco
         found = group
     else:
         found = decompose(group, target)
-    if component is not None and component.decomposition is not found:
+    if component is not None and component.decomposition != found:
         theirs = component.decomposition
         raise ValueError(
             f"the component belongs to {theirs.group} -> {theirs.target_group}, but the layer is "
@@ -38,10 +39,10 @@ def _balanced(block: Real, rank: int) -> tuple[Real, Real]:
 
 
 class EquivariantLinear(nn.Module):
-    r"""A linear map ℝⁿ → ℝᵐ that commutes with a permutation group: y(P_σ x) = P_σ y(x).
+    r"""A linear map ℝⁿ → ℝᵐ that commutes with a group: y(P_σ x) = P_σ y(x).
 
     Weights are the blocks A_i over ℝ, ℂ, ℍ (Σ δ_i d_i e_i numbers), or with a component their
-    factors (Σ δ_i r_i (d_i + e_i) numbers), and one bias for each orbit of the target. The
+    factors (Σ δ_i r_i (d_i + e_i) numbers), and one bias for each invariant of the target. The
     n × m matrix is never formed.
 
     Args:
@@ -53,9 +54,12 @@ class EquivariantLinear(nn.Module):
         out_channels: copies of the target.
         dtype: of weights and bases; default torch's.
         generator: of the initial weights.
+        form: of the change of basis: "product", "separable" (axis by axis, where an orbit is a
+            grid), "fourier" (by FFTs, on a grid); default the cheapest by measured cost. All are
+            the same function to rounding.
 
     Raises:
-        ValueError: the component is of another group.
+        ValueError: the component is of another group, or no form has this name.
         ShapeMismatchError: (when called) x does not end in n, or in (channels, n).
 
     Source: arXiv:2309.13736 for cyclic groups.
@@ -72,6 +76,7 @@ class EquivariantLinear(nn.Module):
         out_channels: int = 1,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
+        form: str | None = None,
     ) -> None:
         super().__init__()
         self.decomposition = _decomposition(group, target, component)
@@ -83,21 +88,21 @@ class EquivariantLinear(nn.Module):
             out_channels=out_channels,
             dtype=dtype,
             generator=generator,
+            form=form,
         )
         self.bias: nn.Parameter | None = None
         if bias:
-            orbits = self.decomposition.target_group.orbits
-            number = np.empty(self.decomposition.shape[0], dtype=np.int64)
-            for index, orbit in enumerate(orbits):
-                number[list(orbit)] = index
-            shape = (len(orbits),) if out_channels == 1 else (out_channels, len(orbits))
+            fixed = self.decomposition.invariants
+            shape = (len(fixed),) if out_channels == 1 else (out_channels, len(fixed))
             self.bias = nn.Parameter(torch.zeros(shape, dtype=dtype))
-            self.register_buffer("orbit", torch.as_tensor(number), persistent=False)
+            like = torch.as_tensor(fixed, dtype=self.bias.dtype)
+            self.register_buffer("fixed", like, persistent=False)
+            self.fixed: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         """y (…, m) or (…, channels, m) from x (…, n) or (…, channels, n)."""
         y = self.network(x)
-        return y if self.bias is None else y + self.bias[..., self.orbit]  # type: ignore[index]
+        return y if self.bias is None else y + self.bias @ self.fixed
 
     @torch.no_grad()
     def load_matrix(self, matrix: Any) -> None:
@@ -112,7 +117,7 @@ class EquivariantLinear(nn.Module):
                 f"EquivariantLinear.load_matrix: the layer has channels {self.network.channels}; "
                 "expected one on both sides. Set the weights of network.layers instead."
             )
-        load_blocks(self.network, self.decomposition.blocks(np.asarray(matrix)))
+        load_blocks(self.network, self.decomposition.blocks(matrix))
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
@@ -123,14 +128,14 @@ class EquivariantLinear(nn.Module):
 def dense(network: BlockNetwork) -> Tensor:
     """The matrix (m × n) of a linear network, from its action on the unit vectors."""
     n = network.decomposition.shape[1]
-    like = network.empty(1)
+    like = network.nothing
     return network(torch.eye(n, dtype=like.dtype, device=like.device)).T
 
 
 def load_blocks(network: BlockNetwork, blocks: list[Real]) -> None:
     """Sets a network of one or two block layers to given blocks A_i (e_i × d_i × δ_i)."""
     columns = zip(*(layer.weights for layer in network.layers), strict=True)
-    for b, weights in zip(network.bundles, columns, strict=True):
+    for b, weights in zip(network.stored, columns, strict=True):
         for row, i in enumerate(b.blocks):
             if len(weights) == 1:
                 factors: tuple[Real, ...] = (blocks[i],)
@@ -172,6 +177,7 @@ class InvariantLinear(nn.Module):
         super().__init__()
         self.group: PermutationGroup = as_group(group)
         orbits = self.group.orbits
+        out_features = whole(out_features, "InvariantLinear(out_features=…)")
         largest = min(out_features, self.group.degree)
         variety = InvariantVariety(self.group, out_features, largest if rank is None else rank)
         inner = len(orbits) if rank is None else variety.effective_rank

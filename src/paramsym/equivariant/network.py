@@ -1,4 +1,4 @@
-r"""Equivariant maps between permutation representations, through any number of inner spaces.
+r"""Equivariant maps between orthogonal representations, through any number of inner spaces.
 
     x  ──Qᵀ──▸  ⊕ V_i^{d_i}  ──A──▸  ⊕ V_i^{k_i}  ── gate ──▸ …  ──A──▸  ⊕ V_i^{e_i}  ──Q──▸  y
 
@@ -7,28 +7,22 @@ before anything is computed.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
-from .adapted import AdaptedBasis
-from .blocks import (
-    BlockLinear,
-    Bundle,
-    Multiplicities,
-    bundle,
-    fold_channels,
-    join_rows,
-    split_rows,
-    unfold_channels,
-)
+from .adapted import AdaptedBasis, columns_of_blocks
+from .arguments import whole
+from .blocks import BlockLinear, Bundle, Multiplicities, bundle
 from .decomposition import Decomposition
 from .errors import ShapeMismatchError
 from .nonlinearities import NormGate
+from .padding import pad
 
 
 class BlockNetwork(nn.Module):
-    """Block-diagonal layers between two permutation representations with channels.
+    """Block-diagonal layers between two orthogonal representations with channels.
 
     Args:
         decomposition: source (n) and target (m) representation.
@@ -39,6 +33,7 @@ class BlockNetwork(nn.Module):
         latent: the number of an inner space (from 0) without a gate.
         dtype: of weights and bases.
         generator: of the initial weights.
+        form: of the change of basis (see `forms.choice`); default the cheapest.
     """
 
     def __init__(
@@ -52,39 +47,34 @@ class BlockNetwork(nn.Module):
         latent: int | None = None,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
+        form: str | None = None,
     ) -> None:
         super().__init__()
         dtype = dtype or torch.get_default_dtype()
         isotypics = decomposition.isotypics
-        source, target = [v.source for v in isotypics], [v.target for v in isotypics]
-        spaces = [
-            tuple(in_channels * d for d in source),
-            *map(tuple, inner),
-            tuple(out_channels * e for e in target),
-        ]
+        spaces = _spaces(decomposition, inner, in_channels, out_channels)
         self.decomposition = decomposition
         self.channels = (in_channels, out_channels)
         self.spaces = spaces
-        self.bundles: tuple[Bundle, ...] = bundle(isotypics, spaces)
-        kept = [i for b in self.bundles for i in b.blocks]
-        self.source = AdaptedBasis(decomposition.source_classes, isotypics, source, kept, dtype)
-        same = decomposition.target_classes is decomposition.source_classes
+        # Weights are kept by equal shapes, whatever is multiplied together.
+        self.stored: tuple[Bundle, ...] = bundle(isotypics, spaces)
+        self.bundles, bases = _bases(decomposition, self.stored, dtype, form)
+        self.source = bases[0]
         # One module under two names would be saved twice; the second name is kept out of modules.
-        self._target = [
-            self.source
-            if same
-            else AdaptedBasis(decomposition.target_classes, isotypics, target, kept, dtype)
-        ]
-        if not same:
-            self.target = self._target[0]
+        self._target = [bases[-1]]
+        if len(bases) > 1:
+            self.target = bases[-1]
         # Remembers dtype and device where there is no weight.
-        self.register_buffer("_nothing", torch.zeros(0, dtype=dtype), persistent=False)
-        self._nothing: Tensor
+        self.register_buffer("nothing", torch.zeros(0, dtype=dtype), persistent=False)
+        self.nothing: Tensor
         self.layers = nn.ModuleList(
-            BlockLinear(self.bundles, step, dtype, generator) for step in range(len(spaces) - 1)
+            BlockLinear(self.stored, self.bundles, step, dtype, generator)
+            for step in range(len(spaces) - 1)
         )
         self.gates = nn.ModuleList(
-            NormGate(self.bundles, space, dtype) if gates and space - 1 != latent else nn.Identity()
+            NormGate(self.stored, self.bundles, space, dtype)
+            if gates and space - 1 != latent
+            else nn.Identity()
             for space in range(1, len(spaces) - 1)
         )
 
@@ -95,25 +85,21 @@ class BlockNetwork(nn.Module):
         if tuple(x.shape[-len(tail) :]) != tail:
             raise ShapeMismatchError("equivariant layer (input)", x.shape, ("…", *tail))
         lead = x.shape[: x.dim() - len(tail)]
-        if channels > 1:
-            x = x.reshape(-1, channels, n).transpose(0, 1)
-        rows = self.source.analyse(x.reshape(-1, n))
-        return split_rows(fold_channels(rows, self.bundles, channels, 0), self.bundles, 0), lead
+        if _lowered(x):  # the bases are orthogonal in their own dtype alone
+            with torch.autocast(x.device.type, enabled=False):
+                return self.analyse(x.to(self.nothing.dtype))
+        return self.source.analyse(x.reshape(prod(lead), channels, n)), lead
 
     def synthesise(self, values: list[Tensor], lead: torch.Size) -> Tensor:
         """The values of the last space as samples (…, m), or (…, channels, m)."""
         channels, m = self.channels[1], self.decomposition.shape[0]
-        batch = lead.numel()
-        last = len(self.spaces) - 1
-        rows = join_rows(values, batch) if values else self.empty(batch)
-        y = self._target[0].synthesise(unfold_channels(rows, self.bundles, channels, last))
-        if channels == 1:
-            return y.reshape(*lead, m)
-        return y.reshape(channels, batch, m).transpose(0, 1).reshape(*lead, channels, m)
-
-    def empty(self, batch: int) -> Tensor:
-        """No coordinates at all, for a component of rank 0."""
-        return self._nothing.new_zeros(0, batch)
+        tail = (m,) if channels == 1 else (channels, m)
+        if not values:  # a component of rank 0
+            return self.nothing.new_zeros(*lead, *tail)
+        if _lowered(values[0]):
+            with torch.autocast(values[0].device.type, enabled=False):
+                return self.synthesise([value.to(self.nothing.dtype) for value in values], lead)
+        return self._target[0].synthesise(values, channels).reshape(*lead, *tail)
 
     def run(self, values: list[Tensor], first: int, last: int) -> list[Tensor]:
         """Layers first … last − 1, each inner one followed by its gate."""
@@ -127,3 +113,43 @@ class BlockNetwork(nn.Module):
         values, lead = self.analyse(x)
         values = self.run(values, 0, len(self.layers))
         return self.synthesise(values, lead)
+
+
+def _lowered(x: Tensor) -> bool:
+    """Whether autocast would round the products of this tensor; not every device has it."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def _spaces(
+    decomposition: Decomposition, inner: Sequence[Multiplicities], before: int, after: int
+) -> list[Multiplicities]:
+    """The multiplicities of every space, the outer ones with their channels."""
+    before = whole(before, "EquivariantLinear(in_channels=…)", low=1)
+    after = whole(after, "EquivariantLinear(out_channels=…)", low=1)
+    where = "EquivariantAutoencoder(hidden=…)"
+    return [
+        tuple(before * v.source for v in decomposition.isotypics),
+        *(tuple(whole(k, where) for k in space) for space in inner),
+        tuple(after * v.target for v in decomposition.isotypics),
+    ]
+
+
+def _bases(
+    decomposition: Decomposition,
+    stored: Sequence[Bundle],
+    dtype: torch.dtype,
+    form: str | None,
+) -> tuple[list[Bundle], list[AdaptedBasis]]:
+    """The bundles of the products, and the bases: the source's, and the target's if it differs."""
+    isotypics = decomposition.isotypics
+    ends = [(decomposition.source_classes, [v.source for v in isotypics])]
+    if decomposition.target_classes is not decomposition.source_classes:
+        ends.append((decomposition.target_classes, [v.target for v in isotypics]))
+    columns = [columns_of_blocks(classes, isotypics, d) for classes, d in ends]
+    keys = [tuple(len(c) for side in columns for c in side[i]) for i in range(len(isotypics))]
+    bundles = pad(stored, keys)
+    return bundles, [
+        AdaptedBasis(classes, side, bundles, dtype, form)
+        for (classes, _), side in zip(ends, columns, strict=True)
+    ]

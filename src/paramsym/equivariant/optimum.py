@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import finite_matrix, second_moment_matrix, whole
 from .component import Component
 from .components import Components, components
 from .division import Real, adjoint, eigenvalues, eigenvectors, multiply
@@ -99,6 +100,8 @@ def best_component(
 
     Raises:
         ShapeMismatchError: C is not n × n.
+        NotASecondMomentError: C is not symmetric and positive semidefinite, up to rounding.
+        NotFiniteError: C has entries that are NaN or infinite.
         RankTooLargeError: no equivariant matrix has rank r.
         NoSuchComponentError: `exactly`, and no component contains a matrix of rank r.
 
@@ -109,10 +112,11 @@ def best_component(
     costs = [v.dimension for v in family.decomposition.isotypics]
     if exactly and not family.count:
         family.component((0,) * len(costs))  # raises, and says why
-    choice = choose_ranks([np.maximum(s, 0) for s in spectrum], costs, rank, exactly)
+    choice = choose_ranks(spectrum, costs, rank, exactly)
     component = Component(family.decomposition, choice.ranks)
-    loss = total - choice.gain
-    bound = min(loss, total - choice.bound)  # equal up to rounding where the greedy choice fits
+    loss = max(total - choice.gain, 0.0)
+    # Equal up to rounding where the greedy choice fits.
+    bound = min(loss, max(total - choice.bound, 0.0))
     return Optimum(component, loss, bound, choice.next_value, spectrum, blocks)
 
 
@@ -128,6 +132,8 @@ def best_on_component(covariance: Any, component: Component) -> Optimum:
 
     Raises:
         ShapeMismatchError: C is not n × n.
+        NotASecondMomentError: C is not symmetric and positive semidefinite, up to rounding.
+        NotFiniteError: C has entries that are NaN or infinite.
     """
     family = Components(component.decomposition, component.rank)
     spectrum, blocks, total = _spectrum(covariance, family)
@@ -136,9 +142,9 @@ def best_on_component(covariance: Any, component: Component) -> Optimum:
         cost * float(s[:r].sum())
         for cost, s, r in zip(costs, spectrum, component.ranks, strict=True)
     )
-    choice = choose_ranks([np.maximum(s, 0) for s in spectrum], costs, component.rank)
-    loss = total - captured
-    bound = min(loss, total - choice.bound)
+    choice = choose_ranks(spectrum, costs, component.rank)
+    loss = max(total - captured, 0.0)
+    bound = min(loss, max(total - choice.bound, 0.0))
     return Optimum(component, loss, bound, choice.next_value, spectrum, blocks)
 
 
@@ -148,15 +154,28 @@ def dense_loss(covariance: Any, rank: int) -> float:
     Args:
         covariance: C (n × n).
         rank: r.
+
+    Raises:
+        BadNumberError: r is no integer, or negative.
+        NotASecondMomentError: C is no second moment; see `best_component`.
     """
-    values = np.linalg.eigvalsh(np.asarray(covariance, dtype=np.float64))
-    return float(values[: max(len(values) - rank, 0)].sum())
+    kept = whole(rank, "dense_loss(rank=…)")
+    matrix = second_moment_matrix(covariance, "dense_loss(covariance)")
+    values = np.maximum(np.linalg.eigvalsh(matrix), 0)
+    return float(values[: max(len(values) - kept, 0)].sum())
 
 
 def loss_of(matrix: Any, covariance: Any) -> float:
-    """E‖x − Mx‖² = tr (I − M) C (I − M)ᵀ for any matrix M (n × n)."""
-    rest = np.eye(len(covariance)) - np.asarray(matrix, dtype=np.float64)
-    return float(np.sum((rest @ np.asarray(covariance, dtype=np.float64)) * rest))
+    """E‖x − Mx‖² = tr (I − M) C (I − M)ᵀ for any matrix M (n × n).
+
+    Raises:
+        NotASecondMomentError: C is no second moment; see `best_component`.
+        ShapeMismatchError: M and C differ in size.
+        NotFiniteError: an entry is NaN or infinite.
+    """
+    moment = second_moment_matrix(covariance, "loss_of(covariance)")
+    rest = np.eye(len(moment)) - finite_matrix(matrix, "loss_of(matrix)", moment.shape)
+    return float(np.sum((rest @ moment) * rest))
 
 
 def _spectrum(
@@ -164,12 +183,12 @@ def _spectrum(
 ) -> tuple[tuple[Real, ...], tuple[Real, ...], float]:
     """Eigenvalues and blocks of the averaged covariance, and its trace."""
     decomposition = family.decomposition
-    matrix = np.asarray(covariance, dtype=np.float64)
     m, n = decomposition.shape
-    if matrix.shape != (n, n):
-        raise ShapeMismatchError("best_component(covariance)", matrix.shape, (n, n))
+    matrix = second_moment_matrix(covariance, "best_component(covariance)", n)
     if m != n or decomposition.group != decomposition.target_group:
         raise ShapeMismatchError("best_component(group): the target space", (m,), (n,))
-    blocks: Sequence[Real] = decomposition.blocks((matrix + matrix.T) / 2)
-    spectrum = tuple(eigenvalues(block) for block in blocks)
-    return spectrum, tuple(blocks), float(np.trace(matrix))
+    blocks: Sequence[Real] = decomposition.blocks(matrix)
+    spectrum = tuple(np.maximum(eigenvalues(block), 0) for block in blocks)
+    costs = (v.dimension for v in decomposition.isotypics)
+    total = sum(cost * float(values.sum()) for cost, values in zip(costs, spectrum, strict=True))
+    return spectrum, tuple(blocks), total

@@ -8,6 +8,7 @@ image the 28 rows form one class.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,14 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class OrbitClass:
-    """Isomorphic orbits, with matching orders of their points.
+    """Isomorphic orbits, with matching orders of their points; or a space moved by matrices.
 
     Args:
-        moves: the generators acting on the positions 0, …, s−1 of one orbit.
+        moves: the generators acting on the positions 0, …, s−1 of one orbit, or on ℝˢ (s × s).
         orbits: point numbers (k × s), one orbit in each row; column j corresponds in all rows.
     """
 
-    moves: tuple[Index, ...]
+    moves: tuple[NDArray[Any], ...]
     orbits: Index
 
     @property

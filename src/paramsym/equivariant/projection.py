@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .arguments import finite_matrix
 from .component import Component
 from .components import components
 from .decomposition import decompose
@@ -22,12 +23,6 @@ from .division import SVD, Real, svd
 from .knapsack import choose_ranks
 
 Matrix = TypeVar("Matrix", NDArray[Any], torch.Tensor)
-
-
-def _as_numpy(matrix: Any) -> Real:
-    if isinstance(matrix, torch.Tensor):
-        matrix = matrix.detach().cpu().numpy()
-    return np.asarray(matrix, dtype=np.float64)
 
 
 def _like(result: Real, original: Matrix) -> Matrix:
@@ -53,7 +48,7 @@ def project(matrix: Matrix, component: Component) -> Matrix:
 
     Source: Eckart and Young (1936) in the coordinates of arXiv:2309.13736.
     """
-    blocks = [svd(block) for block in component.decomposition.blocks(_as_numpy(matrix))]
+    blocks = [svd(block) for block in component.decomposition.blocks(matrix)]
     chosen = [
         block.select(list(range(r))) for block, r in zip(blocks, component.ranks, strict=True)
     ]
@@ -87,8 +82,8 @@ def critical_points(matrix: Any, component: Component) -> Iterator[CriticalPoint
     Raises:
         ShapeMismatchError: U has another shape.
     """
-    original = _as_numpy(matrix)
     decomposition = component.decomposition
+    original = finite_matrix(matrix, "critical_points(matrix)", decomposition.shape)
     blocks = [svd(block) for block in decomposition.blocks(original)]
     choices = [
         list(combinations(range(len(block.values)), r))
@@ -120,7 +115,7 @@ def nearest_component(matrix: Any, permutation_or_group: Any, rank: int) -> Comp
     """
     family = components(permutation_or_group, rank)
     decomposition = family.decomposition
-    gains = [svd(block).values ** 2 for block in decomposition.blocks(_as_numpy(matrix))]
+    gains = [svd(block).values ** 2 for block in decomposition.blocks(matrix)]
     costs = [v.dimension for v in decomposition.isotypics]
     if not family.count:
         family.component((0,) * len(costs))
@@ -129,4 +124,4 @@ def nearest_component(matrix: Any, permutation_or_group: Any, rank: int) -> Comp
 
 def equivariant_part(matrix: Matrix, group: Any, target: Any = None) -> Matrix:
     """The average of U over the group: the nearest equivariant matrix without a rank bound."""
-    return _like(decompose(group, target).average(_as_numpy(matrix)), matrix)
+    return _like(decompose(group, target).average(matrix), matrix)

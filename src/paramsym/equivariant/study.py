@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from .arguments import real, second_moment_matrix, whole
 from .component import Component
 from .components import Components, components
 from .decomposition import Decomposition
@@ -109,7 +110,9 @@ def closed_form_table(
         decomposition: of the group.
         rank: the bottleneck.
     """
-    pixels = len(train)
+    pixels = decomposition.shape[1]
+    train = second_moment_matrix(train, "closed_form_table(train)", pixels)
+    test = second_moment_matrix(test, "closed_form_table(test)", pixels)
     values, vectors = np.linalg.eigh(train)
     leading = vectors[:, ::-1][:, :rank]
     dense = leading @ leading.T
@@ -127,6 +130,7 @@ class DenseAutoencoder(nn.Module):
 
     def __init__(self, pixels: int, rank: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
+        rank = whole(rank, "DenseAutoencoder(rank=…)")
         encoder = torch.randn(rank, pixels, generator=generator) / pixels**0.5
         decoder = torch.randn(pixels, rank, generator=generator) / rank**0.5
         self.encoder, self.decoder = nn.Parameter(encoder), nn.Parameter(decoder)
@@ -156,6 +160,8 @@ def train(
     Returns:
         The mean squared error per pixel in each epoch, while training.
     """
+    real(learning_rate, "train(learning_rate=…)")
+    epochs, batch = whole(epochs, "train(epochs=…)"), whole(batch, "train(batch=…)", low=1)
     data = torch.as_tensor(images.reshape(len(images), -1))
     optimiser = torch.optim.Adam(network.parameters(), learning_rate)
     steps = max(1, epochs * -(-len(data) // batch))
@@ -179,5 +185,6 @@ def train(
 def reconstruction_loss(network: nn.Module, images: Images, batch: int = 2000) -> float:
     """The mean squared error per pixel of an autoencoder on images (samples × height × width)."""
     data = torch.as_tensor(images.reshape(len(images), -1))
+    batch = whole(batch, "reconstruction_loss(batch=…)", low=1)
     total = sum(float((network(x) - x).square().sum()) for x in data.split(batch))
     return total / max(data.numel(), 1)
