@@ -101,3 +101,14 @@ def test_temporary_folders_are_made_in_one_place():
         if "paramsym.formats.drafts import" in path.read_text(encoding="utf-8")
     }
     assert users >= {"stored", "page", "writing"}
+
+
+def test_a_relative_path_is_where_the_writer_began(tmp_path: Path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "new").write_text("untouched")
+    monkeypatch.chdir(tmp_path)
+    with replacing(Path("new")) as draft:
+        os.chdir("elsewhere")
+        draft.write_text("written")
+    assert (tmp_path / "new").read_text() == "written"
+    assert (tmp_path / "elsewhere" / "new").read_text() == "untouched"

@@ -311,3 +311,27 @@ def test_a_division_that_only_turns_monomials_around_ends(model: nn.Module, inpu
     found = errors(model, symmetry, (inputs,))
     found.pop("a wrong move")
     assert max(found.values(), default=0.0) < 1e-12
+
+
+def _faint(factor: float) -> nn.Module:
+    return Layers(lambda s, h: factor * s.last(torch.sign(s.first(h))), first=L(3, 4), last=L(4, 2))
+
+
+@pytest.mark.parametrize("factor", [1e-13, -1e-30])
+def test_nothing_is_absent_because_it_is_small(factor: float) -> None:
+    small, zero = (find_symmetry(_faint(c), (x(8, 3),), check=False) for c in (factor, 0.0))
+    freed = {name for shift in small.shifts for name in shift.parameters} | {*small.dead}
+    assert not {"last.weight", "last.bias"} & freed
+    assert {"last.weight", "last.bias"} <= {*zero.dead}
+
+
+@pytest.mark.parametrize(("rest", "left"), [(1e-9, 1e-9), (0.0, 0.0), (1e-16, 0.0)])
+def test_sums_cancel_relative_to_their_terms(rest: float, left: float) -> None:
+    w = _word("w", 1, 2)
+    for size in (1e-13, 1.0, 1e13):
+        sink = ("sink",)
+        terms = [(sink, Change(c * size, {0: 1}, (w,))) for c in (1.0, rest - 1.0)]
+        found = gathered(terms, frozenset({1}))
+        assert [c.coefficient for _, c in found.values()] == pytest.approx(
+            [left * size] * bool(left)
+        )

@@ -52,7 +52,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     count = found.suspects.shape[1]
     calls = calls_of(network) if needed(found) else 0
     each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
-    seen = torch.zeros(0, count + len(found.dead), dtype=torch.float64)
+    seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
     before, parts = network.spread, [seen]
     for k in range(calls):
         network.spread = before * 2.0 ** (1 + k // _WIDEN)
@@ -73,12 +73,16 @@ def calls_of(network: Network) -> int:
 
 
 def _seen(rows: torch.Tensor, found: Certificate) -> torch.Tensor:
-    """Rows, scaled as the columns were and to unit length, along suspects and dead columns."""
+    """Rows along suspects and dead columns, of unit length where columns are scaled; and the
+    dead columns again, of rows of unit length, which says whether they are dead.
+
+    What is combined has one scale: a direction may be flat by a suspect and a dead column alone.
+    """
     length = torch.linalg.vector_norm(rows[:, found.alive] / found.scale, dim=1, keepdim=True)
     plain = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     rows, length, plain = (t[plain[:, 0] > 0] for t in (rows, length, plain))
-    along = rows @ found.suspects / length.clamp_min(1e-300)
-    return torch.cat([along, rows[:, found.dead] / plain], dim=1)
+    length, dead = torch.where(length > 0, length, plain), rows[:, found.dead]
+    return torch.cat([rows @ found.suspects / length, dead / length, dead / plain], dim=1)
 
 
 def _flat(seen: torch.Tensor, count: int) -> torch.Tensor:
@@ -92,9 +96,10 @@ def _flat(seen: torch.Tensor, count: int) -> torch.Tensor:
 
 def _result(seen: torch.Tensor, found: Certificate) -> Hunted:
     """Columns that came alive join the suspects; what is claimed of them is no longer one."""
-    count = found.suspects.shape[1]
-    sizes = seen[:, count:].abs().amax(dim=0) if len(seen) else seen.new_zeros(len(found.dead))
-    alive = sizes > _ROUNDING
+    count, other = found.suspects.shape[1], len(found.dead)
+    largest = seen.abs().amax(dim=0) if len(seen) else seen.new_zeros(count + 2 * other)
+    sizes, alive = largest[count : count + other], largest[count + other :] > _ROUNDING
+    seen = seen[:, : count + other]
     idle = found.idle.rows[:, alive] * sizes[alive]  # in units of the columns' sizes
     covering = torch.linalg.vector_norm(idle, dim=1) > 0
     idle = idle[covering]

@@ -38,8 +38,9 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
         OSError: nothing can be written beside `path`, on entering the block; or the draft cannot
             take its place, at its end.
     """
-    remove_stale(path.absolute().parent)
-    with workshop(path.absolute().parent, path.name) as folder:
+    path = path.absolute()  # the block may change the working directory
+    remove_stale(path.parent)
+    with workshop(path.parent, path.name) as folder:
         draft = draft_in(folder, path)
         yield draft
         flush(draft)

@@ -14,6 +14,8 @@ from paramsym.primitives.words import Change, Letter, Word
 Monomial = tuple[Key, Change]  # where a change stopped, and what it is there
 Effect = dict[tuple, Monomial]  # by canonical form
 
+CANCELLED = 1e-12  # a sum below this share of its terms is rounding; nothing is small alone
+
 
 def divide(
     q: Change, p: Change, own: frozenset[Letter], theirs: frozenset[Letter]
@@ -74,10 +76,12 @@ def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
 
 
 def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:
-    """Equal monomials added up; those that cancel disappear."""
+    """Equal monomials added up; those that cancel, next to what they were, disappear."""
     effect: Effect = {}
+    sizes: dict[tuple, float] = {}
     for sink, change in found:
         form = canonical(sink, change, own)
         before = effect[form][1].coefficient if form in effect else 0.0
         effect[form] = (sink, replace(change, coefficient=before + change.coefficient))
-    return {form: m for form, m in effect.items() if abs(m[1].coefficient) > 1e-12}
+        sizes[form] = sizes.get(form, 0.0) + abs(change.coefficient)
+    return {f: m for f, m in effect.items() if abs(m[1].coefficient) > CANCELLED * sizes[f]}

@@ -26,7 +26,7 @@ from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.division import Effect, Monomial, canonical, divide, gathered
+from paramsym.tracing.division import CANCELLED, Effect, Monomial, canonical, divide, gathered
 from paramsym.tracing.effects import Effects, is_unseen
 from paramsym.tracing.subspaces import Unread
 
@@ -267,8 +267,9 @@ def _subtract(
         product = q.replaced(m, put, prefix)
         form = canonical(at, product, source.own)
         before = after[form][1].coefficient if form in after else 0.0
-        left = before - ratio * product.coefficient
-        if abs(left) < 1e-9 * max(1.0, abs(before)):
+        taken = ratio * product.coefficient
+        left = before - taken
+        if abs(left) <= CANCELLED * (abs(before) + abs(taken)):
             after.pop(form, None)
         else:
             after[form] = (at, replace(product, coefficient=left))
