@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from paramsym.relu.choices import PLACES, Jumping, Side, refused
-from paramsym.relu.constants import Constant, fold, name_of, over_arguments, stored
+from paramsym.relu.constants import CASTS, INDEXING, Constant, fold, name_of, over_arguments, stored
 from paramsym.relu.entries import Entries
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
@@ -266,8 +266,13 @@ class _Walk:
             return fold(node.target, tuple(args), dict(kwargs))
         if name.startswith("_assert"):
             return None
+        if name in CASTS and isinstance(first, Constant):
+            return first  # to the kind of what varies, which is real
+        # What only says where entries go, or of which kind they are, stays a tensor.
+        plain = name in INDEXING or name in CASTS
         args, kwargs = over_arguments(
-            (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
+            (args, kwargs),
+            lambda v: v if not isinstance(v, Constant) else v.value if plain else v.entries,
         )
         return apply(node.target, tuple(args), dict(kwargs))
 
