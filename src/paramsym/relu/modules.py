@@ -268,12 +268,7 @@ class _Walk:
             return None
         if name in CASTS and isinstance(first, Constant):
             return first  # to the kind of what varies, which is real
-        # What only says where entries go, or of which kind they are, stays a tensor.
-        plain = name in INDEXING or name in CASTS
-        args, kwargs = over_arguments(
-            (args, kwargs),
-            lambda v: v if not isinstance(v, Constant) else v.value if plain else v.entries,
-        )
+        args, kwargs = _readable(name, (args, kwargs))
         return apply(node.target, tuple(args), dict(kwargs))
 
     # ------------------------------------------------------------ places
@@ -293,6 +288,21 @@ class _Walk:
             came, "a network with one tensor as input and one as output", self._place(node),
             "Export the part between them, or a wrapper that returns one tensor.",
         )  # fmt: skip
+
+
+def _readable(name: str, arguments: Any) -> Any:
+    """Arguments as operators on varying values read them: constants as exact numbers.
+
+    What only says where entries go, or of which kind they are, stays a tensor.
+    """
+    plain = name in INDEXING or name in CASTS
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, Constant):
+            return value
+        return value.value if plain else value.entries
+
+    return over_arguments(arguments, read)
 
 
 def _kinds(values: Any) -> set[type]:
