@@ -256,3 +256,64 @@ def test_rotations_and_approximate_spaces_say_why_they_are_held() -> None:
     assert any("rotations" in why for why in held.values())
     approximate = [s.name for s in symmetry.spaces.values() if not s.exact]
     assert all("only approximately" in held[name] for name in approximate)
+
+
+def chain(*widths):
+    torch.manual_seed(0)
+    pairs = zip(widths, widths[1:], strict=False)
+    model = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairs)).double()
+    x = torch.randn(5, widths[0]).double()
+    return model, find_symmetry(model, (x,)), {n: p.detach() for n, p in model.named_parameters()}
+
+
+def nuclear(params):
+    return 2 * float(torch.linalg.svdvals(params["1.weight"] @ params["0.weight"]).sum())
+
+
+@pytest.mark.parametrize("far", [1e1, 1e3, 1e5])
+def test_bases_far_from_balance_are_not_taken_for_null(far):
+    _, symmetry, params = chain(5, 3, 4)
+    turn = torch.linalg.qr(torch.randn(3, 3).double())[0]
+    g = torch.diag(torch.tensor([1.0, far, 1 / far]).double()) @ turn
+    moved = act(symmetry, symmetry.element({"mlp": g}), params)
+    result = balance(symmetry, moved)
+    assert result.status == "OPTIMAL" and not result.held
+    assert result.value == pytest.approx(nuclear(params), rel=1e-9)
+
+
+def test_a_nearly_singular_factor_is_balanced_and_a_singular_one_is_held():
+    _, symmetry, params = chain(5, 3, 4)
+    for share, attained in ((1e-5, True), (0.0, False)):
+        weight = params["0.weight"].clone()
+        weight[2] = weight[1] + share * weight[2]
+        given = {**params, "0.weight": weight}
+        result = balance(symmetry, given)
+        # rounding leaves a gap in so steep a direction, so that OPTIMAL is not required
+        assert (result.status != "UNATTAINED") == attained == (not result.held)
+        assert (abs(result.value - nuclear(given)) < 1e-9) == attained
+        if not attained:
+            assert all(torch.equal(given[n], p) for n, p in result.params.items())
+
+
+@pytest.mark.parametrize("widths", [(3, 8, 2), (4, 6, 5, 3), (6, 4, 6, 4, 2)])
+def test_bases_wider_than_what_they_join_are_held_or_balanced_without_an_error(widths):
+    model, symmetry, params = chain(*widths)
+    result = balance(symmetry, params)
+    x = torch.randn(7, widths[0]).double()
+    assert result.status == "UNATTAINED" and result.value <= result.before
+    change = torch.func.functional_call(model, result.params, (x,)) - model(x)
+    assert float(change.abs().max()) < 1e-12
+
+
+def test_parameters_that_are_all_zero_are_balanced():
+    _, symmetry, params = chain(5, 3, 4)
+    result = balance(symmetry, {n: torch.zeros_like(p) for n, p in params.items()})
+    assert result.value == 0 and set(result.moment.values()) <= {0.0}
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-150, 1e160])
+def test_numbers_whose_squares_are_none_are_refused(size):
+    _, symmetry, params = chain(5, 3, 4)
+    with pytest.raises(ValueError, match="neither overflow nor vanish"):
+        balance(symmetry, {n: size * p for n, p in params.items()})
+    assert balance(symmetry, {n: 1e-100 * p for n, p in params.items()}).status == "OPTIMAL"

@@ -6,6 +6,7 @@ take turns until nothing is left to gain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from paramsym.algebra import ComplexScaling
 from paramsym.geometry.costs import cost_along_scales
-from paramsym.geometry.means import balancing_basis
+from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import DRIFT, REACH, minimise, newton_step
 from paramsym.geometry.posynomial import Posynomial
@@ -32,6 +33,7 @@ OBJECTIVES = {"l2": 2.0, "l1": 1.0}
 CERTIFIED = 1e-9  # gap relative to the cost up to which a point is called optimal
 _LEVEL = 1e-10  # moments relative to the cost at which the turns end
 _HALVINGS = 20
+_APPROACHES = 3  # steps towards balance before a direction is called null
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -158,6 +160,7 @@ class _Turns:
         cost = self._cost()
         free = self._free(cost)
         before = least = cost.at(torch.zeros_like(free)).value
+        _require_range(self._counted(), before)
         done, stalled = 0, 0
         while True:
             done += 1
@@ -213,10 +216,19 @@ class _Turns:
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
+        start = self.current, self.element
+        for _ in range(_APPROACHES):
+            pair = gram(self.symmetry, self._counted(), space)
+            if not balancing_basis(*pair)[1] or not all(bool(side.any()) for side in pair):
+                break
+            # Far from balance small directions drown in the rounding of the Gram matrices.
+            self._apply(self.symmetry.element({space: approaching_basis(*pair)}))
         basis, lost = balancing_basis(*gram(self.symmetry, self._counted(), space))
         if lost:
+            self.current, self.element = start
             self._give_up(space, f"{lost} null directions, along which the norm only falls")
-        self._apply(self.symmetry.element({space: basis}))
+        else:
+            self._apply(self.symmetry.element({space: basis}))
 
     def _slide(self, shift: str) -> None:
         """One shift to its least norm; not all are linear, so that the step may be too long.
@@ -251,17 +263,18 @@ class _Turns:
         Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
         """
         here = cost.at(torch.zeros_like(free))
+        size = here.value or 1.0  # where all is zero, all moments are
         slope, gap = free * here.gradient, newton_step(here, free, accuracy=1e-6).gap
-        moment = {n: _largest(part) / here.value for n, part in cost.split(slope).items()}
+        moment = {n: _largest(part) / size for n, part in cost.split(slope).items()}
         for space in self.movers.bases:
             if space not in self.unattained:
                 covariant, dual = gram(self.symmetry, self._counted(), space)
                 difference = 2 * (covariant - dual)
                 gap += REACH * float(torch.linalg.svdvals(difference).sum())
-                moment[space] = _largest(difference) / here.value
+                moment[space] = _largest(difference) / size
         shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
         for name, slope in shifts.slope().items():
-            moment[name] = 2 * _largest(slope) / here.value
+            moment[name] = 2 * _largest(slope) / size
         return here.value, gap, moment
 
 
@@ -277,6 +290,17 @@ def _require_finite(symmetry: ParameterSymmetry, params: Params) -> None:
                 f"balance(params): {name!r} holds numbers that are not finite, and finite ones "
                 "were expected: no orbit goes through such a point. Look where training broke."
             )
+
+
+def _require_range(params: Params, cost: float) -> None:
+    """The squares of what counts have to be numbers of double precision."""
+    sizes = [_largest(p) for p in params.values() if p.is_floating_point() or p.is_complex()]
+    if not math.isfinite(cost) or (cost < 1e-290 and any(sizes)):
+        raise ValueError(
+            f"balance(params): the largest number is {max(sizes):.1e}, and numbers whose squares "
+            "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
+            "Multiply the parameters by a power of two first."
+        )
 
 
 def _wide(tensor: Tensor) -> Tensor:

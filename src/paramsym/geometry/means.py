@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_SHARE = 1e-6  # of the largest eigenvalue, added to all on the way to balance
 _ROUNDING = 1e-11  # eigenvalues below this share of the largest are zero: Gram matrices are squares
 
 
@@ -31,6 +32,25 @@ def balancing_basis(covariant: Tensor, dual: Tensor) -> tuple[Tensor, int]:
     flat = zip(covariant.reshape(-1, size, size), dual.reshape(-1, size, size), strict=True)
     found = [_one(g.double(), h.double()) for g, h in flat]
     return torch.stack([g for g, _ in found]).reshape(covariant.shape), sum(n for _, n in found)
+
+
+def approaching_basis(covariant: Tensor, dual: Tensor) -> Tensor:
+    """The balancing basis of the two matrices with 1e-6 of their norms added to the diagonal.
+
+    It stretches no direction by more than about 1e3 against another, so that what is null up to
+    rounding stays so, and brings closer what is only far from balance.
+
+    Args:
+        covariant: G, of shape (copies…, n, n).
+        dual: G′, of the same shape.
+    """
+
+    def raised(matrix: Tensor) -> Tensor:
+        matrix = matrix.double()
+        largest = torch.linalg.matrix_norm(matrix, 2)[..., None, None].clamp(min=1e-300)
+        return matrix + _SHARE * largest * torch.eye(matrix.shape[-1], dtype=torch.float64)
+
+    return balancing_basis(raised(covariant), raised(dual))[0]
 
 
 def _one(g: Tensor, h: Tensor) -> tuple[Tensor, int]:
@@ -62,10 +82,12 @@ def _parted(g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _root_of_mean(g: Tensor, h: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(g)
+    sizes = g.abs().max(), h.abs().max()  # products neither overflow nor vanish
+    values, vectors = torch.linalg.eigh(g / sizes[0])
     root = (vectors * values.sqrt()) @ vectors.mT
     inverse = (vectors / values.sqrt()) @ vectors.mT
-    return _root(inverse @ _root(root @ h @ root) @ inverse)
+    mean = inverse @ _root(root @ (h / sizes[1]) @ root) @ inverse
+    return (sizes[1] / sizes[0]) ** 0.25 * _root(mean)
 
 
 def _root(x: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ MOVING = frozenset(
     "upsample_nearest2d im2col getitem clone detach alias contiguous lift_fresh_copy "
     "lift_fresh view_as reshape_as ravel copy dropout".split()
 )
+# Of these, those whose first argument is moved, and whose other tensors say where to.
+INDEXING = frozenset("index index_select repeat_interleave".split())
 CASTS = frozenset("to _to_copy type_as".split())
 _BILINEAR = frozenset("mul mm matmul bmm addmm linear dot mv".split())
 _LINEAR = frozenset("add sub rsub neg sum mean".split())
@@ -100,6 +102,12 @@ def name_of(target: Any) -> str:
 def fold(target: Any, args: Any, kwargs: Any) -> Any:
     """What an operator makes of constants alone; sequences of tensors come as lists."""
     name = name_of(target)
+    if getattr(getattr(target, "_schema", None), "is_mutable", False):
+        raise ReLUError(
+            f"the operator {target}, which changes a constant in place",
+            "operators that make new tensors", "a constant",
+            "Write it without the change, for example add in place of add_.",
+        )  # fmt: skip
     inputs: list[Constant] = []
 
     def collect(value: Any) -> Any:
@@ -128,8 +136,8 @@ def _made(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) -
     formats = frozenset().union(*(c.formats for c in inputs))
     if name in MOVING:
         # Places that no input fills (a triangle, padding) hold exact zeros.
-        slack = run(*(c.slack if c.slack.shape == c.value.shape and _moves(c) else c.value
-                      for c in inputs))  # fmt: skip
+        places = {k for k, c in enumerate(inputs) if name in INDEXING and k}
+        slack = run(*(c.value if k in places else c.slack for k, c in enumerate(inputs)))
         return Constant(value, slack.double().contiguous(), formats)
     if value.is_floating_point():
         wide = value.double()
@@ -140,11 +148,6 @@ def _made(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) -
         return Constant(wide, slack, formats | ({COMPUTED} if inputs else set()))
     grid = value.dtype != torch.bool and any(f.tiny == 0.5 for f in formats)
     return Constant(value, torch.full(value.shape, 0.5 if grid else 0.0).double(), formats)
-
-
-def _moves(constant: Constant) -> bool:
-    """Whether a constant is moved itself, rather than being the index of what moves."""
-    return constant.value.is_floating_point() or bool(constant.slack.any())
 
 
 def _slack(name: str, run: Callable[..., torch.Tensor], inputs: list[Constant]) -> torch.Tensor:

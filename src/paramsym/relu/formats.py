@@ -26,7 +26,7 @@ class Format(NamedTuple):
         """How far the numbers of these sizes |w| may be from what they stand for."""
         if self.unit == self.tiny == 0.0:
             return np.zeros_like(sizes)
-        return self.unit * UP * sizes + self.tiny
+        return np.asarray(self.unit * UP * sizes + self.tiny)  # an array of no axes stays one
 
     @property
     def coarse(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from paramsym.relu.choices import PLACES, Jumping, Side, refused
-from paramsym.relu.constants import Constant, fold, name_of, over_arguments, stored
+from paramsym.relu.constants import CASTS, INDEXING, Constant, fold, name_of, over_arguments, stored
 from paramsym.relu.entries import Entries
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.network import Network
@@ -266,9 +266,9 @@ class _Walk:
             return fold(node.target, tuple(args), dict(kwargs))
         if name.startswith("_assert"):
             return None
-        args, kwargs = over_arguments(
-            (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
-        )
+        if name in CASTS and isinstance(first, Constant):
+            return first  # to the kind of what varies, which is real
+        args, kwargs = _readable(name, (args, kwargs))
         return apply(node.target, tuple(args), dict(kwargs))
 
     # ------------------------------------------------------------ places
@@ -288,6 +288,21 @@ class _Walk:
             came, "a network with one tensor as input and one as output", self._place(node),
             "Export the part between them, or a wrapper that returns one tensor.",
         )  # fmt: skip
+
+
+def _readable(name: str, arguments: Any) -> Any:
+    """Arguments as operators on varying values read them: constants as exact numbers.
+
+    What only says where entries go, or of which kind they are, stays a tensor.
+    """
+    plain = name in INDEXING or name in CASTS
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, Constant):
+            return value
+        return value.value if plain else value.entries
+
+    return over_arguments(arguments, read)
 
 
 def _kinds(values: Any) -> set[type]:

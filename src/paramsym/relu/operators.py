@@ -268,21 +268,13 @@ def _padded(x: Piecewise, widths: Sequence[int], value: Any = 0) -> Piecewise:
     return x[(*(slice(None),) * lead, *cut)].pad([(0, 0)] * lead + grown, value or 0)
 
 
-def _indexed(x: Any, indices: Sequence[Any]) -> Piecewise:
-    """x[indices], each constant integers or None."""
-    index = tuple(
-        slice(None) if i is None else constant(i, "an index").values.astype(np.int64)
-        for i in indices
-    )
-    return x[index]
-
-
 def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
 def _cast(x: Any, *args: Any, **kwargs: Any) -> Any:
-    wanted = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype)]
+    given = (getattr(v, "dtype", v) for v in (*args, *kwargs.values()))
+    wanted = [v for v in given if isinstance(v, torch.dtype)]
     if varies(x) and any(not d.is_floating_point for d in wanted):
         refused("a conversion of varying values to integers")
     return x
@@ -313,8 +305,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "hardsigmoid": lambda x: (x + 3).clip(0, 6) / 6, "threshold": _threshold,
     "softshrink": _softshrink, "gt": greater, "ge": greater, "lt": smaller, "le": smaller,
     "logical_not": lambda side: Side(-side.of), "bitwise_not": lambda side: Side(-side.of),
-    "where": where, "dropout": _dropout, "feature_dropout": _dropout, "index": _indexed,
-    "constant_pad_nd": _padded, "to": _cast, "_to_copy": _cast, "type_as": _same, "clone": _same,
+    "where": where, "dropout": _dropout, "feature_dropout": _dropout,
+    "constant_pad_nd": _padded, "to": _cast, "_to_copy": _cast, "type_as": _cast, "clone": _same,
 }  # fmt: skip
 
 
@@ -329,6 +321,6 @@ def apply(target: Any, args: Any, kwargs: Any) -> Any:
             return TABLE[name](*args, **kwargs)
         if name in MOVING:
             return moved(target, args, kwargs)
-    except (TypeError, AttributeError, IndexError) as error:
+    except (TypeError, AttributeError, IndexError, RuntimeError) as error:
         refused(f"the operator {target} in a form that is not known ({error})")
     refused(f"the operator {target}")
