@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from paramsym.checking.verify import verify as verify
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
+    from paramsym.quantize.ranges import minimize_range as minimize_range
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
@@ -56,6 +57,7 @@ _HOMES = {
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
+    "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
@@ -77,6 +79,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
+    "quantize",
 }  # fmt: skip
 
 
