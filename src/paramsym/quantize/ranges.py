@@ -32,6 +32,7 @@ Params = Mapping[str, Tensor]
 OBJECTIVES = ("max", "abs")
 CERTIFIED = 1e-6  # gap relative to the value up to which a point is called optimal
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
+_SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
 _CYCLES = 200  # searches for a worst cycle in one round
 
 
@@ -189,7 +190,7 @@ class _Search:
             new = [cuts.add(edges.slot[cycle], edges.size[cycle]) for cycle in cycles]
             if level < best:
                 best, at, potentials = level, trial, policies.potentials.copy()
-            if best - bound <= 1e-11 or (not any(new) and trial is at):
+            if best - bound <= _SETTLED or (not any(new) and trial is at):
                 break
         made = torch.from_numpy(potentials - potentials[GROUND])
         return made, at, bound, best

@@ -6,7 +6,7 @@ negative in a tensor, the scales cancel, so that
 
     |C| τ ≥ Σ log|w| − Σ n⁺ log q − Σ n⁻ log(1 − q) =: |C| g_C(x),
 
-a convex function of x. The least τ = max_C g_C(x) is found by Newton steps with a barrier. For any
+a convex function of x. The least τ = max_C g_C(x) is found by an interior-point method. For any
 weights λ_C ≥ 0 of sum 1, the minimum over x of Σ λ_C g_C(x) has a closed form: with N± the means of
 n±/|C| it is Σ λ_C A_C + Σ (N⁺ + N⁻) H(N⁺ / (N⁺ + N⁻)), A_C the mean of log|w| and H the entropy.
 It bounds τ for every equivalent network.
@@ -17,9 +17,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, xlogy
 
-_STEPS = 60
-_RIDGE = 1e-12
-_HALVINGS = 50
+SHARP = 1e-13  # τ is known up to this, relative to the range
+_STEPS = 80
+_CENTRE = 0.1
+_RIDGE = 1e-14
+_LONGEST = 3.0  # e-folds of odds in one step
 
 
 class Cuts:
@@ -69,20 +71,10 @@ class Cuts:
             x: where to start, of shape (parted tensors,).
         """
         a, shares = np.array(self.means), np.stack(self.shares)
-        plus, minus = shares[:, 0], shares[:, 1]
-        used = np.flatnonzero((plus + minus).any(0))
-        plus, minus, z = plus[:, used], minus[:, used], x[used]
-        bound, weight = -np.inf, 10.0
-        while True:
-            z, heights = _centred(a, plus, minus, z, weight)
-            multipliers = 1 / heights[1]
-            multipliers /= multipliers.sum()
-            bound = max(bound, _dual(a, plus, minus, multipliers))
-            if heights[0] - bound <= 1e-12 or weight > 1e14:
-                break
-            weight *= 20
+        used = np.flatnonzero(shares.any((0, 1)))
+        plus, minus = shares[:, 0, used], shares[:, 1, used]
         x = x.copy()
-        x[used] = z
+        x[used], bound = _least_height(a, plus, minus, x[used])
         return x, bound
 
 
@@ -97,52 +89,58 @@ def _dual(a: np.ndarray, plus: np.ndarray, minus: np.ndarray, multipliers: np.nd
     return float(multipliers @ a + (xlogy(p + n, p + n) - xlogy(p, p) - xlogy(n, n)).sum())
 
 
-def _centred(
-    a: np.ndarray, plus: np.ndarray, minus: np.ndarray, z: np.ndarray, weight: float
-) -> tuple[np.ndarray, tuple[float, np.ndarray]]:
-    """The minimum of weight · τ − Σ log(τ − g_C(x)) over x and τ; with it τ and the τ − g_C."""
+def _least_height(
+    a: np.ndarray, plus: np.ndarray, minus: np.ndarray, x: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """x at which max_C g_C(x) is least, and the best bound on the way.
 
-    def height(g: np.ndarray) -> float:
-        """The best τ at given g: Σ 1/(τ − g) = weight, by Newton steps from below."""
-        top, low, high = g.max(), 1 / weight, len(g) / weight
-        gap = low
-        for _ in range(100):
-            parts = 1 / (gap + (top - g))
-            excess, slope = parts.sum() - weight, -(parts**2).sum()
-            if excess <= 1e-13 * weight:
-                break
-            gap = min(gap - excess / slope, high)
-        return gap
-
-    def merit(g: np.ndarray) -> tuple[float, np.ndarray]:
-        slack = height(g) + (g.max() - g)
-        return weight * (g.max() + slack.min()) - float(np.log(slack).sum()), slack
-
-    g = _values(a, plus, minus, z)
-    value, slack = merit(g)
+    Primal and dual Newton steps on Σ λ_C ∇g_C = 0, Σ λ_C = 1, s_C = τ − g_C and λ_C s_C = μ → 0,
+    with slacks s of their own: τ − g_C would be rounding long before the bound is sharp.
+    """
+    g = _values(a, plus, minus, x)
+    best, least, bound = x, float(g.max()), -np.inf
+    multipliers = np.full(len(a), 1 / len(a))
+    top = least + 0.1
+    slack = top - g
     for _ in range(_STEPS):
-        q = expit(z)
-        slopes = minus * q - plus * (1 - q)  # ∇g, (cycles, tensors)
-        m = 1 / slack
-        gradient = m @ slopes
-        curvature = (m @ (plus + minus)) * q * (1 - q)
-        spread = slopes.T @ ((m**2)[:, None] * slopes)
-        mean = m**2 @ slopes
-        hessian = np.diag(curvature + _RIDGE * weight) + spread
-        hessian -= np.outer(mean, mean) / (m**2).sum()  # τ is at its best throughout
-        step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        decrement = -float(gradient @ step)
-        if decrement <= 1e-10:
+        step = _newton_step(plus, minus, x, top, multipliers, slack, g)
+        toward, rise, change, widening = step
+        length = min(_room(multipliers, change), _room(slack, widening), 1.0)
+        length = min(length, _LONGEST / max(float(np.abs(toward).max(initial=0.0)), 1e-300))
+        x, top = x + length * toward, top + length * rise
+        multipliers, slack = multipliers + length * change, slack + length * widening
+        g = _values(a, plus, minus, x)
+        bound = max(bound, _dual(a, plus, minus, multipliers / multipliers.sum()))
+        if g.max() < least:
+            best, least = x, float(g.max())
+        if least - bound <= SHARP:
             break
-        length = min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-300))
-        for _ in range(_HALVINGS):
-            there = _values(a, plus, minus, z + length * step)
-            following, narrower = merit(there)
-            if following <= value - 1e-4 * length * decrement:
-                break
-            length /= 2
-        else:
-            break
-        z, value, slack = z + length * step, following, narrower
-        g = there
-    return z, (float(g.max()), slack)
+    return best, bound
+
+
+def _newton_step(
+    plus: np.ndarray, minus: np.ndarray, x: np.ndarray, top: float,
+    multipliers: np.ndarray, slack: np.ndarray, g: np.ndarray,
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:  # fmt: skip
+    """The steps of x, τ, λ and s, towards a tenth of the mean λ s."""
+    q, ratio = expit(x), multipliers / slack
+    slopes = minus * q - plus * (1 - q)  # ∇g, (cycles, tensors)
+    aim = _CENTRE * float(multipliers @ slack) / len(slack)
+    broken = g + slack - top
+    pushed = (aim - multipliers * slack + multipliers * broken) / slack
+    hessian = np.diag((multipliers @ (plus + minus)) * q * (1 - q) + _RIDGE)
+    hessian += slopes.T @ (ratio[:, None] * slopes)
+    edge = slopes.T @ ratio
+    matrix = np.block([[hessian, -edge[:, None]], [-edge[None], ratio.sum()]])
+    right = np.r_[-slopes.T @ (multipliers + pushed), multipliers.sum() + pushed.sum() - 1.0]
+    found = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    toward, rise = found[:-1], float(found[-1])
+    widening = rise - broken - slopes @ toward
+    change = pushed + ratio * (slopes @ toward - rise)
+    return toward, rise, change, widening
+
+
+def _room(values: np.ndarray, change: np.ndarray) -> float:
+    """How far positive numbers may go before one of them vanishes, nearly."""
+    falling = change < 0
+    return 0.99 * float((values[falling] / -change[falling]).min(initial=np.inf))
