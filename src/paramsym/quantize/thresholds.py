@@ -101,12 +101,17 @@ def _least_height(
     best, least, bound = x, float(g.max()), -np.inf
     multipliers = np.full(len(a), 1 / len(a))
     top = least + 0.1
-    slack = top - g
+    slack, centre = top - g, _CENTRE
     for _ in range(_STEPS):
-        step = _newton_step(plus, minus, x, top, multipliers, slack, g)
-        toward, rise, change, widening = step
+        aim = centre * float(multipliers @ slack) / len(slack)
+        if aim < 1e-18:
+            break  # λ s has vanished: what is left of the gap is rounding
+        toward, rise, change, widening = _newton_step(
+            plus, minus, x, top, multipliers, slack, g, aim
+        )
         length = min(_room(multipliers, change), _room(slack, widening), 1.0)
         length = min(length, _LONGEST / max(float(np.abs(toward).max(initial=0.0)), 1e-300))
+        centre = _CENTRE**2 if length > 0.9 else _CENTRE
         x, top = x + length * toward, top + length * rise
         multipliers, slack = multipliers + length * change, slack + length * widening
         g = _values(a, plus, minus, x)
@@ -120,21 +125,22 @@ def _least_height(
 
 def _newton_step(
     plus: np.ndarray, minus: np.ndarray, x: np.ndarray, top: float,
-    multipliers: np.ndarray, slack: np.ndarray, g: np.ndarray,
+    multipliers: np.ndarray, slack: np.ndarray, g: np.ndarray, aim: float,
 ) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:  # fmt: skip
-    """The steps of x, τ, λ and s, towards a tenth of the mean λ s."""
+    """The steps of x, τ, λ and s, towards λ s = aim."""
     q, ratio = expit(x), multipliers / slack
     slopes = minus * q - plus * (1 - q)  # ∇g, (cycles, tensors)
-    aim = _CENTRE * float(multipliers @ slack) / len(slack)
     broken = g + slack - top
     pushed = (aim - multipliers * slack + multipliers * broken) / slack
     hessian = np.diag((multipliers @ (plus + minus)) * q * (1 - q) + _RIDGE)
     hessian += slopes.T @ (ratio[:, None] * slopes)
     edge = slopes.T @ ratio
-    matrix = np.block([[hessian, -edge[:, None]], [-edge[None], ratio.sum()]])
-    right = np.r_[-slopes.T @ (multipliers + pushed), multipliers.sum() + pushed.sum() - 1.0]
-    found = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    toward, rise = found[:-1], float(found[-1])
+    total = float(ratio.sum())
+    hessian -= np.outer(edge, edge) / total  # τ goes where it is best
+    above = (multipliers.sum() + pushed.sum() - 1.0) / total
+    right = above * edge - slopes.T @ (multipliers + pushed)
+    toward = np.linalg.lstsq(hessian, right, rcond=None)[0]
+    rise = above + float(edge @ toward) / total
     widening = rise - broken - slopes @ toward
     change = pushed + ratio * (slopes @ toward - rise)
     return toward, rise, change, widening
