@@ -103,9 +103,7 @@ def _least_height(
     top = least + 0.1
     slack, centre = top - g, _CENTRE
     for _ in range(_STEPS):
-        aim = centre * float(multipliers @ slack) / len(slack)
-        if aim < 1e-18:
-            break  # λ s has vanished: what is left of the gap is rounding
+        aim = max(centre * float(multipliers @ slack) / len(slack), 1e-17)
         toward, rise, change, widening = _newton_step(
             plus, minus, x, top, multipliers, slack, g, aim
         )
@@ -118,8 +116,9 @@ def _least_height(
         bound = max(bound, _dual(a, plus, minus, multipliers / multipliers.sum()))
         if g.max() < least:
             best, least = x, float(g.max())
-        if least - bound <= SHARP:
-            break
+        still = float(np.abs(toward).max(initial=0.0)) < 1e-7
+        if least - bound <= SHARP or (aim < 1e-16 and still):
+            break  # what is left of the gap is rounding
     return best, bound
 
 
