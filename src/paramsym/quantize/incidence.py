@@ -114,12 +114,17 @@ def _rows(tensor: int, block: Block, x: Tensor, families: Mapping[str, Family]) 
     ends = dict.fromkeys((1, -1), torch.full((1,) * len(kept), GROUND))
     for leg in legs:
         family = families[leg.space]
-        axes = [kept.index(axis) for axis in (*leg.copies, leg.axis)]
-        nodes = family.start + torch.arange(math.prod(family.shape)).reshape(family.shape)
-        order = sorted(range(len(axes)), key=axes.__getitem__)
-        shape = [upper.shape[k] if k in axes else 1 for k in range(len(kept))]
-        ends[1 if leg.power * family.factor > 0 else -1] = nodes.permute(order).reshape(shape)
+        side = 1 if leg.power * family.factor > 0 else -1
+        ends[side] = _nodes(family, [kept.index(a) for a in (*leg.copies, leg.axis)], len(kept))
     return Rows(tensor, upper, lower, ends[1], ends[-1])
+
+
+def _nodes(family: Family, axes: Sequence[int], count: int) -> Tensor:
+    """The nodes of a family that stands on some of `count` axes, broadcast over the others."""
+    nodes = family.start + torch.arange(math.prod(family.shape)).reshape(family.shape)
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    sizes = dict(zip(axes, family.shape, strict=True))
+    return nodes.permute(order).reshape([sizes.get(k, 1) for k in range(count)])
 
 
 # -- orientation -------------------------------------------------------------------------------
