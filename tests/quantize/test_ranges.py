@@ -277,6 +277,19 @@ def test_two_scales_that_raise_together_and_powers_are_turned_into_edges() -> No
     assert result.value < 0.99 * result.before
 
 
+def test_blocks_of_one_tensor_on_the_same_scales_count_by_the_larger() -> None:
+    """A fused tensor: two blocks that read one gain, under other scales or none."""
+    symmetry = by_hand({"gain": "h", "fused": "h*, 2 + k + 3", "last": "k*, 2"}, h=4, k=3)
+    generator = torch.Generator().manual_seed(2)
+    params = {n: torch.randn(symmetry.shape(n), generator=generator, dtype=torch.float64)
+              for n in symmetry.signature}  # fmt: skip
+    expected = slow_range(symmetry, params, "max")
+    for seed in range(6):
+        result = minimize_range(symmetry, moved_at_random(symmetry, params, seed))
+        assert result.status is Status.OPTIMAL and result.rounds < 10
+        assert result.value == pytest.approx(expected, rel=1e-8)
+
+
 def test_what_is_no_edge_is_held_and_named() -> None:
     crowded = by_hand({"m": "h, k*, g", "a": "h*", "b": "k", "c": "g*"}, h=3, k=4, g=2)
     uneven = by_hand({"a": "h", "b": "h^-2"}, h=3)

@@ -52,7 +52,8 @@ def minimize_range(
     tensor, the maximum over all tensors of R⁺ + R⁻ is a convex function of y: log|w| + ⟨c, y⟩ is
     linear for every weight w. Around a cycle of weights whose scales cancel, from the input to the
     output or back through a residual sum, Σ log|w| is the same for all equivalent networks, which
-    bounds the ranges from below. The largest such bound is the least range.
+    bounds the ranges from below; together these bounds give the least range. Signs stay as they
+    are: R⁺ + R⁻ may depend on them, and of a scale that may be negative only the modulus moves.
 
     All parameters take part, gains and biases too: over the matrices alone a network with norms has
     no least range, because its gains could take up everything. Sums and products of the ranges are
@@ -147,7 +148,7 @@ class _Search:
         y -= float(y[GROUND])
         ranges = extremes(self.incidence, y)
         signs = (ranges > 0).reshape(-1, 2).numpy()
-        cuts = Cuts(len(signs), signs.all(1) & (not self.absolute))
+        cuts = Cuts(len(signs), np.logical_and(signs.all(1), not self.absolute))
         pairs = ranges.reshape(-1, 2)[torch.from_numpy(cuts.parted)]
         x = (pairs[:, 0] / pairs[:, 1]).log().numpy()
         edges = edges_above(self.incidence, y, _NEAR * ranges)
@@ -202,8 +203,12 @@ def _between(at: np.ndarray, model: np.ndarray) -> np.ndarray:
 
 
 def _united(first: Edges, second: Edges, nodes: int) -> Edges:
-    """Edges of both, those that stand in both once."""
+    """Edges of both; of those with one slot and the same ends, the one of the largest weight.
+
+    Blocks of one tensor may share their nodes, such as queries and values that read one gain.
+    """
     joined = Edges(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    order = np.argsort(-joined.size, kind="stable")
     key = (joined.slot * nodes + joined.lowering) * nodes + joined.raising
-    once = np.unique(key, return_index=True)[1]
+    once = order[np.unique(key[order], return_index=True)[1]]
     return Edges(*(part[once] for part in joined))
