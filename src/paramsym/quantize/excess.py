@@ -48,23 +48,25 @@ class Policies:
         w, d = weights[self.order], self.potentials
         if not len(w):
             return -np.inf, [], True
-        if self.choice is None:
-            self.choice = self._best(w + d[self.head])[1]
+        chosen = self._best(w + d[self.head])[1] if self.choice is None else self.choice
         mean, found = -np.inf, []
         for _ in range(_TURNS):
-            mean_here, cycle = self._best_cycle(w, self.choice)
+            mean_here, cycle = self._best_cycle(w, chosen)
             if mean_here > mean:
                 mean = mean_here
                 found.append(self.order[cycle])
             level = mean if found else float(w.min()) - 1.0
             if found:
-                self._measure(w, int(self.tail[cycle[0]]) if len(cycle) else 0, level)
+                root = int(self.tail[cycle[0]]) if len(cycle) else 0
+                self._measure(w, chosen, root, level)
             values, choice = self._best(w - level + self.potentials[self.head])
             better = values > self.potentials[self.owners] + EXCESS
             if not better.any():
+                self.choice = chosen
                 return mean, found, True
-            self.choice = np.where(better, choice, self.choice)
+            chosen = np.where(better, choice, chosen)
             self.potentials[self.owners[better]] = values[better]
+        self.choice = chosen
         return mean, found, False
 
     def _best(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,11 +101,10 @@ class Policies:
                 best, cycle = float(w[made].mean()), np.array(made)
         return best, cycle
 
-    def _measure(self, w: np.ndarray, root: int, level: float) -> None:
+    def _measure(self, w: np.ndarray, choice: np.ndarray, root: int, level: float) -> None:
         """Potentials of the nodes whose path leads to the root: the path's length from there."""
-        assert self.choice is not None
-        following, length = self._following(self.choice), np.zeros(self.nodes)
-        length[self.owners] = w[self.choice] - level
+        following, length = self._following(choice), np.zeros(self.nodes)
+        length[self.owners] = w[choice] - level
         following[root], length[root] = root, 0.0
         for _ in range(self.doublings):
             length = length + length[following]
