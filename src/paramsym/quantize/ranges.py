@@ -101,7 +101,7 @@ def minimize_range(
     found = _Search(incidence, objective == "abs", tolerance, progress).run(rounds)
     values = {n: y for n, y in incidence.split(found.y).items() if bool(y.any())}
     element = symmetry.velocity(values).exp() if values else symmetry.identity()
-    gap = found.value - found.bound
+    gap = max(found.value - found.bound, 0.0)  # where they meet, either may be rounded up
     status = Status.OPTIMAL if gap <= CERTIFIED * found.value else Status.LOCAL
     if found.free:
         status = Status.UNATTAINED
