@@ -14,6 +14,7 @@ ROOMS = (
     "checking",
     "structure",
     "geometry",
+    "quantize",
 )  # as far as they are built; fmt: skip
 
 

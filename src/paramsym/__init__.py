@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paramsym.geometry.balance import balance as balance
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
+    from paramsym.quantize.ranges import minimize_range as minimize_range
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
@@ -58,6 +59,7 @@ _HOMES = {
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
+    "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
     "Balanced": "paramsym.geometry.balance",
     "balance": "paramsym.geometry.balance",
@@ -82,6 +84,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry",
+    "quantize",
 }  # fmt: skip
 
 

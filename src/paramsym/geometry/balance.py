@@ -129,7 +129,7 @@ def balance(
             "('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
     check_parameters(symmetry, params)
-    _require_finite(symmetry, params)
+    require_finite(symmetry, params)
     power = OBJECTIVES[objective]
     turns = _Turns(
         symmetry, params, power, movers_of(symmetry, power, hold, include, shifts), tolerance
@@ -282,12 +282,13 @@ def _largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
-def _require_finite(symmetry: ParameterSymmetry, params: Params) -> None:
+def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "balance") -> None:
+    """Refuse parameters that are not finite, in the name of the function that was called."""
     for name in symmetry.signature:
         tensor = params.get(name)
         if tensor is not None and not bool(tensor.isfinite().all()):
             raise ValueError(
-                f"balance(params): {name!r} holds numbers that are not finite, and finite ones "
+                f"{call}(params): {name!r} holds numbers that are not finite, and finite ones "
                 "were expected: no orbit goes through such a point. Look where training broke."
             )
 

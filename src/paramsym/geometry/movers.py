@@ -23,7 +23,12 @@ class Movers:
 
 
 def movers_of(
-    symmetry: ParameterSymmetry, power: float, hold: Patterns, include: Patterns, shifts: bool
+    symmetry: ParameterSymmetry,
+    power: float,
+    hold: Patterns,
+    include: Patterns,
+    shifts: bool,
+    call: str = "balance",
 ) -> Movers:
     """Who takes part in Σ |w|^p.
 
@@ -33,13 +38,14 @@ def movers_of(
         hold: patterns of those to leave as they are.
         include: patterns of approximate spaces to move all the same.
         shifts: whether shifts take part.
+        call: the function that is named in errors.
 
     Raises:
         UnknownName: a pattern matches nothing.
     """
     names = [*symmetry.spaces, *symmetry.shift_of]
-    still = matching(hold, names, "balance(hold=…)") if hold else set()
-    named = matching(include, names, "balance(include=…)") if include else set()
+    still = matching(hold, names, f"{call}(hold=…)") if hold else set()
+    named = matching(include, names, f"{call}(include=…)") if include else set()
     found = Movers()
     for space in symmetry.spaces.values():
         if not symmetry.dimension(space.name):
