@@ -127,6 +127,25 @@ def test_a_unit_with_weights_on_one_side_stays_and_the_others_are_balanced() -> 
     assert result.value == pytest.approx(float(expected), rel=1e-12)
 
 
+def test_units_that_lead_to_one_another_alone_are_held_together() -> None:
+    spaces = {n: Space(n, PositiveScaling(2)) for n in "ab"}
+    types = {"into": "a, 3", "there": "b, a*", "back": "a, b*"}
+    params = normal(0, into=(2, 3), there=(2, 2), back=(2, 2))
+    result = balance(by_hand(spaces, types), params)
+    assert result.status is Status.UNATTAINED and {*result.held} == {"a", "b"}
+    assert result.value == result.before
+    out = {**params, **normal(1, out=(3, 2))}  # with one reader more there is a best point
+    assert balance(by_hand(spaces, {**types, "out": "3, b*"}), out).status is Status.OPTIMAL
+
+
+def test_how_far_the_start_is_does_not_matter() -> None:
+    symmetry, params = relu_layer()
+    far = symmetry.element(h=torch.tensor([1.0, 1e40, 1.0, 1e-40, 1.0], dtype=torch.float64))
+    result = balance(symmetry, act(symmetry, far, params))
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(balance(symmetry, params).value, rel=1e-12)
+
+
 def test_a_unit_without_weights_is_no_obstacle() -> None:
     symmetry, params = relu_layer()
     params["a"][2], params["b"][2], params["c"][:, 2] = 0.0, 0.0, 0.0

@@ -365,3 +365,17 @@ def test_a_pruned_network_and_how_far_it_is_from_its_source(dtype):
     # Negative control: a bound that is claimed smaller than what is proved does not verify.
     smaller = verdict.having(bounds=verdict.bounds._replace(upper=upper / 2, offset=0.0))
     assert not relu.verify(smaller, a, b)
+
+
+def test_a_function_of_the_size_of_the_batch_is_refused() -> None:
+    class Mean(nn.Module):
+        def __init__(self, divisor: int | None) -> None:
+            super().__init__()
+            self.linear, self.divisor = nn.Linear(3, 2), divisor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(x)) / (self.divisor or x.shape[0])
+
+    with pytest.raises(relu.ReLUError, match="a batch of another size"):
+        relu.as_network(Mean(None))
+    assert relu.as_network(Mean(2)).widths == (3, 2, 2)

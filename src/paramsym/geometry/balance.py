@@ -18,7 +18,7 @@ from paramsym.algebra import ComplexScaling
 from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers, movers_of
-from paramsym.geometry.newton import DRIFT, REACH, minimise, newton_step
+from paramsym.geometry.newton import REACH, minimise, newton_step
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.sliding import ShiftNorm
 from paramsym.structure.action import act, check_parameters
@@ -34,6 +34,7 @@ CERTIFIED = 1e-9  # gap relative to the cost up to which a point is called optim
 _LEVEL = 1e-10  # moments relative to the cost at which the turns end
 _HALVINGS = 20
 _APPROACHES = 3  # steps towards balance before a direction is called null
+_FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -197,7 +198,13 @@ class _Turns:
             if lost := int(((up > 0) != (down > 0)).sum()):
                 self._give_up(family, f"{lost} of {up.numel()} scales have weights on one side "
                               "only, and would go to zero or to infinity")  # fmt: skip
-        return cost.joined(free)
+        found = cost.joined(free)
+        astray = (cost.reached(found, 1) != cost.reached(found, -1)).double()
+        for family, part in cost.split(astray).items():
+            if lost := int(part.sum()):
+                self._give_up(family, f"{lost} of {part.numel()} scales lead to one another alone "
+                              "on one side, and would go to zero or to infinity")  # fmt: skip
+        return found - astray
 
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
@@ -205,10 +212,13 @@ class _Turns:
 
     def _scale(self, cost: Posynomial, free: Tensor) -> None:
         """All scales to their best values at once."""
-        values = {}
-        for family, y in cost.split(minimise(cost, free, self.tolerance)).items():
-            if bool((y.abs() > DRIFT).any()):
-                self._give_up(family, "a scale goes to zero or to infinity")
+        values, best = {}, minimise(cost, free, self.tolerance)
+        point = cost.at(best)
+        faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
+        gone = cost.split(faded.double())
+        for family, y in cost.split(best).items():
+            if bool(gone[family].any()):
+                self._give_up(family, f"{int(gone[family].sum())} scales go to zero or to infinity")
             moduli = isinstance(self.symmetry.spaces[family].group, ComplexScaling)
             values[family] = y.to(torch.complex128) if moduli else y
         if values:

@@ -23,7 +23,6 @@ from torch import Tensor
 from paramsym.geometry.posynomial import Point, Posynomial
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
-DRIFT = 50.0  # e-folds: a scale that went so far is on its way to zero or to infinity
 STEEP = 1e-10  # of the cost: slopes below it are none
 _SWEEPS = 3
 _STEPS = 100

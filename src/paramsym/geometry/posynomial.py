@@ -100,6 +100,33 @@ class Posynomial:
                     both.add_(factor.power**2 * found)
         return up, down, both
 
+    def reached(self, free: Tensor, side: int) -> Tensor:
+        """Which scales something fixed holds from one side, of shape (size,), as 0 and 1.
+
+        Let a summand m·exp(y_i − y_j) be an arc from j to i, and one with y_i alone an arc from
+        what is fixed. With `side` 1 these are the scales that arcs lead to from what is fixed, and
+        with −1 those from which they lead there. Held from one side alone, they all could go to
+        infinity together, and what holds them to zero.
+        """
+        seen = 1.0 - free
+        while True:
+            found, parts = seen.clone(), self.split(seen)
+            into = self.split(found)
+            for term in self.terms:
+                for k, factor in enumerate(term.factors):
+                    if factor.power * side > 0:
+                        weights = [
+                            parts[j.family]
+                            if j.power * side < 0
+                            else torch.ones_like(parts[j.family])
+                            for j in term.factors
+                        ]
+                        into[factor.family].add_(_summed(term, weights, k))
+            found = (found > 0).double()
+            if torch.equal(found, seen):
+                return seen
+            seen = found
+
 
 class Point:
     """f, its gradient and its Hessian at one y; computed in double precision."""

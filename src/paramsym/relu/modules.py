@@ -54,7 +54,13 @@ def network_of_module(
                 value = value.linear(*_stored(part)) if hasattr(part, "weight") else value.relu()
         return value.network(name)
     _check_mode(module, name)
-    return _rows(_export(module, name, input_shape), name)
+    found, other = (_rows(_export(module, name, input_shape, rows), name) for rows in (2, 3))
+    if not _same(found, other):
+        raise ReLUError(
+            "a function that is another for a batch of another size", EXPECTED, name,
+            "Take the size of the batch (x.shape[0]) out of what is computed.",
+        )  # fmt: skip
+    return found
 
 
 # ------------------------------------------------------------ chains, without tracing
@@ -111,7 +117,7 @@ def _path(path: str) -> str:
     return "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split(".") if p)
 
 
-def _export(module: torch.nn.Module, name: str, shape: Sequence[int] | None) -> Any:
+def _export(module: torch.nn.Module, name: str, shape: Sequence[int] | None, rows: int) -> Any:
     first = next((p for p in module.parameters() if p.ndim >= 2), None)
     if shape is None:
         if first is None or first.ndim != 2:
@@ -123,7 +129,7 @@ def _export(module: torch.nn.Module, name: str, shape: Sequence[int] | None) -> 
             )  # fmt: skip
         shape = (first.shape[1],)
     floats = (p.dtype for p in module.parameters() if p.dtype.is_floating_point)
-    example = torch.zeros(2, *shape, dtype=next(floats, torch.float32))
+    example = torch.zeros(rows, *shape, dtype=next(floats, torch.float32))
     try:
         return torch.export.export(module, (example,))
     except Exception as error:
