@@ -279,6 +279,16 @@ def test_half_precision_and_eight_bit_floats_are_read_as_stored():
     (lambda g: g("Add", g.x, g("Cast", g("MaxPool", g("Unsqueeze", g.x, np.array([1])), outputs=2,
      kernel_shape=[1])[1], to=1)), ["the places of a maximum"]),
     (lambda g: g("FusedGemm", g.x, domain="com.microsoft"), ["com.microsoft.FusedGemm"]),
+    (lambda g: g("ReduceMean", g.x, axes=[1]), ["['axes'] of ReduceMean in version 21"]),
+    (lambda g: g("Relu", g.x, g.x), ["2 inputs and 1 outputs of Relu"]),
+    (lambda g: g("GlobalAveragePool", g.x), ["nothing after its channels"]),
+    (lambda g: g("MaxPool", g("Unsqueeze", g.x, np.array([1])), kernel_shape=[2], pads=[2, 0]),
+     ["a maximum over padding alone"]),
+    (lambda g: g("MaxPool", g("Unsqueeze", g("Slice", g.x, np.array([0]), np.array([1]), np.array(
+        [1])), np.array([1])), kernel_shape=[2], pads=[1, 1], dilations=[2]),
+     ["a maximum over padding alone"]),
+    (lambda g: g("AveragePool", g("Unsqueeze", g.x, np.array([1])), kernel_shape=[2], pads=[0, 2]),
+     ["an average over padding alone"]),
     (lambda g: g("Expand", g.x, np.array([10**9, 10**9, 1, 4])), [",000,000,000,000"]),
     (lambda g: g("Add", g.x, g("ConstantOfShape", np.array([10**12]))), ["1,000,000,000,000"]),
 ])  # fmt: skip
@@ -294,6 +304,17 @@ def test_what_no_output_reads_is_no_obstacle():
     graph = Graph(ROW)
     graph("Erf", graph.x)
     assert network_of_model(graph.model(graph("Relu", graph.x))).widths == (4, 4, 4)
+
+
+def test_two_values_of_one_name_are_refused():
+    graph = Graph(ROW)
+    model = graph.model(graph("Relu", linear(graph)))
+    for name in ("x", model.graph.initializer[0].name, model.graph.node[1].output[0]):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        changed.graph.node[0].output[0] = name
+        with pytest.raises(relu.ReLUError, match="several values of the name"):
+            network_of_model(changed)
 
 
 def test_operators_of_unknown_versions_are_refused():

@@ -13,6 +13,7 @@ from paramsym.relu.choices import refused
 from paramsym.relu.constants import Constant
 
 _KNOWN = ("", "ai.onnx")
+_CHECK = "Check the file with onnx.checker.check_model."
 
 
 class Call:
@@ -33,6 +34,22 @@ class Call:
         self.op = node.op_type if node.domain in _KNOWN else f"{node.domain}.{node.op_type}"
         self.inputs, self.outputs, self.opset, self.folder = inputs, len(node.output), opset, folder
         self._node = node
+
+    def check(self) -> None:
+        """Raises `ReLUError` if this version of the operator takes no such inputs or attributes.
+
+        An attribute that a version does not know is one that a runtime would not read as we do.
+        """
+        try:
+            schema = onnx.defs.get_schema(self._node.op_type, self.opset, "")
+        except onnx.defs.SchemaError:
+            refused(f"the operator {self.op}, which version {self.opset} does not have", _CHECK)
+        unknown = sorted({a.name for a in self._node.attribute} - set(schema.attributes))
+        if unknown:
+            refused(f"the attributes {unknown} of {self.op} in version {self.opset}", _CHECK)
+        count = len(self.inputs)
+        if not schema.min_input <= count <= schema.max_input or self.outputs > schema.max_output:
+            refused(f"{count} inputs and {self.outputs} outputs of {self.op}", _CHECK)
 
     @property
     def attributes(self) -> dict[str, Any]:

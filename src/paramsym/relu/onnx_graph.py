@@ -9,6 +9,7 @@ alone is folded. A file is data: it is parsed within bounds, and nothing in it r
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -112,7 +113,7 @@ class _Walk:
         given, wanted = open_inputs[0], self.graph.output[0].name
         x = self._input(given, input_shape)
         self.values[given.name] = x
-        for node in self._needed(wanted):
+        for node in self._needed(given.name, wanted):
             place = f"{self.name}, node {node.name or next(iter(node.output), '')!r}"
             with Place(f"{place} ({node.op_type})"):
                 self._call(node)
@@ -121,8 +122,13 @@ class _Walk:
             self._refuse("an output that does not depend on the input")
         return x, y
 
-    def _needed(self, wanted: str) -> list[onnx.NodeProto]:
+    def _needed(self, x: str, wanted: str) -> list[onnx.NodeProto]:
         """The nodes behind an output, in their order."""
+        names = [t.name for t in self.graph.initializer] + [x]
+        names += [made for node in self.graph.node for made in node.output if made]
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            self._refuse(f"several values of the name {twice[0][:80]!r}")
         makers = {made: k for k, node in enumerate(self.graph.node) for made in node.output if made}
         found: set[int] = set()
         waiting = [wanted]
@@ -138,8 +144,6 @@ class _Walk:
         made = apply(Call(node, inputs, self.opset, self.folder))
         results = made if isinstance(made, (list, tuple)) else [made]
         for name, value in zip(node.output, results, strict=False):
-            if name in self.values or name in self.stored:
-                self._refuse(f"two values of the name {name!r}")
             self.values[name] = value
 
     def _read(self, name: str) -> Any:

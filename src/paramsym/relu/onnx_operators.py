@@ -274,6 +274,7 @@ def apply(call: Call) -> Any:
         refused(jumping.what, "They jump; use the first result alone.")
     if call.op not in TABLE:
         refused(f"the operator {call.op}")
+    call.check()
     try:
         return TABLE[call.op](call)
     except ReLUError:

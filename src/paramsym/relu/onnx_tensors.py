@@ -192,6 +192,9 @@ def _along(part: Constant, whole: Constant, axis: int, block: int = 0) -> Consta
         view[axis] = shape[axis]
         return tensor.reshape(view)
 
-    if block and (block < 0 or block > max(1, shape[axis])):
-        _refuse(f"blocks of {block}", f"at most {shape[axis]}, the size of the axis")
+    if block:
+        blocks = [-(-n // block) if k == axis else n for k, n in enumerate(shape)]
+        if not 0 < block <= shape[axis] or list(part.value.shape) != blocks:
+            _refuse(f"blocks of {block} for scales of shape {tuple(part.value.shape)}",
+                    f"{blocks}, for codes of shape {shape}")  # fmt: skip
     return Constant(laid(part.value), laid(part.slack), part.formats)

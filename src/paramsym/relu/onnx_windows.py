@@ -69,6 +69,8 @@ def average_pool(call: Call) -> Piecewise:
     places = _windows(call, x, [])
     if any(n != 1 for n in places.dilation):
         refused("an average over places that are not neighbours")
+    if any(max(side) >= k for side, k in zip(places.sides, places.kernel, strict=True)):
+        refused("an average over padding alone")
     counted = bool(call.number("count_include_pad", 0))
     return x.avg_pool(places.kernel, places.stride, places.sides, places.ceil, counted)
 
@@ -78,6 +80,8 @@ def over_space(target: Any) -> Callable[[Call], Piecewise]:
 
     def operator(call: Call) -> Piecewise:
         x = lifted(call.input(0))
+        if x.ndim < 3:
+            refused(f"an array of shape {x.shape}, which has nothing after its channels")
         return operators.apply(target, (x, list(range(2, x.ndim)), True), {})
 
     return operator
