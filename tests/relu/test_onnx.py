@@ -290,6 +290,7 @@ def test_half_precision_and_eight_bit_floats_are_read_as_stored():
     (lambda g: g("AveragePool", g("Unsqueeze", g.x, np.array([1])), kernel_shape=[2], pads=[0, 2]),
      ["an average over padding alone"]),
     (lambda g: g("Expand", g.x, np.array([10**9, 10**9, 1, 4])), [",000,000,000,000"]),
+    (lambda g: g("Tile", g.x, np.array([1, 2**19])), ["4,194,304 entries"]),
     (lambda g: g("Add", g.x, g("ConstantOfShape", np.array([10**12]))), ["1,000,000,000,000"]),
 ])  # fmt: skip
 def test_what_is_not_piecewise_linear_is_named(build, words):

@@ -44,7 +44,7 @@ class Call:
             schema = onnx.defs.get_schema(self._node.op_type, self.opset, "")
         except onnx.defs.SchemaError:
             refused(f"the operator {self.op}, which version {self.opset} does not have", _CHECK)
-        unknown = sorted({a.name for a in self._node.attribute} - set(schema.attributes))
+        unknown = sorted({str(a.name) for a in self._node.attribute} - set(schema.attributes))
         if unknown:
             refused(f"the attributes {unknown} of {self.op} in version {self.opset}", _CHECK)
         count = len(self.inputs)

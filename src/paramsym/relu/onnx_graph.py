@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 import onnx
 from google.protobuf.message import DecodeError
 
-from paramsym.relu.coefficients import check_size
 from paramsym.relu.errors import Place, ReLUError
 from paramsym.relu.network import Network
 from paramsym.relu.onnx_call import Call
 from paramsym.relu.onnx_operators import apply
 from paramsym.relu.onnx_tensors import constant_of
+from paramsym.relu.onnx_values import MOST_FUNCTIONS, check_entries
 from paramsym.relu.piecewise import Piecewise
 from paramsym.relu.rows import network_of_rows
 
@@ -75,10 +75,10 @@ def network_of_model(
     """
     try:
         x, y = _Walk(model, name, folder).run(input_shape)
-    except ValueError as error:
-        if isinstance(error, ReLUError):
-            raise
-        raise ReLUError(  # texts that are none
+    except ReLUError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise ReLUError(  # names that are no text
             f"what is no ONNX model ({str(error)[:80]})", "a model that onnx.save wrote", name,
             "Copy the file again, or export it anew.",
         ) from error  # fmt: skip
@@ -126,9 +126,9 @@ class _Walk:
         """The nodes behind an output, in their order."""
         names = [t.name for t in self.graph.initializer] + [x]
         names += [made for node in self.graph.node for made in node.output if made]
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice:
-            self._refuse(f"several values of the name {twice[0][:80]!r}")
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            self._refuse(f"several values of the name {twice[:80]!r}")
         makers = {made: k for k, node in enumerate(self.graph.node) for made in node.output if made}
         found: set[int] = set()
         waiting = [wanted]
@@ -179,7 +179,7 @@ class _Walk:
                 "--input-shape 1x28x28 on the command.",
             )  # fmt: skip
         with Place(self.name):
-            check_size(math.prod(sizes))
+            check_entries(math.prod(sizes), MOST_FUNCTIONS)
         return Piecewise.inputs(sizes)
 
     def _refuse(self, came: str) -> NoReturn:

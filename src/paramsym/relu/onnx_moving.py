@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from paramsym.relu.choices import refused, varies
-from paramsym.relu.coefficients import check_size
 from paramsym.relu.onnx_call import Call, integers
-from paramsym.relu.onnx_values import axis_of, lifted, moved, shape_of
+from paramsym.relu.onnx_values import axis_of, check_room, lifted, moved, shape_of
 
 
 def _reshape(call: Call) -> Any:
@@ -46,7 +45,7 @@ def _unsqueeze(call: Call) -> Any:
 
 def _concat(call: Call) -> Any:
     axis = call.number("axis")
-    check_size(sum(math.prod(shape_of(x)) for x in call.inputs))
+    check_room(sum(math.prod(shape_of(x)) for x in call.inputs), *call.inputs)
     return moved(lambda *p: np.concatenate(p, axis), *call.inputs)
 
 
@@ -82,20 +81,20 @@ def _gather(call: Call) -> Any:
     x, where = call.inputs
     index = integers(where)
     axis = axis_of(call.number("axis", 0), len(shape_of(x)))
-    check_size(index.size * (math.prod(shape_of(x)) // max(1, shape_of(x)[axis])))
+    check_room(index.size * (math.prod(shape_of(x)) // max(1, shape_of(x)[axis])), x)
     return moved(lambda p: np.take(p, index, axis), x)
 
 
 def _expand(call: Call) -> Any:
     x = call.input(0)
     shape = np.broadcast_shapes(shape_of(x), tuple(call.ints("shape", 1)))
-    check_size(math.prod(shape))
+    check_room(math.prod(shape), x)
     return moved(lambda p: np.broadcast_to(p, shape), x)
 
 
 def _tile(call: Call) -> Any:
     x, times = call.input(0), call.ints("repeats", 1)
-    check_size(math.prod(shape_of(x)) * math.prod(times))
+    check_room(math.prod(shape_of(x)) * math.prod(times), x)
     return moved(lambda p: np.tile(p, times), x)
 
 
@@ -109,7 +108,8 @@ def _pad(call: Call) -> Any:
     sides = [(0, 0)] * rank
     for k, axis in enumerate(axes):
         sides[axis] = widths[k], widths[k + len(axes)]
-    check_size(math.prod(max(0, n + a + b) for n, (a, b) in zip(shape_of(x), sides, strict=True)))
+    sizes = [max(0, n + a + b) for n, (a, b) in zip(shape_of(x), sides, strict=True)]
+    check_room(math.prod(sizes), x)
     inner = tuple(slice(max(0, -a), min(0, b) or None) for a, b in sides)
     x = moved(lambda p: p[inner], x)
     grown = [(max(0, a), max(0, b)) for a, b in sides]

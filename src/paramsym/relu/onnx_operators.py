@@ -23,7 +23,7 @@ from paramsym.relu.constants import Constant, fold
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.onnx_call import Call, integers, single
 from paramsym.relu.onnx_tensors import constant_of, dequantised, exactly, of_array, quantised
-from paramsym.relu.onnx_values import axis_of, computed, lifted, moved, shape_of
+from paramsym.relu.onnx_values import axis_of, check_room, computed, lifted, moved, shape_of
 from paramsym.relu.piecewise import Piecewise
 
 _ATEN = torch.ops.aten
@@ -42,7 +42,7 @@ Operator = Callable[[Call], Any]
 def _entrywise(target: Any) -> Operator:
     def operator(call: Call) -> Any:
         shapes = [shape_of(a.of if isinstance(a, Side) else a) for a in call.inputs]
-        check_size(math.prod(np.broadcast_shapes(*shapes)))
+        check_room(math.prod(np.broadcast_shapes(*shapes)), *call.inputs)
         return computed(target, *call.inputs)
 
     return operator
@@ -95,7 +95,7 @@ def _gemm(call: Call) -> Any:
     made = _scaled(_matmul(a, b), call.number("alpha", 1.0))
     if shift is None:
         return made
-    check_size(math.prod(np.broadcast_shapes(shape_of(made), shape_of(shift))))
+    check_room(math.prod(np.broadcast_shapes(shape_of(made), shape_of(shift))), made)
     return computed(_ATEN.add.Tensor, made, _scaled(shift, call.number("beta", 1.0)))
 
 
@@ -203,7 +203,7 @@ def _shape(call: Call) -> Any:
 
 def _filled(call: Call) -> Any:
     shape = call.ints("shape", 0)
-    check_size(math.prod(shape))
+    check_room(math.prod(shape))
     held = call.attributes.get("value")
     one = exactly(torch.zeros(1).double()) if held is None else constant_of(held, call.folder)
     return moved(lambda p: np.broadcast_to(p.reshape(()), shape), one)
@@ -211,7 +211,7 @@ def _filled(call: Call) -> Any:
 
 def _range(call: Call) -> Any:
     start, stop, step = (int(integers(v)) for v in call.inputs)
-    check_size(len(range(start, stop, step)))
+    check_room(len(range(start, stop, step)))
     return exactly(torch.arange(start, stop, step))
 
 

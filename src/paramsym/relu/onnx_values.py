@@ -17,6 +17,9 @@ from paramsym.relu.choices import Side, refused, varies
 from paramsym.relu.constants import Constant, fold
 from paramsym.relu.piecewise import Piecewise, rearranged
 
+MOST_FUNCTIONS = 1 << 20
+MOST_CONSTANTS = 1 << 24
+
 
 def computed(target: Any, *args: Any) -> Any:
     """What an ATen operator makes: a fold of constants, or a function where an argument varies."""
@@ -44,6 +47,22 @@ def moved(function: Callable[..., np.ndarray], *arrays: Any) -> Any:
     value = torch.cat([a.value.reshape(-1) for a in arrays])[index]
     slack = torch.cat([a.slack.reshape(-1) for a in arrays])[index]
     return Constant(value, slack, frozenset().union(*(a.formats for a in arrays)))
+
+
+def check_room(count: int, *arrays: Any) -> None:
+    """Raises `ReLUError` before an operator makes more entries than a decision could ever use.
+
+    Args:
+        count: of the entries that it makes of these arrays; functions take far more than constants.
+    """
+    check_entries(count, MOST_FUNCTIONS if any(varies(a) for a in arrays) else MOST_CONSTANTS)
+
+
+def check_entries(count: int, limit: int) -> None:
+    """Raises `ReLUError` for an array of more entries than a limit."""
+    if count > limit:
+        refused(f"an array of {count:,} entries, where at most {limit:,} are read",
+                "Decide a smaller part of the network, or smaller inputs.")  # fmt: skip
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

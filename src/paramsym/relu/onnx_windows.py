@@ -13,7 +13,7 @@ from paramsym.relu.choices import PLACES, constant, refused
 from paramsym.relu.coefficients import check_size
 from paramsym.relu.constants import Constant
 from paramsym.relu.onnx_call import Call, single
-from paramsym.relu.onnx_values import lifted
+from paramsym.relu.onnx_values import check_room, lifted
 from paramsym.relu.piecewise import Piecewise
 
 
@@ -107,7 +107,7 @@ def _windows(call: Call, x: Piecewise, kernel: list[int]) -> Windows:
     sides, same = _sides(call, x.shape[2:], stride, reach)
     rooms = zip(x.shape[2:], sides, stride, strict=True)
     room = [size + sum(side) + step for size, side, step in rooms]
-    check_size(math.prod(x.shape[:2]) * math.prod(room))
+    check_room(math.prod(x.shape[:2]) * math.prod(room), x)
     check_size(math.prod(x.shape[:2]) * math.prod(kernel) * math.prod(_counts(room, reach, stride)))
     return Windows(kernel, stride, sides, gaps, bool(call.number("ceil_mode", 0)) and not same)
 
