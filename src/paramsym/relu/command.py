@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,8 +24,16 @@ EXIT = {
     "UNDECIDED": ExitCode.UNDECIDED,
 }
 
-First = Annotated[Path, typer.Argument(help="First network: .pt2, .safetensors or .json.")]
+First = Annotated[Path, typer.Argument(help="First network: .pt2, .onnx, .safetensors or .json.")]
 Second = Annotated[Path, typer.Argument(help="Second network.")]
+InputShape = Annotated[
+    str | None,
+    typer.Option(
+        "--input-shape",
+        metavar="SIZES",
+        help="Sizes of one input, without the batch, where an ONNX file leaves them open: 1x28x28.",
+    ),
+]
 
 
 def relu_equal(
@@ -54,6 +63,7 @@ def relu_equal(
             "--certificate", metavar="FILE", help="Write the verdict, for relu-verify to check."
         ),
     ] = None,
+    input_shape: InputShape = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
     """Decide whether two ReLU networks are the same function.
@@ -73,7 +83,8 @@ def relu_equal(
             from paramsym.relu.files import read_network
 
             progress(f"reading {a} and {b}")
-            f, g = read_network(a), read_network(b)
+            shape = _sizes(input_shape)
+            f, g = read_network(a, shape), read_network(b, shape)
             progress("deciding")
             verdict = decide(
                 f,
@@ -99,6 +110,7 @@ def relu_verify(
     file: Annotated[Path, typer.Argument(help="A verdict that relu-equal --certificate wrote.")],
     a: First,
     b: Second,
+    input_shape: InputShape = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check a written verdict against the two networks, without deciding anything anew.
@@ -110,7 +122,8 @@ def relu_verify(
     from paramsym.relu.verification import verify
 
     try:
-        first, second = read_network(a), read_network(b)
+        shape = _sizes(input_shape)
+        first, second = read_network(a, shape), read_network(b, shape)
         if not file.is_file():
             raise ReLUError(f"no file {str(file)!r}", "a file", "relu-verify", "Check the path.")
     except ReLUError as error:
@@ -127,6 +140,18 @@ def relu_verify(
     else:
         typer.echo(f"PROVED: {claim}" if proved else f"NOT PROVED: {why}")
     raise typer.Exit(ExitCode.YES if proved else ExitCode.NO)
+
+
+def _sizes(text: str | None) -> tuple[int, ...] | None:
+    """Sizes as they are written on the command line: 1x28x28."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", text, re.ASCII):
+        raise ReLUError(
+            f"--input-shape {text[:40]}", "sizes of one input, without the batch", "relu-equal",
+            "Write them as 1x28x28.",
+        )  # fmt: skip
+    return tuple(int(n) for n in text.split("x"))
 
 
 def _refuse_to_overwrite(file: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""ReLU networks from files: `.pt2`, `.safetensors` with layers in order, or JSON.
+"""ReLU networks from files: `.pt2`, `.onnx`, `.safetensors` with layers in order, or JSON.
 
 JSON is a list of {"W": [[…]], "b": […]} (or {"layers": […]}), entries being numbers or rationals as
 strings. Pickled checkpoints are not read: they run code.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ from paramsym.relu.network import Network
 from paramsym.relu.reading import as_network
 
 
-def read_network(path: str | Path) -> Network:
+def read_network(path: str | Path, input_shape: Sequence[int] | None = None) -> Network:
     """The ReLU network in a file.
+
+    Args:
+        input_shape: of one input, without the batch, where an ONNX file leaves it open.
 
     Raises `ReLUError` if the file is missing, of another kind, or holds no ReLU network.
     """
@@ -37,10 +42,25 @@ def read_network(path: str | Path) -> Network:
         except CheckpointError as error:
             raise ReLUError(error.came, error.expected, error.where, f"{error.instead}.") from error
         return as_network(program, file.name)
+    if file.suffix == ".onnx":
+        return _from_onnx(file, input_shape)
     raise ReLUError(
-        f"the suffix {file.suffix!r}", ".json, .safetensors or .pt2", str(file),
+        f"the suffix {file.suffix!r}", ".json, .safetensors, .onnx or .pt2", str(file),
         "Save the weights as safetensors; pickled files run code and are not read.",
     )  # fmt: skip
+
+
+def _from_onnx(file: Path, input_shape: Sequence[int] | None) -> Network:
+    try:
+        import_module("onnx")
+    except ModuleNotFoundError as error:
+        raise ReLUError(
+            "an ONNX file, and no package onnx", "the extra [onnx] of paramsym, which brings it",
+            str(file), "Install it: pip install 'paramsym[onnx]'.",
+        ) from error  # fmt: skip
+    from paramsym.relu.onnx_graph import network_of_file
+
+    return network_of_file(file, input_shape)
 
 
 def _from_json(file: Path) -> Network:

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 
 from paramsym.relu.choices import PLACES, Jumping, Side, refused
 from paramsym.relu.constants import CASTS, INDEXING, Constant, fold, name_of, over_arguments, stored
 from paramsym.relu.entries import Entries
-from paramsym.relu.errors import ReLUError
+from paramsym.relu.errors import Place, ReLUError
 from paramsym.relu.network import Network
 from paramsym.relu.operators import apply
 from paramsym.relu.piecewise import Piecewise
-from paramsym.relu.restriction import restricted
+from paramsym.relu.rows import network_of_rows
 
 EXPECTED = "a piecewise linear network"
 _SILENT = (torch.nn.Identity, torch.nn.Flatten)  # in a chain
@@ -50,7 +49,7 @@ def network_of_module(
     if first is not None and None not in chain:
         value = Piecewise.inputs((first.in_features,))
         for place, part in enumerate(chain):
-            with _Place(f"{name}, part {place + 1} of its chain"):
+            with Place(f"{name}, part {place + 1} of its chain"):
                 value = value.linear(*_stored(part)) if hasattr(part, "weight") else value.relu()
         return value.network(name)
     _check_mode(module, name)
@@ -81,21 +80,6 @@ def _chain(module: torch.nn.Module) -> Iterable[torch.nn.Module | None]:
 def _stored(part: Any) -> tuple[Entries, Entries | None]:
     bias = None if part.bias is None else stored(part.bias).entries
     return stored(part.weight).entries, bias
-
-
-class _Place:
-    """Gives the errors of piecewise linear arrays their place in the user's model."""
-
-    def __init__(self, where: str, came: Callable[[str], str] = str) -> None:
-        self.where, self.came = where, came
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, ReLUError):
-            came = self.came(error.came)
-            raise ReLUError(came, error.expected, self.where, error.todo) from None
 
 
 # ------------------------------------------------------------ tracing
@@ -153,38 +137,7 @@ def _rows(program: Any, name: str) -> Network:
             warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own code
             program = program.run_decompositions()
         x, y = _Walk(program, name).run()
-    if x.ndim < 2:
-        return y.network(name)
-    rows = x.shape[0]
-    if y.shape[:1] != (rows,):
-        raise ReLUError(
-            f"an output of shape {y.shape} for an input of shape {x.shape}",
-            f"{rows} rows, one for each of the batch", name, "Keep the batch as the first axis.",
-        )  # fmt: skip
-    each = x.size // rows
-    found: Network | None = None
-    for row in range(rows):
-        part = restricted(y[row], np.arange(row * each, (row + 1) * each))
-        net = part.network(name) if part is not None else None
-        if net is None or (found is not None and not _same(net, found)):
-            raise ReLUError(
-                "rows of a batch that are mixed, or treated differently",
-                "a function of each row by itself", name,
-                "Batch statistics need .eval(); move other operations along the first axis out.",
-            )  # fmt: skip
-        found = found or net
-    assert found is not None
-    return found
-
-
-def _same(a: Network, b: Network) -> bool:
-    if not (a.born_float and b.born_float):
-        return a == b
-    return a.widths == b.widths and all(
-        np.array_equal(p, q)
-        for left, right in zip(a.floats, b.floats, strict=True)
-        for p, q in zip(left, right, strict=True)
-    )
+    return network_of_rows(x, y, name)
 
 
 # ------------------------------------------------------------ the graph
@@ -223,7 +176,7 @@ class _Walk:
             if node.op == "placeholder":
                 self.values[node.name] = self._placeholder(node)
             elif node.op == "call_function":
-                with _Place(self._place(node)):
+                with Place(self._place(node)):
                     self.values[node.name] = self._call(node)
             elif node.op == "output":
                 output = node

@@ -26,6 +26,7 @@ import numpy as np
 
 from paramsym.relu.coefficients import Coefficients, stacked
 from paramsym.relu.entries import Entries, entries_of, joined, zeros
+from paramsym.relu.errors import ReLUError
 from paramsym.relu.forms import PLACE, Array, Atoms, Forms
 from paramsym.relu.layering import network_of
 from paramsym.relu.network import Network
@@ -118,7 +119,13 @@ class Piecewise(Forms):
 
     def _largest(self, places: np.ndarray) -> Self:
         """The maximum over the last axis of a table of places, of which some are in the array."""
-        places = np.where(places < 0, places.max(axis=-1, keepdims=True), places)
+        last = places.max(axis=-1, keepdims=True, initial=-1)
+        if (last < 0).any():
+            raise ReLUError(
+                "a maximum over padding alone", "windows that reach into the array", PLACE,
+                "Take less padding: such a maximum is minus infinity.",
+            )  # fmt: skip
+        places = np.where(places < 0, last, places)
         candidates = [self.take(places[..., k]) for k in range(places.shape[-1])]
         while len(candidates) > 1:
             pairs = zip(candidates[::2], candidates[1::2], strict=False)

@@ -1,4 +1,4 @@
-"""Whatever a user calls a ReLU network, as one: a module, a program, or its layers as tables."""
+"""What a user calls a ReLU network, as one: a module, a program, an ONNX model, or tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def as_network(
     Args:
         source: a module or exported program that computes a piecewise linear function of each row
             of a batch (linear layers, convolutions, batch norm in evaluation, pooling, residual
-            sums, ReLU, leaky ReLU, clamp, maximum); a list of pairs (W, b) with W an n×d table and
-            b of n entries (None for zero), entries being numbers, `Fraction`s or strings; or a list
-            of {"W": …, "b": …}.
+            sums, ReLU, leaky ReLU, clamp, maximum), or an ONNX model of one; a list of pairs
+            (W, b) with W an n×d table and b of n entries (None for zero), entries being numbers,
+            `Fraction`s or strings; or a list of {"W": …, "b": …}.
         name: how errors call it.
         input_shape: of one input of a module, without the batch; by default what its first weight
-            matrix reads. Inputs are flattened in C order.
+            matrix reads, or what an ONNX model says. Inputs are flattened in C order.
 
     Raises `ReLUError` for other modules (named, with their place), shapes that do not fit, NaN,
     infinities, and text that is no rational.
@@ -32,6 +32,10 @@ def as_network(
         from paramsym.relu.modules import network_of_module  # torch, only where there is a module
 
         return network_of_module(source, name, input_shape)
+    if hasattr(source, "opset_import"):  # an ONNX model
+        from paramsym.relu.onnx_graph import network_of_model
+
+        return network_of_model(source, name, input_shape)
     if isinstance(source, dict) and "layers" in source:
         source = source["layers"]
     return network_of_pairs(source, name)

@@ -17,6 +17,7 @@ SHOW = "PARAMSYM_TRACEBACK"  # an environment variable: print tracebacks of defe
 # Package → the extra that brings it, and what to call it.
 EXTRAS = {
     "flint": ("relu", "python-flint"),
+    "onnx": ("onnx", "onnx"),
     "transformers": ("hf", "transformers"),
     "sklearn": ("demo", "scikit-learn"),
     "matplotlib": ("demo", "matplotlib"),
