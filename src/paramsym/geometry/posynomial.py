@@ -82,6 +82,13 @@ class Posynomial:
         """f with its derivatives at y."""
         return Point(self, y)
 
+    def longest(self, direction: Tensor) -> float:
+        """How far an exponent moves at most along a direction of shape (size,)."""
+        parts = self.split(direction)
+        peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
+        moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
+        return max(moved, default=0.0)
+
     def pulls(self, family: str, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """By scale of one family, what grows with it, what falls with it, and Σ q² of both.
 
@@ -166,9 +173,9 @@ def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
     A mass in less than double precision is widened chunk by chunk along its first axis.
     """
     if term.mass.ndim == 2 and len(weights) == 2 and term.mass.dtype == torch.float64:
-        (own,), (other,) = term.factors[k].axes, term.factors[1 - k].axes  # two axes, one for each
-        if own != other:
-            return (term.mass if own == 0 else term.mass.mT) @ weights[1 - k]
+        own, other = term.factors[k].axes, term.factors[1 - k].axes
+        if len(own) == len(other) == 1 and own != other:  # two axes, one for each
+            return (term.mass if own == (0,) else term.mass.mT) @ weights[1 - k]
     letters = "".join(chr(ord("a") + i) for i in range(term.mass.ndim))
     out = "".join(letters[i] for i in term.factors[k].axes)
     others = [
