@@ -71,3 +71,20 @@ def test_a_cycle_by_types_and_functions_would_be_seen(tmp_path: Path) -> None:
 def test_a_cycle_would_be_seen() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
     assert not cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+# the one door, and a reader that compares the header itself
+_DOORS = {"formats/weights.py", "relu/files.py"}
+
+
+def test_safetensors_are_opened_by_one_door() -> None:
+    """Whatever else opened such a file would believe its header."""
+    openers = {
+        str(path.relative_to(SOURCE / "paramsym"))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("safetensors")
+        and {alias.name for alias in node.names} & {"safe_open", "load_file", "load"}
+    }
+    assert openers == _DOORS

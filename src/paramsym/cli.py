@@ -161,7 +161,12 @@ def inspect(
     inputs: Inputs = None,
     key: Key = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Count the redundant directions numerically, too.")
+        bool,
+        typer.Option(
+            "--audit",
+            help="Count the redundant directions numerically, too; of a "
+            "folder whose model is too large or has no weights, on a small twin.",
+        ),
     ] = False,
     limit: Annotated[
         int | None,
@@ -183,12 +188,19 @@ def inspect(
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import report
-        from paramsym.checkpoints import fitting, open_checkpoint, refuse_existing
+        from paramsym.checking.audit import LIMIT
+        from paramsym.checkpoints import (
+            fitting,
+            needs_weights,
+            open_checkpoint,
+            refuse_existing,
+        )
 
         if html is not None:
             refuse_existing(html, force, "--html")
         progress(f"reading {source}")
-        checkpoint = open_checkpoint(source, weights, inputs, not (verify or audit), key)
+        wanted = needs_weights(source, verify, audit, limit or LIMIT)
+        checkpoint = open_checkpoint(source, weights, inputs, not wanted, key)
         progress(_steps(verify, audit))
         with fitting(checkpoint, training):
             findings = report.examine(checkpoint, verify, audit, training, limit=limit)

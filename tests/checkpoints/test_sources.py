@@ -1,6 +1,7 @@
 """Models from sources: tied weights, dtypes, and programs with mixed inputs."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from paramsym import find_symmetry
+from paramsym.algebra import Monomial, SignedPermutation
 from paramsym.checkpoints import CheckpointError, open_checkpoint, transform
 from paramsym.checkpoints.checkpoint import aliases, assign
+from paramsym.checkpoints.plan import plan
 from tests.models import Small, Tied
 
 
@@ -99,3 +102,51 @@ def test_a_move_that_rounds_too_much_is_not_kept(tmp_path: Path, monkeypatch):
     with pytest.raises(CheckpointError, match="computes another function"):
         transform(opened, tmp_path / "out.safetensors", torch.Generator().manual_seed(0))
     assert not list(tmp_path.iterdir())
+
+
+class BesideLarge(torch.nn.Module):
+    """A network with tanh, beside an output column of size 1e13 and one that vanishes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = torch.nn.Linear(4, 6), torch.nn.Linear(6, 3)
+        self.large = torch.nn.Parameter(torch.tensor([1e13]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.last(torch.tanh(self.first(x)))
+        nothing = torch.softmax(y, -1).sum(-1, keepdim=True) - 1
+        return torch.cat([y, nothing, self.large.expand(len(y), 1)], -1)
+
+    def example_inputs(self) -> tuple[torch.Tensor]:
+        return (torch.linspace(-1, 1, 20).reshape(5, 4),)
+
+
+def test_a_wrong_file_is_seen_beside_a_large_output(tmp_path: Path, monkeypatch):
+    right = open_checkpoint("tests.checkpoints.test_sources:BesideLarge")
+    done = transform(right, tmp_path / "right.safetensors", torch.Generator().manual_seed(0))
+    assert done.changed > 40 and done.error <= 1e-4
+
+    def planted(*given):
+        symmetry = find_symmetry(*given)
+        (name,) = (n for n, s in symmetry.spaces.items() if s.group == SignedPermutation(6))
+        wrong = replace(symmetry.spaces[name], group=Monomial(6))
+        return replace(symmetry, spaces={**symmetry.spaces, name: wrong})
+
+    monkeypatch.setattr("paramsym.checkpoints.equivalent.find_symmetry", planted)
+    wrong = open_checkpoint("tests.checkpoints.test_sources:BesideLarge")
+    with pytest.raises(CheckpointError, match="computes another function"):
+        transform(wrong, tmp_path / "wrong.safetensors", torch.Generator().manual_seed(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["right.safetensors"]
+
+
+def test_half_precision_is_planned_in_float32_as_it_is_tried(tmp_path: Path, monkeypatch):
+    def memory(model: torch.nn.Module) -> int:
+        opened = open_checkpoint("tests.models:Small")
+        opened.model = model
+        return plan(opened, find_symmetry(Small(), opened.inputs), tmp_path / "out").memory
+
+    wide = memory(Small())
+    assert memory(Small().half()) == wide and memory(Small().double()) > 1.9 * wide
+    monkeypatch.setattr("paramsym.checkpoints.plan.LARGEST", 0)  # it is not tried
+    assert memory(Small().half()) < 0.6 * wide

@@ -136,8 +136,8 @@ def by_a_general_solver(params: State, found: State, grid: Grid) -> float:
     def exponents(x: np.ndarray) -> list[np.ndarray]:
         made = []
         for k, log in enumerate(logs):
-            inner = x[cuts[k] : cuts[k + 1]] if k else np.zeros(log.shape[1])
-            outer = x[cuts[k + 1] : cuts[k + 2]] if k < len(logs) - 1 else np.zeros(log.shape[0])
+            inner = x[cuts[k - 1] : cuts[k]] if k else np.zeros(log.shape[1])
+            outer = x[cuts[k] : cuts[k + 1]] if k < len(logs) - 1 else np.zeros(log.shape[0])
             made.append(outer[:, None] - inner[None, :])
         return made
 

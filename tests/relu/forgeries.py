@@ -84,8 +84,11 @@ def cases() -> list[Case]:
         ("canonical on a box", shallow, moves.scramble(shallow, 3, rng), "same",
          {"domain": (-1, 2)}),
         ("absolute-value", deep, moved, "same", {}),
-        ("cells", fold, flat, "same", {}),
-        ("cells on a box", fold, flat, "same", {"domain": (-1, 1)}),
+        ("signs", fold, flat, "same", {}),
+        ("signs on a box", fold, flat, "same", {"domain": (-1, 1)}),
+        ("signs of two layers", *_nested(), "same", {}),
+        ("cells", *_hat(), "same", {}),
+        ("cells on a box", *_hat(), "same", {"domain": (-2, 2)}),
         ("bound", near, twin(near, generator), "float64", {"mode": "float"}),
         ("bound on a box", single, twin(single, generator), "float64",
          {"mode": "float", "domain": (-1, 1)}),
@@ -104,6 +107,23 @@ def cases() -> list[Case]:
         assert relu.verify(verdict, a, b), (name, verdict)
         made.append(Case(name, a, b, verdict, truth, _gaps(a, b, verdict, generator)))
     return made
+
+
+def _nested() -> tuple[Any, Any]:
+    """relu(u + v - w) <= u + v for u, v, w >= 0, one layer above: against a constant."""
+    first = [[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 2, 1]]
+    second = [[1, 1, -1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, -1]]
+    a = [(first, [0] * 4), (second, [0] * 4), ([[1, -1, -1, 0], [0, 0, 0, 1]], [0, 0]),
+         ([[2, 3]], [1])]  # fmt: skip
+    b = [(first, [0] * 4), ([[1, 1, 0, -1]], [0]), ([[1]], [0]), ([[3]], [1])]
+    return relu.as_network(a), relu.as_network(b)
+
+
+def _hat() -> tuple[Any, Any]:
+    """relu(|x| - 1) = relu(x - 1) + relu(-x - 1), deeper and in one layer."""
+    a = [([[1, 0], [-1, 0]], [0, 0]), ([[1, 1]], [-1]), ([[1]], [0])]
+    b = [([[1, 0], [-1, 0]], [-1, -1]), ([[1, 1]], [0])]
+    return relu.as_network(a), relu.as_network(b)
 
 
 def _gaps(a, b, verdict, generator) -> list[tuple[float, Fraction]]:

@@ -93,12 +93,12 @@ def test_budget_stops_the_enumeration_and_the_verdict_says_so():
         Enumeration(net, net, relu.Everywhere(3), start).run(cells=10)
 
 
-def test_image_dependent_equality_is_settled_by_cells_in_both_modes():
+def test_image_dependent_equality_is_settled_in_both_modes():
     """relu(a+b) <= relu(a) + relu(b): dead although the weights have both signs."""
     a = [([[1, 1], [1, 0], [0, 1]], [0, 0, 0]), ([[1, -1, -1]], [0]), ([[1]], [0])]
     b = [([[0, 0]], [0]), ([[0]], [0])]
-    for mode in ("exact", "float"):
+    for mode, method in (("exact", "absolute-value with signs"), ("float", "cells")):
         verdict = relu.decide(a, b, mode=mode)
-        assert verdict.kind == "EQUAL" and verdict.method == "cells"
+        assert verdict.kind == "EQUAL" and verdict.method == method
         assert relu.verify(verdict, a, b)
     assert relu.decide(rounded(relu.as_network(a)), b, domain=(-1, 1)).kind == "EQUAL"

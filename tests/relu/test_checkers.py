@@ -12,11 +12,12 @@ from networks import perturbed, random_network, rounded, type_a, type_b
 from paramsym import relu
 from paramsym.relu import moves
 from paramsym.relu.absolute import absolute_forms
+from paramsym.relu.absolute_check import check_absolute
 from paramsym.relu.bounded import bounded_forms
 from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.cell_check import check_cells, proves, proves_by_program
 from paramsym.relu.cells import Enumeration, frame
-from paramsym.relu.exact_check import check_absolute, check_canonical
+from paramsym.relu.exact_check import check_canonical
 
 RULES = ["constant", "dead", "linear", "plain", "unbend", "unbend negative"]
 

@@ -94,7 +94,7 @@ def test_undecided_says_what_was_tried_and_what_it_would_cost():
     lines = []
     verdict = relu.decide(a, a.to_sequential(), mode="exact", budget=5, progress=lines.append)
     assert verdict.kind == "EQUAL" and lines
-    # Replace one unit by an image-dependent identity, so that the normal form cannot see it.
+    # An identity between bent hyperplanes that do not meet is beyond the normal form.
     hard = _hide(rng)
     verdict = relu.decide(*hard, budget=1.0)
     assert verdict.kind == "UNDECIDED"
@@ -103,23 +103,18 @@ def test_undecided_says_what_was_tried_and_what_it_would_cost():
     assert relu.decide(a, b, mode="float", budget=5).kind == "EQUAL"
 
 
-def _hide(rng):
-    """relu(u + v) - relu(u) - relu(v) <= 0 in 16 inputs: a dead unit that weights do not show."""
-    d = 16
-    u, v = rng.integers(-9, 10, (2, 20, d))
-    first = np.concatenate([u + v, u, v]).tolist()
-    n = len(u)
-    table = [[0] * (3 * n) for _ in range(n)]
-    for i in range(n):
-        table[i][i], table[i][n + i], table[i][2 * n + i] = 1, -1, -1
-    a = [(first, [0] * (3 * n)), (table, [0] * n), ([[1] * n], [0])]
-    b = [([[0] * d], [0]), ([[0]], [0])]
+def _hide(rng, d=16, n=20):
+    """Σ relu(|u| - 1) = Σ relu(u - 1) + relu(-u - 1): units that fire, whose kinks others cut."""
+    u = rng.integers(-9, 10, (n, d))
+    both = np.concatenate([u, -u]).tolist()
+    table = np.concatenate([np.eye(n, dtype=int)] * 2, axis=1).tolist()
+    a = [(both, [0] * (2 * n)), (table, [-1] * n), ([[1] * n], [0])]
+    b = [(both, [-1] * (2 * n)), ([[1] * (2 * n)], [0])]
     return a, b
 
 
 def test_estimate_is_reported_before_the_enumeration():
-    a = [([[1, 1], [1, 0], [0, 1]], [0, 0, 0]), ([[1, -1, -1]], [0]), ([[1]], [0])]
-    b = [([[0, 0]], [0]), ([[0]], [0])]
+    a, b = _hide(np.random.default_rng(0), 2, 2)
     lines = []
     relu.decide(a, b, progress=lines.append)
     estimate = next(i for i, line in enumerate(lines) if "expected" in line)

@@ -58,7 +58,7 @@ def test_other_shapes_modes_and_domains():
     [
         (torch.nn.Tanh(), "Tanh", "[1]"),
         (torch.nn.GELU(), "GELU", "[1]"),
-        (torch.nn.LeakyReLU(), "LeakyReLU", "[1]"),
+        (torch.nn.Softplus(), "Softplus", "[1]"),
         (torch.nn.BatchNorm1d(3), "BatchNorm1d", "[1]"),
         (torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Softmax(-1)), "Softmax", "[1][1]"),
     ],

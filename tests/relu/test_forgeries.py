@@ -34,7 +34,14 @@ def test_three_hundred_forgeries_raise_nothing_and_prove_nothing_false(tmp_path)
 
 def test_every_kind_of_certificate_is_forged(held):
     kinds = {c.verdict.certificate.kind for c in held.values() if c.verdict.certificate}
-    assert kinds == {"canonical", "absolute-value", "cells", "cell bounds", "bound"}
+    assert kinds == {
+        "canonical",
+        "absolute-value",
+        "absolute-value with signs",
+        "cells",
+        "cell bounds",
+        "bound",
+    }
     assert {str(c.verdict.kind) for c in held.values()} == {
         "EQUAL", "EQUAL_TO_PRECISION", "DIFFERENT",
     }  # fmt: skip
@@ -131,16 +138,19 @@ def test_what_is_not_a_verdict_is_refused_in_four_parts(tmp_path):
 # ------------------------------------------------------------------ independence
 
 FINDERS = {
-    "absolute", "bounded", "float_atoms", "cells", "cell_bounds", "shallow", "witness", "lines",
-    "milp", "sampling", "run", "deciding", "exact_steps", "float_steps", "float_ladder",
-    "cell_steps", "clock",
+    "absolute", "absolute_atoms", "bounded", "float_atoms", "cells", "cell_bounds", "shallow",
+    "witness", "lines", "image_signs", "sign_search", "simplex", "milp", "sampling", "run",
+    "deciding", "exact_steps", "float_steps", "float_ladder", "cell_steps", "clock",
 }  # fmt: skip
 SHARED = {
     "arithmetic", "clock", "documents", "domains", "errors", "formats", "logs", "network",
     "precision",
     "rationals", "reading", "verdict",
 }  # fmt: skip
-CHECKERS = {"verification", "bounded_check", "cell_check", "exact_check", "spans"}
+CHECKERS = {
+    "verification", "absolute_check", "bounded_check", "cell_check", "exact_check", "sign_check",
+    "spans",
+}  # fmt: skip
 
 
 def imported(module: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from paramsym.algebra import (
     Tangent,
     Wreath,
 )
+from paramsym.formats.drafts import replacing
+from paramsym.formats.errors import CheckpointError
+from paramsym.formats.weights import metadata_of
+from paramsym.structure import stored
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import Slide
-from paramsym.structure.replacing import replacing
 from paramsym.structure.shift import Term, Window
 from paramsym.structure.stored_text import LIMIT
 from tests.elements import numbers, same
@@ -257,6 +261,44 @@ def test_a_file_that_ends_early_is_told(suffix: str, tmp_path: Path) -> None:
     for end in range(0, len(content), max(1, len(content) // 40)):
         path.write_bytes(content[:end])
         refused(path, symmetry)
+
+
+def reheaded(path: Path, change: dict[str, Any]) -> None:
+    """The same file with another header over its numbers."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.dumps({**json.loads(content[8 : 8 + length]), **change}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        ({"more": {"dtype": "F64", "shape": [1 << 40], "data_offsets": [0, 1 << 43]}}, "begin at"),
+        ({"__metadata__": {"format": 3}}, "no table of texts"),
+        ({"0.scale.h": {"dtype": "F64", "shape": [2]}}, "no table of dtype"),
+    ],
+)
+def test_the_header_of_a_file_is_compared_with_it(change, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "element.safetensors"
+    drawn().save(path)
+    reheaded(path, change)
+    if change:
+        assert says in refused(path, symmetry_by_hand())
+        with pytest.raises(CheckpointError, match=says):
+            metadata_of(path)
+    else:
+        assert same(numbers(GroupElement.load(path, symmetry_by_hand())), numbers(drawn()))
+
+
+def test_what_is_no_element_is_told_before_its_tensors_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "element.safetensors"
+    save_file({"weight": torch.ones(3)}, path)
+    monkeypatch.setattr(stored, "read_safetensors", lambda path: pytest.fail("it was read"))
+    assert "the file says format None" in refused(path, symmetry_by_hand())
 
 
 POOL: list[Any] = [None, True, -1, 2, 1.5, 10**40, "x", "", [], {}, [[]], [1.0], {"spaces": ["m"]}]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.algebra import GeneralLinear
-from paramsym.checking import householder
+from paramsym.checking import elimination, orthogonal
 from paramsym.checking.audit import Audit, audit
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.jacobian import NotFinite, planned
@@ -277,48 +277,101 @@ def test_a_function_of_the_inputs_alone_has_dead_parameters_only(used: bool) -> 
 # -- the algebra, against LAPACK -----------------------------------------------------------------
 
 
-def test_rotation_splits_a_span_from_its_complement() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(300, 400, generator=generator, dtype=_WIDE)
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=_WIDE)
+
+
+def test_a_span_counts_dependent_directions_once() -> None:
+    rows = drawn(300, 400)
     rows[:140, :240] = 0.0  # of one layer
     rows = torch.cat([rows, rows[:50] * 2 - rows[200:250], torch.zeros(3, 400)])
-    basis = householder.span(rows)
-    assert basis.rank == 300 == int(torch.linalg.matrix_rank(rows))
-    assert {len(r.support) for r in basis.reflectors} == {1, 2}
-    whole = basis.back(torch.eye(400, dtype=_WIDE))
-    assert torch.allclose(whole.T @ whole, torch.eye(400, dtype=_WIDE), atol=1e-13)
-    assert float((rows @ whole)[:, 300:].abs().max()) < 1e-12
-    turned = rows.clone()
-    basis.rotate(turned)
-    assert torch.allclose(turned, rows @ whole, atol=1e-12)
+    basis = orthogonal.span(rows)
+    assert basis.shape == (400, 300) and int(torch.linalg.matrix_rank(rows)) == 300
+    assert torch.allclose(basis.T @ basis, torch.eye(300, dtype=_WIDE), atol=1e-13)
+    assert float((rows - (rows @ basis) @ basis.T).abs().max()) < 1e-12
+    assert not bool(basis[:240, :128].any())  # the first panel stays in its layer
+    assert orthogonal.span(torch.zeros(3, 7)).shape == (7, 0)
+
+
+@pytest.mark.parametrize("columns", [1, 128, 300, 700])
+def test_elimination_is_that_of_lapack(columns: int) -> None:
+    matrix = drawn(columns + 90, columns)
+    packed = matrix.clone()
+    order = elimination.eliminate(packed)
+    assert sorted(order.tolist()) == list(range(len(matrix)))
+    lower = packed.tril(-1)
+    lower.diagonal().fill_(1.0)
+    assert float(lower.abs().max()) <= 1.0  # pivots are the largest of their column
+    assert torch.allclose(lower @ packed[:columns].triu(), matrix[order], atol=1e-10)
+    expected, pivots, _ = torch.linalg.lu_factor_ex(matrix)
+    assert torch.allclose(packed, expected, atol=1e-8)
+
+
+def test_factors_solve_and_know_what_they_lost() -> None:
+    matrix = drawn(330, 300)
+    factors = elimination.factored(matrix.clone())
+    chosen = factors.image(torch.eye(300, dtype=_WIDE)).T
+    assert all(float((matrix - row).abs().amax(dim=1).min()) < 1e-11 for row in chosen)
+    x = drawn(5, 300, seed=1)
+    assert torch.allclose(factors.solved(x) @ chosen.T, x, atol=1e-8)
+    assert torch.allclose(factors.solved_transposed(x) @ chosen, x, atol=1e-8)
+    assert factors.error < 1e-10
+    exact = (factors.packed.tril(-1) + torch.eye(300, dtype=_WIDE)) @ factors.packed.triu()
+    closest = torch.stack([matrix[int((matrix - row).abs().sum(1).argmin())] for row in exact])
+    lost = float(torch.linalg.matrix_norm(closest - exact, 2))
+    assert lost / 2 < factors.error < 10 * lost
+    # Wilkinson's worst case, in which entries double with every column
+    grown = torch.eye(60, dtype=_WIDE) - torch.ones(60, 60, dtype=_WIDE).tril(-1)
+    grown[:, -1] = drawn(60)
+    assert elimination.factored(grown).error > 1e-3
+
+
+def smallest_of(matrix: Tensor, basis: Tensor, ceiling: float) -> tuple[Tensor, Tensor]:
+    """What is small beside a basis, by elimination of the coordinates that it does not choose."""
+    kept = elimination.eliminate(basis.clone())[basis.shape[1] :].sort().values
+
+    def lift(rows: Tensor) -> Tensor:
+        found = rows.new_zeros(len(rows), len(basis))
+        found[:, kept] = rows
+        return found - (found @ basis) @ basis.T
+
+    factors = elimination.factored(matrix[:, kept].contiguous())
+    return elimination.smallest(factors, lift, kept, ceiling)
 
 
 @pytest.mark.parametrize("deficient", [0, 1, 20, 60])
-def test_small_singular_values_are_those_of_the_svd(deficient: int) -> None:
-    generator = torch.Generator().manual_seed(deficient)
-    matrix = torch.randn(420, 300, generator=generator, dtype=_WIDE)
-    matrix[:, 100 : 100 + deficient] = matrix[:, :deficient] + matrix[:, 200 : 200 + deficient]
-    matrix[:, 0] = 0.0 if deficient == 1 else matrix[:, 0]
-    triangle = householder.triangular(matrix.clone())
-    assert torch.allclose(triangle.T @ triangle, matrix.T @ matrix, atol=1e-10)
-    values, found = householder.smallest(triangle, 1e-9)
-    expected = torch.linalg.svdvals(matrix).flip(0)
+@pytest.mark.parametrize("claimed", [0, 40])
+def test_small_values_are_those_of_the_svd(deficient: int, claimed: int) -> None:
+    directions = orthogonal.span(drawn(claimed + deficient + 1, 300, seed=9))
+    basis, small = directions[:, :claimed], directions[:, -1:]
+    flat = directions[:, : claimed + deficient]
+    matrix = drawn(420, 300, seed=deficient)
+    matrix -= (matrix @ flat) @ flat.T + (1 - 1e-6) * (matrix @ small) @ small.T
+    values, found = smallest_of(matrix, basis, 1e-9)
+    expected = torch.linalg.svdvals(matrix).flip(0)[claimed:]
     assert int((values < 1e-9).sum()) == int((expected < 1e-9).sum()) >= deficient
-    null = found[:, values < 1e-9]
-    assert float((matrix @ null).abs().max() if null.numel() else 0.0) < 1e-11
+    null = found[values < 1e-9]
+    assert float((matrix @ null.T).abs().max() if null.numel() else 0.0) < 1e-10
+    assert float((null @ basis).abs().max() if null.numel() and claimed else 0.0) < 1e-12
     assert float(values[-1]) > 1e-9
+    lowest, bound = float(values[len(null)]), float(expected[len(null)])
+    assert bound / 100 < lowest < 1.01 * bound  # the chosen rows see no more than all rows
 
 
 def test_no_step_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt is noticed between steps, and each of these is bounded whatever the size."""
-    monkeypatch.setattr(householder, "STEP", 1e8)
+    for module in (elimination, orthogonal):
+        monkeypatch.setattr(module, "STEP", 1e8)
     steps: list[float] = []
-    generator = torch.Generator().manual_seed(0)
-    matrix = torch.randn(1400, 1200, generator=generator, dtype=_WIDE)
-    householder.span(matrix[:400]).rotate(matrix, steps.append)
-    rotated = len(steps)
-    householder.smallest(householder.triangular(matrix, steps.append), 0.0, advance=steps.append)
-    assert rotated > 20 and len(steps) > 2 * rotated and max(steps) <= householder.STEP
+    matrix = drawn(1400, 1200)
+    orthogonal.span(matrix[:400], steps.append)
+    spanned = len(steps)
+    factors = elimination.factored(matrix, steps.append)
+    eliminated = len(steps)
+    every = torch.arange(1200)
+    elimination.smallest(factors, lambda x: x, every, 0.0, advance=steps.append)
+    assert spanned > 5 and eliminated > 20 + spanned and len(steps) > eliminated
+    assert max(steps) <= 1e8
 
 
 def test_an_interrupt_ends_an_audit() -> None:

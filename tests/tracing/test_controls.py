@@ -15,6 +15,8 @@ from torch import nn
 
 from paramsym import assert_invariant, audit, find_symmetry, verify
 from paramsym.algebra import Monomial, Permutation, SignedPermutation
+from paramsym.checking.measure import change, scale_of, step_of
+from paramsym.checking.refute import refute
 from paramsym.structure.symmetry import ParameterSymmetry
 
 X = torch.linspace(-1, 1, 20, dtype=torch.float64).reshape(5, 4)
@@ -129,6 +131,51 @@ def test_rounding_of_an_output_that_vanishes_is_no_error() -> None:
     right, wrong = right_and_wrong(model := Vanishing())
     assert verify(model, right, (X,)).error <= 1e-10
     assert verify(model, wrong, (X,)).error >= 1e-2
+
+
+class MaskedOutput(nn.Module):
+    """A network whose outputs pass a mask of −∞, as causal attention keeps one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+        self.register_buffer("mask", torch.tensor([[0.0, -math.inf, 0.0]]).double())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.inner(x) + self.mask, -1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [*(lambda how=how: Beside(how) for how in ("column", "sample", "channel", "flat")),
+     Vanishing, MaskedOutput],
+    ids=["column", "sample", "channel", "flat", "vanishing", "mask"],
+)  # fmt: skip
+def test_refutation_measures_slice_by_slice_as_well(make) -> None:
+    right, wrong = right_and_wrong(model := make())
+    assert refute(model, right, (X,)).checked.refuted == ()
+    (text,) = refute(model, wrong, (X,)).checked.refuted
+    assert text == "mlp: Monomial(6) became Permutation(6)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_the_measure_sees_an_entry_beside_a_large_one_and_a_lost_number(dtype) -> None:
+    y = torch.tensor([[1.0, 6e4], [-1.0, 6e4]]).to(dtype)
+    scale = scale_of(y)
+    assert change(y, y, scale) == 0.0
+    assert change(y, y * torch.tensor([[1.5, 1.0]]).to(dtype), scale) == 0.5
+    assert change(y, -y, scale) == 2.0  # in half precision the difference itself is no number
+    lost = y.clone()
+    lost[0, 0] = math.inf
+    assert change(y, lost, scale) == change(lost, y, scale) == change(y, y[:1], scale) == math.inf
+    assert change(lost, lost, scale_of(lost)) == 0.0
+
+
+def test_a_slice_that_vanishes_counts_against_what_the_parameters_do_to_it() -> None:
+    y, step = torch.tensor([[1.0, 0.0]]), step_of(torch.float32)
+    nudge = y + step * torch.tensor([[0.0, 2.0]])
+    assert change(y, y + torch.tensor([[0.0, 1.0]]), scale_of(y, nudge, step)) == pytest.approx(0.5)
+    assert change(y, y + torch.tensor([[0.0, 1.0]]), scale_of(y)) > 1e30
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

@@ -31,6 +31,14 @@ from paramsym.checking.derivative import Derivative, check_derivative
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.hunt import Hunted, hunt
 from paramsym.checking.jacobian import Network, jacobian, planned
+from paramsym.checking.twin import (
+    FullSize,
+    Twin,
+    at_generic_weights,
+    pair_of,
+    require_twin,
+    structure_of,
+)
 from paramsym.checking.unexplained import Unexplained, describe, sparse
 from paramsym.recording.record import Inputs
 from paramsym.structure.axes import spaces_of
@@ -38,7 +46,7 @@ from paramsym.structure.counting import generic_dimension
 from paramsym.structure.rank import Gap
 from paramsym.structure.symmetry import ParameterSymmetry
 
-LIMIT = 20_000  # parameters; about eight minutes and four gigabytes
+LIMIT = 20_000  # parameters; about four minutes and six gigabytes
 
 
 class AuditTooLarge(ValueError):
@@ -55,11 +63,13 @@ class Audit:
     function and do not, with the derivative of the outputs along the worst unit direction of each,
     relative to the largest along any; `approximate` the same for those that claim it only up to
     a small error. `residual` is that number for all directions that count as explained: it is
-    rounding where the symmetry is exact. `gap` stands between the smallest singular value of the
-    Jacobian beside the explained directions, and that noise. `hunted` directions looked flat at
+    rounding where the symmetry is exact. `gap` stands between a lower bound of the smallest
+    singular value of the Jacobian beside the explained directions, and what is noise: `residual`,
+    or the rounding of the elimination. `hunted` directions looked flat at
     first, and further inputs refuted them. `suspects` say what the unexplained directions do, and
     `where` gives, for each tensor, its share of their squared norm. `derivative` compares autograd
-    with finite differences.
+    with finite differences. Where a twin was audited, all numbers are the twin's, and `full` says
+    of what model, with the dimension of its symmetry.
     """
 
     parameters: int
@@ -77,6 +87,7 @@ class Audit:
     hunted: int = 0
     derivative: Derivative = field(default_factory=lambda: Derivative(0.0))
     singular_values: torch.Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
+    full: FullSize | None = None
 
     @property
     def unexplained(self) -> int:
@@ -123,6 +134,14 @@ class Audit:
     @property
     def verdict(self) -> str:
         """One sentence."""
+        if self.full is None:
+            return self._own_verdict
+        if self.complete:
+            return f"complete on the twin of {self.parameters:,} parameters; {self.full}"
+        return f"on the twin of {self.parameters:,} parameters: {self._own_verdict}"
+
+    @property
+    def _own_verdict(self) -> str:
         if self.complete:
             return "certified complete at these weights and inputs"
         if self.refuted:
@@ -176,6 +195,7 @@ def audit(
     limit: int = LIMIT,
     samples: int | None = None,
     tolerance: float = 1e-8,
+    twin: Twin | None = None,
 ) -> Audit:
     """Certify that a symmetry accounts for every direction that leaves the function unchanged.
 
@@ -188,6 +208,10 @@ def audit(
 
     What a claim does to buffers is no direction of the parameters: such claims are tried by finite
     differences along both, and refuted where the outputs change.
+
+    A model that is too large, or on the meta device, is audited by its twin: a small model of the
+    same architecture, accepted only if its symmetry is the model's with other sizes. The twin is
+    audited at generic weights; that is proof for the twin, and evidence for the model.
 
     What takes longer than two seconds shows its progress on standard error; an interrupt is noticed
     within about a second.
@@ -204,13 +228,25 @@ def audit(
             direction that is not claimed, a quarter as many from a call as it has outputs, and
             32 at least.
         tolerance: singular values are searched for a gap below this share of the largest.
+        twin: what is audited in the place of the model: a module that takes the same inputs, or a
+            pair of a module and its inputs.
 
     Raises:
-        AuditTooLarge: the model has more parameters than `limit`.
+        AuditTooLarge: what is audited has more parameters than `limit`.
+        NotATwin: the symmetry of the twin is another than the model's; the message names how.
         NotFinite: weights or derivatives are not numbers.
         ValueError: the symmetry moves inputs or outputs.
     """
     generator = generator or torch.Generator().manual_seed(0)
+    if twin is not None:
+        full, small, its_inputs, symmetry = _in_its_place(
+            model, inputs, twin, symmetry, outputs, training, generator
+        )
+        found = audit(
+            small, its_inputs, symmetry=symmetry, outputs=outputs, training=training,
+            generator=generator, limit=limit, samples=samples, tolerance=tolerance,
+        )  # fmt: skip
+        return replace(found, full=full)
     network = Network(model, inputs, outputs, training, generator)
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
     _require_closed(model, symmetry)
@@ -220,8 +256,8 @@ def audit(
         raise AuditTooLarge(
             f"audit(model={type(model).__name__}, limit={limit}): the model has {network.count} "
             f"parameters, and at most {limit} were expected, since the factorisation is dense. "
-            f"It would need {cost}. Audit a smaller model of the same architecture, or pass "
-            f"limit={network.count} (--limit {network.count}) to go on."
+            f"It would need {cost}. Audit a smaller model of the same architecture in its place, "
+            f"twin=…, or pass limit={network.count} (--limit {network.count}) to go on."
         )
     claimed = claimed_directions(symmetry, network)
     approximate = {name for name, space in symmetry.spaces.items() if not space.exact}
@@ -237,6 +273,20 @@ def audit(
         derivative = check_derivative(network, flat)
     result = _result(network, found, hunted, claimed, inexact, derivative, cost)
     return replace(result, refuted={**result.refuted, **refuted_beside(network, symmetry)})
+
+
+def _in_its_place(
+    model: torch.nn.Module, inputs: Inputs, twin: Twin, symmetry: ParameterSymmetry | None,
+    outputs: Callable[[Any], Any] | None, training: bool, generator: torch.Generator,
+) -> tuple[FullSize, torch.nn.Module, Inputs, ParameterSymmetry]:  # fmt: skip
+    """The model in numbers, and its twin at generic weights, with its inputs and its symmetry."""
+    small, its_inputs = pair_of(model, inputs, twin)
+    if symmetry is not None:
+        _require_closed(model, symmetry)
+    large = structure_of(model, inputs, outputs, training, symmetry)
+    own = structure_of(small, its_inputs, outputs, training)
+    full = require_twin(model, large, small, own)
+    return full, at_generic_weights(small, own.symmetry, generator), its_inputs, own.symmetry
 
 
 def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None:
@@ -299,7 +349,7 @@ def _result(
         explained=explained,
         dead=len(hunted.dead),
         undeclared=hunted.undeclared,
-        gap=Gap(rank, found.above, found.below if count else found.residual),
+        gap=Gap(rank, found.above, found.below if count else found.noise),
         residual=found.residual,
         cost=cost,
         where={n: float(energy[p].sum()) for n, p in places.items()} if count else {},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +12,12 @@ from typing import Any
 import torch
 
 from paramsym.checking.ends import Ends
-from paramsym.checking.generic_weights import Source, generic_state, unit
+from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.measure import around as around
+from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
 from paramsym.structure.origin import Origin
-
-_NUDGE = 64  # relative displacement that measures how sensitive outputs are, in roundings
 
 State = dict[str, torch.Tensor]
 
@@ -75,22 +74,14 @@ class Bench:
 
     @cached_property
     def scales(self) -> list[torch.Tensor]:
-        """For each output, what a change of an entry counts against.
-
-        That is the entry's size, or how far it moves when every parameter changes by a relative
-        unit, whichever is larger: an entry that vanishes for every parameter has no size of its
-        own. Sizes are the largest along each slice, and the least of all slices through the entry,
-        so that an output column of size 1e13 does not stand for its neighbours.
-        """
-        share = _NUDGE * torch.finfo(self.dtype).eps
-        nudged = {
-            name: x + share * _usual(x) * self._noise(x) if name in self.trained else x
+        """For each output, what a change of an entry counts against; see `measure`."""
+        step = step_of(self.dtype)
+        state = {
+            name: nudged(x, self._noise, step) if name in self.trained else x
             for name, x in self.state.items()
         }
-        return [
-            slicewise(torch.maximum(size_of(y), size_of(z - y) / share))
-            for y, z in zip(self.values, self.function(nudged), strict=True)
-        ]
+        others = self.function(state)
+        return [scale_of(y, z, step) for y, z in zip(self.values, others, strict=True)]
 
     @torch.no_grad()
     def function(self, state: State, ends: Ends | None = None) -> list[torch.Tensor]:
@@ -102,15 +93,8 @@ class Bench:
     def error(self, state: State, ends: Ends | None = None) -> float:
         """The relative function error at other parameters, by way of moved inputs and outputs;
         infinite where a number is lost."""
-        worst = 0.0
         after = self.function(state, ends)
-        for y, z, scale in zip(self.values, after, self.scales, strict=True):
-            if y.numel():
-                if y.shape != z.shape or not torch.equal(y.isfinite(), z.isfinite()):
-                    return math.inf
-                change = size_of(z - y) / scale.clamp_min(torch.finfo(scale.dtype).tiny)
-                worst = max(worst, float(change.max()))
-        return worst
+        return max(map(change, self.values, after, self.scales), default=0.0)
 
     def displaced(self, norms: dict[str, float]) -> State:
         """The parameters with random displacements of given norms."""
@@ -137,34 +121,6 @@ class Bench:
         norms = {name: float(change.norm()) for name, change in changed.items()}
         own = {name: norm for name, norm in norms.items() if name in self.trained}
         return self.error(self.displaced(own or norms))
-
-
-def _usual(x: torch.Tensor) -> torch.Tensor:
-    """The sizes of the entries; those that are usual for the shape where all are zero."""
-    if not (x.is_floating_point() or x.is_complex()):
-        return torch.zeros_like(x)
-    return x if bool((x != 0).any()) else torch.full_like(x, unit(tuple(x.shape)))
-
-
-def size_of(y: torch.Tensor) -> torch.Tensor:
-    """The modulus of the finite entries, and zero for the others."""
-    return torch.where(y.isfinite(), y, 0).abs()
-
-
-def slicewise(sizes: torch.Tensor) -> torch.Tensor:
-    """Of the slices through each entry, along every axis, the least of their largest numbers."""
-    scale = sizes.max() if sizes.numel() else sizes
-    for axis in range(sizes.ndim):
-        if sizes.numel():
-            others = [k for k in range(sizes.ndim) if k != axis]
-            scale = torch.minimum(scale, sizes.amax(others, keepdim=True) if others else sizes)
-    return scale.expand(sizes.shape)
-
-
-def around(y: torch.Tensor) -> torch.Tensor:
-    """The size of the outputs around each entry; one where they vanish."""
-    sizes = slicewise(size_of(y))
-    return torch.where(sizes > 0, sizes, 1.0)
 
 
 @contextmanager

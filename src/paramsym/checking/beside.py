@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from paramsym.checking.bench import around, size_of
 from paramsym.checking.jacobian import Network
+from paramsym.checking.measure import around, size_of
 from paramsym.recording.precision import functional
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, tangent

@@ -6,11 +6,21 @@ unit length. The claim is right and complete where
     J·T = 0                          (no claimed direction changes the outputs)
     [J ; Tᵀ] has full column rank    (no other direction leaves them unchanged).
 
-With an orthogonal Q whose first columns span T, J·Q = [J·T | K], and the second statement says that
-K has full column rank. So J is rotated, K made triangular, and the smallest singular values of that
-found by inverse iteration. Both statements are needed: a false direction only raises the rank, and
-shows in J·T. What J·T is where the claim is right is the rounding of everything before, and tells
-which singular values are numbers.
+Both are needed: a false direction only raises the rank, and shows in J·T. That is computed for
+random combinations of rows, which see every direction as J does in the mean square.
+
+For the rank nothing is rotated. Elimination of T chooses as many coordinates as it has directions,
+such that T and the n coordinates that are left give all. Where J·T = 0, a direction x of these
+changes the outputs as its part beside T does, so that the values of interest, those of J beside T,
+are the stationary ones of
+
+    ‖A·x‖ / ‖x − T Tᵀ x‖,        A: the columns of J that are left.
+
+A is eliminated, which takes half the operations of a QR, and the smallest values are found by
+inverse iteration, for the n rows that the elimination has chosen: fewer rows see less, so that
+these values are lower bounds. What is a number and what is not is told by two measurements: J·T is
+the rounding of everything before, and the products of the factors differ from A by what the
+elimination lost, which counts against the part of x that is beside T.
 
 A Gram matrix JᵀJ would square the singular values: 8e-9 and 4.8e-10, which GPT-2 and Gemma-2 have,
 would lie below its rounding.
@@ -23,21 +33,24 @@ from dataclasses import dataclass
 import torch
 
 from paramsym.checking.claimed import Claimed
-from paramsym.checking.householder import STEP, Advance, Basis, runs, smallest, span, triangular
+from paramsym.checking.elimination import Factors, eliminate, factored, smallest
+from paramsym.checking.orthogonal import STEP, Advance, span
 
 FALSE = 1e-8  # a claimed direction that changes the outputs by more is no symmetry
 _ROUNDING = 1e-12  # a column this small next to the largest is a dead parameter, rounded
 _MEASURED = (1e-14, 1e-10)  # bounds of what counts as rounding, relative to the largest value
 _MARGIN = 100.0  # a singular value above so many roundings is a number
+_LOST = 2.0  # the same for what elimination lost, whose measure is a bound
 _STEEP = 1e3  # a jump between neighbouring singular values that cannot be chance
 _PROBES = 64
+_MOVED = 1 << 24  # entries of rows that are moved at once
 _PICTURE = 512  # columns up to which all singular values are computed, for the report
 _REDUCED = 1e-7  # a claimed direction with so little of it in live parameters moves dead ones only
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What the rotated Jacobian shows; singular values are relative to the largest.
+    """What the Jacobian shows; singular values are relative to the largest.
 
     `suspects` are directions of the parameters, as columns, that these inputs do not tell from
     zero. `residuals` gives for each claimed space and shift how much a unit direction of it
@@ -49,9 +62,10 @@ class Certificate:
     claimed: int  # dimension of what is claimed rightly, among live parameters
     idle: Claimed  # what is claimed among dead parameters alone, (directions, dead parameters)
     residual: float  # the largest of a direction that is counted in `claimed`
+    noise: float  # that, or what elimination lost, if it is more; 0 where nothing is claimed
     residuals: dict[str, float]
     values: torch.Tensor  # descending, one per live parameter; NaN where it was not computed
-    above: float  # the smallest singular value that is no suspect; 0 if there is none
+    above: float  # no more than the smallest singular value that is no suspect; 0 without one
     below: float  # the largest that counts as zero, of claimed directions and of suspects
     suspects: torch.Tensor  # (parameters, suspects)
 
@@ -68,7 +82,7 @@ def certify(
     ceiling: float,
     advance: Advance,
 ) -> Certificate:
-    """Rotate, factor, and find suspects; `rows` is overwritten.
+    """Test the claims, factor what is beside them, find suspects; `rows` is overwritten.
 
     Args:
         rows: of the Jacobian, (rows, parameters), at least as many as there are directions that
@@ -81,32 +95,39 @@ def certify(
     norms = torch.linalg.vector_norm(rows, dim=0)
     alive = norms > _ROUNDING * norms.max() if len(rows) else torch.zeros(len(norms)).bool()
     scale = norms[alive]
-    if not bool(alive.all()):  # in runs, many times faster than by numbers
-        rows = torch.cat([rows[:, run] for run in runs(alive)], dim=1)
-    rows.div_(scale)
-    size = _largest(rows)
+    rows.div_(torch.where(alive, norms, torch.inf))
+    size = max(_largest(rows), 1e-300)
     live, idle = _among_live(claimed, alive, scale)
-    residuals = _residuals(rows, live, size)
+    probes = _combined(rows, _PROBES, 1, advance)[:, alive]
+    residuals = _residuals(probes, live, size)
     basis = span(live.rows, advance)
-    basis.rotate(rows, advance)
     wrong = {n for n, r in residuals.items() if r > FALSE and n not in inexact}
-    bound = 10 * max((r for n, r in residuals.items() if n not in wrong), default=0.0)
-    false = _false(rows[:, : basis.rank], size, max(FALSE, bound)) if wrong else None
-    true, residual = _kept(rows[:, : basis.rank], false, size)
-    rest = _rest(rows, basis.rank, false)
-    triangle = triangular(rest, advance)
-    del rows, rest
+    if wrong:
+        bound = 10 * max((r for n, r in residuals.items() if n not in wrong), default=0.0)
+        basis = _true(rows, basis, alive, max(FALSE, bound) * size, advance)
+    along = torch.linalg.vector_norm(probes @ basis, dim=0)
+    residual = max(along.tolist(), default=0.0) / (size * _PROBES**0.5)
+    shown = _picture(rows, basis, alive)
+    rest, strength = _complement(basis, advance)
+    factors = factored(_compacted(rows, alive.nonzero()[rest, 0]), advance)
     least, most = _MEASURED
-    cut = _MARGIN * min(max(residual, least), most)
-    values, found = smallest(triangle, max(cut, ceiling) * max(size, 1e-300), advance=advance)
-    values = values / max(size, 1e-300)
+    lost = factors.error / (size * strength)
+    cut = max(_MARGIN * min(max(residual, least), most), _LOST * lost)
+    values, found = smallest(
+        factors, lambda x: _beside(x, rest, basis), rest, max(cut, ceiling) * size, advance=advance
+    )
+    values = values / size
     count = _suspects(values, cut, ceiling)
     suspects = torch.zeros(len(alive), count, dtype=found.dtype)
-    suspects[alive] = _back(basis, found[:, :count], false) / scale[:, None]
+    suspects[alive] = (found[:count] / scale).T
+    true = basis.shape[1]
     above = float(values[count]) if count < len(values) else 0.0
-    below = max([residual] * (true > 0) + values[:count].tolist(), default=0.0)
-    shown = _values(triangle, values, size, true, residual)
-    return Certificate(alive, scale, true, idle, residual, residuals, shown, above, below, suspects)
+    noise = max(residual, lost) if true else 0.0
+    below = max([noise, *values[:count].tolist()])
+    shown = _values(shown / size, values, true, residual)
+    return Certificate(
+        alive, scale, true, idle, residual, noise, residuals, shown, above, below, suspects
+    )
 
 
 def _largest(rows: torch.Tensor) -> float:
@@ -146,66 +167,75 @@ def _local_first(claimed: Claimed) -> Claimed:
     return Claimed(claimed.rows[order], [names[k] for k in order])
 
 
-def _residuals(rows: torch.Tensor, claimed: Claimed, size: float) -> dict[str, float]:
-    """How much the worst unit direction of each name changes the outputs, relative to `size`.
+def _combined(rows: torch.Tensor, count: int, seed: int, advance: Advance) -> torch.Tensor:
+    """Random combinations of rows: the mean square of their products with g is ‖rows·g‖²."""
+    generator = torch.Generator().manual_seed(seed)
+    found = rows.new_zeros(count, rows.shape[1])
+    for part in rows.split(max(1, int(STEP / (2 * count * max(1, rows.shape[1]))))):
+        drawn = torch.randn(count, len(part), generator=generator, dtype=rows.dtype)
+        found.addmm_(drawn, part)
+        advance(2.0 * count * part.numel())
+    return found
 
-    ‖J·g‖ is estimated from random combinations of rows, whose mean square it is.
-    """
-    generator = torch.Generator().manual_seed(1)
-    probes = torch.zeros(_PROBES, rows.shape[1], dtype=rows.dtype)
-    for part in rows.split(max(1, int(STEP / (2 * _PROBES * max(1, rows.shape[1]))))):
-        drawn = torch.randn(_PROBES, len(part), generator=generator, dtype=rows.dtype)
-        probes.addmm_(drawn, part)
+
+def _residuals(probes: torch.Tensor, claimed: Claimed, size: float) -> dict[str, float]:
+    """How much the worst unit direction of each name changes the outputs, relative to `size`."""
     found: dict[str, float] = {}
-    step = max(1, int(STEP / (2 * _PROBES * max(1, rows.shape[1]))))
+    step = max(1, int(STEP / (2 * max(1, probes.numel()))))
     for low in range(0, len(claimed.names), step):
         along = torch.linalg.vector_norm(claimed.rows[low : low + step] @ probes.T, dim=1)
-        along = along / (max(size, 1e-300) * _PROBES**0.5)
+        along = along / (size * _PROBES**0.5)
         for name, value in zip(claimed.names[low : low + step], along.tolist(), strict=True):
             found[name] = max(value, found.get(name, 0.0))
     return found
 
 
-def _false(image: torch.Tensor, size: float, bound: float) -> torch.Tensor:
-    """Coordinates of the claimed directions that change the outputs, orthonormal columns.
+def _true(
+    rows: torch.Tensor, basis: torch.Tensor, alive: torch.Tensor, bound: float, advance: Advance
+) -> torch.Tensor:
+    """The part of the claimed span that leaves the outputs where they are, orthonormal columns.
 
-    The image J·T has low rank where few are false, so that random combinations of its rows find
-    its row space; there are twice as many until that is not full.
+    The image J·T has low rank where few directions are false, so that random combinations of its
+    rows find its row space; there are twice as many until that is not full.
     """
-    generator = torch.Generator().manual_seed(2)
     count = 32
     while True:
-        drawn = torch.randn(count, len(image), generator=generator, dtype=image.dtype)
-        _, values, right = torch.linalg.svd(drawn @ image / count**0.5, full_matrices=False)
-        rank = int((values > bound * size).sum())
-        if rank < min(count, len(right)) or rank == image.shape[1] or count >= len(image):
-            return right[:rank].T
+        image = _combined(rows, count, 2, advance)[:, alive] @ basis / count**0.5
+        _, values, right = torch.linalg.svd(image, full_matrices=True)
+        rank = int((values > bound).sum())
+        if rank < min(count, len(right)) or rank == len(right) or count >= len(rows):
+            return basis @ right[rank:].T
         count *= 2
 
 
-def _kept(image: torch.Tensor, false: torch.Tensor | None, size: float) -> tuple[int, float]:
-    """(dimension, largest residual) of the claimed directions without the false ones."""
-    if false is not None:
-        image = image - (image @ false) @ false.T
-    worst = float(torch.linalg.vector_norm(image, dim=0).max()) if image.numel() else 0.0
-    return image.shape[1] - (0 if false is None else false.shape[1]), worst / max(size, 1e-300)
+def _compacted(rows: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """The columns that are kept, moved to the front in place; zeros below where rows are few."""
+    count = len(kept)
+    for part in rows.split(max(1, _MOVED // max(1, rows.shape[1]))):
+        part[:, :count] = part.index_select(1, kept)
+    missing = count - len(rows)
+    found = rows[:, :count]
+    return torch.cat([found, found.new_zeros(missing, count)]) if missing > 0 else found
 
 
-def _rest(rows: torch.Tensor, rank: int, false: torch.Tensor | None) -> torch.Tensor:
-    """J along everything that is not rightly claimed, with rows of zeros where there are few."""
-    rest = rows[:, rank:]
-    if false is not None:
-        rest = torch.cat([rows[:, :rank] @ false, rest], dim=1)
-    missing = rest.shape[1] - len(rest)
-    return torch.cat([rest, rest.new_zeros(missing, rest.shape[1])]) if missing > 0 else rest
+def _complement(basis: torch.Tensor, advance: Advance) -> tuple[torch.Tensor, float]:
+    """Coordinates that, with the claimed directions, give all; and how far they are from these.
+
+    That is the least length that is left of a unit direction along these coordinates when it is
+    made orthogonal to the claimed ones: the smallest singular value of these at the others.
+    """
+    rank = basis.shape[1]
+    packed = basis.clone()
+    rest = eliminate(packed, advance)[rank:].sort().values
+    values, _ = smallest(Factors(packed[:rank], 0.0), lambda x: x, torch.arange(rank), 0.0)
+    return rest, max(min(values.tolist(), default=1.0), 1e-300)
 
 
-def _back(basis: Basis, found: torch.Tensor, false: torch.Tensor | None) -> torch.Tensor:
-    """From coordinates of `_rest` to those of the scaled live parameters."""
-    along = found.new_zeros(basis.rank, found.shape[1])
-    if false is not None:
-        along, found = false @ found[: false.shape[1]], found[false.shape[1] :]
-    return basis.back(torch.cat([along, found]))
+def _beside(rows: torch.Tensor, kept: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
+    """Rows given at some coordinates, made orthogonal to the claimed directions."""
+    found = rows.new_zeros(len(rows), len(basis))
+    found[:, kept] = rows
+    return found.addmm_(found @ basis, basis.T, alpha=-1)
 
 
 def _suspects(values: torch.Tensor, cut: float, ceiling: float) -> int:
@@ -222,15 +252,19 @@ def _suspects(values: torch.Tensor, cut: float, ceiling: float) -> int:
     return count
 
 
-def _values(
-    triangle: torch.Tensor, least: torch.Tensor, size: float, true: int, residual: float
-) -> torch.Tensor:
-    """Singular values for a picture, descending, NaN where there was no need to know them."""
-    count = len(triangle)
-    if count <= _PICTURE:
-        known = torch.linalg.svdvals(triangle) / max(size, 1e-300)
-    else:
-        known = torch.full((count,), float("nan"), dtype=least.dtype)
+def _picture(rows: torch.Tensor, basis: torch.Tensor, alive: torch.Tensor) -> torch.Tensor:
+    """Singular values of J beside the claimed directions; NaN where there is no need to know."""
+    count = len(basis) - basis.shape[1]
+    if count > _PICTURE:
+        return torch.full((count,), float("nan"), dtype=rows.dtype)
+    live = rows[:, alive]
+    known = torch.linalg.svdvals(live - (live @ basis) @ basis.T)[:count]
+    return torch.cat([known, known.new_zeros(count - len(known))])
+
+
+def _values(known: torch.Tensor, least: torch.Tensor, true: int, residual: float) -> torch.Tensor:
+    """Singular values for a picture, descending, with those of claimed directions at the end."""
+    if len(known) > _PICTURE:
         known[0] = 1.0
-        known[count - len(least) :] = least.flip(0)
+        known[len(known) - len(least) :] = least.flip(0)
     return torch.cat([known, known.new_full((true,), residual)])

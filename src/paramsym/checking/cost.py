@@ -8,9 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from paramsym.checking.householder import PANEL
 from paramsym.checking.jacobian import Network, Plan, planned
+from paramsym.checking.orthogonal import PANEL
 
+_ACHIEVED = 0.8  # of the rate of products of matrices, by elimination as a whole
+_THIN = 1000  # operations per entry of the factors that inverse iteration costs, or might have
+_PASSES = 500  # the same per entry of the Jacobian for lengths, combinations and compaction
+_COPIES = 5  # of the claimed directions
+_MOVED = 1 << 25  # entries of rows that are moved at once, and of what is measured on the way
 _TICKS = 100  # steps of a progress bar
 _TIMED = 100_000  # parameters up to which a whole batch of rows is timed
 
@@ -20,7 +25,7 @@ class Cost:
     """What an audit takes, stated before it starts.
 
     Hunting suspects comes on top: at most as many forward passes as `hunt` says. `bytes` is what is
-    allocated at the peak beyond the model: rows of the Jacobian, the claimed directions, and R.
+    allocated at the peak beyond the model: rows of the Jacobian, and the claimed directions.
     """
 
     parameters: int
@@ -55,10 +60,11 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     network.rows(each)
     called = (time.perf_counter() - start) * (1 + (plan.each - each) / 16)
     m, n = plan.rows, p - d
-    operations = 2 * p * d**2 + (4 * m * p * d - 2 * m * d**2) + (2 * m * n**2 - 2 * n**3 / 3)
-    rate = _rate()
-    seconds = plan.calls * called + operations / rate
-    held = max(2 * m * p, m * p + n * n) + 3 * p * d + 4 * PANEL * (m + p)
+    eliminated = m * n**2 - n**3 / 3
+    thin = _THIN * n**2 + _PASSES * m * p  # memory is what these wait for
+    rate = _ACHIEVED * _rate()
+    seconds = plan.calls * called + (3 * p * d**2 + eliminated + thin) / rate
+    held = m * p + 2 * plan.each * p + _COPIES * p * d + _MOVED
     return Cost(p, outputs, plan.calls, plan.each, 8 * held, seconds, rate)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from paramsym.checking.certificate import FALSE, Certificate
-from paramsym.checking.householder import span
 from paramsym.checking.jacobian import Network
+from paramsym.checking.orthogonal import span
 
 CALLS = 256  # inputs that must confirm a suspect
 TOKENS = 32  # the same for inputs without a floating tensor, which are soon exhausted
@@ -37,7 +37,7 @@ class Hunted:
 
 def needed(found: Certificate) -> bool:
     """Whether there is anything to hunt: suspects, or vanished columns that nobody claims."""
-    return bool(found.suspects.shape[1]) or span(found.idle.rows).rank < len(found.dead)
+    return bool(found.suspects.shape[1]) or span(found.idle.rows).shape[1] < len(found.dead)
 
 
 def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[], None]) -> Hunted:
@@ -115,7 +115,7 @@ def _result(seen: torch.Tensor, found: Certificate) -> Hunted:
     return Hunted(
         unexplained,
         dead,
-        span(true).rank,
-        len(dead) - span(found.idle.rows[:, ~alive]).rank,
+        span(true).shape[1],
+        len(dead) - span(found.idle.rows[:, ~alive]).shape[1],
         refuted,
     )

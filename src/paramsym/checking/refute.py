@@ -202,12 +202,12 @@ def _compare(
             generator = torch.Generator().manual_seed(seed)
             try:
                 state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
-                errors = trial.errors(state, ends)
+                tolerance = max(tolerance, TOLERANCES[trial.dtype])
+                error = trial.error(state, ends, tolerance, hasty=True)
             except Exception:  # an `act` that refuses what was derived is a refutation
                 return True, math.inf
-            error = max(errors)
             worst = max(worst, error)
-            if error > max(tolerance, TOLERANCES[trial.dtype]):
+            if error > tolerance:
                 return True, worst
             if not seed and not error:  # rounding shows that an output depends on what moved
                 _require_sight(trial, state, ends, one)
@@ -227,7 +227,8 @@ def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> N
         half = {n: t.flip(0) if t.ndim else 2 * t for n, t in half.items()}
     limit = TOLERANCES[trial.dtype]
     wrong, astray = {**trial.state, **half}, ends.astray(torch.Generator().manual_seed(0))
-    seen = max(trial.errors(wrong)) > limit or max(trial.errors(trial.state, astray)) > limit
+    tried = ((wrong, None), (trial.state, astray))
+    seen = any(trial.error(state, way, limit) > limit for state, way in tried)
     if not seen and any(claim.kind in ("space", "shift") for claim in one.claims):
         raise Unusable("at generic weights no output depends on what moves")
 
@@ -279,14 +280,12 @@ class _Search:
         generator = torch.Generator().manual_seed(11)
         try:
             state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
-            errors = trial.errors(state, ends)
+            error = trial.error(state, ends, tolerance)
         except Exception:  # see `_compare`
             return True
-        if max(errors) <= tolerance:
-            self.worst = max(self.worst, *errors)
-            return False
-        allowed = trial.allowed(tolerance)
-        return any(e > a for e, a in zip(errors, allowed, strict=True))
+        if error <= tolerance:
+            self.worst = max(self.worst, error)
+        return error > tolerance
 
     def _guilty(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> Pass:
         """The shortest beginning of a pass that fails; its last claim is the guilty one."""

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checking.ends import Arguments, Ends
 from paramsym.checking.generic import generic_inputs
+from paramsym.checking.generic_weights import Source
+from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
@@ -28,8 +31,7 @@ from paramsym.recording.running import Attributes, call_at, places_of
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
 
-_ROUNDING = 1e-14  # a relative displacement that is hardly more than rounding
-_MARGIN = 1e3  # what a symmetry may lose over such a displacement
+_MARGIN = 1e3  # what a symmetry may lose over a displacement that is hardly more than rounding
 _CLONED = 1 << 20  # entries up to which parameters are cloned as well: some models write to them
 
 
@@ -80,19 +82,15 @@ class Trial:
             for args, kwargs in drawn
         ]
         self.values = self.function(state)
-        self.finite = [y.isfinite() for y in self.values]
-        self.sizes = [
-            float(y[ok].abs().max()) if bool(ok.any()) else 0.0
-            for y, ok in zip(self.values, self.finite, strict=True)
-        ]
+        self.scales = [scale_of(y) for y in self.values]
+        self.sizes = [float(s.max()) if s.numel() else 0.0 for s in self.scales]
         if not any(self.sizes):
-            finite = any(bool(ok.any()) for ok in self.finite)
+            finite = any(bool(y.isfinite().any()) for y in self.values)
             raise Unusable(
                 "every output vanishes at generic weights"
                 if finite
                 else "no output is finite at generic weights"
             )
-        self._noise: list[float] | None = None
 
     def function(self, state: State, ends: Ends | None = None, seed: int = 0) -> list[torch.Tensor]:
         """The outputs at other weights, call after call, by way of moved inputs and outputs."""
@@ -131,27 +129,58 @@ class Trial:
         outputs = {f"output {n}": y for n, y in self.named.items()}
         return {name: tuple(x.shape) for name, x in (tensors | outputs).items()}
 
-    def errors(self, state: State, ends: Ends | None = None) -> list[float]:
-        """The relative change of each output; infinite where a number is lost."""
-        after = self.function(state, ends)
-        if len(after) != len(self.values):
-            return [math.inf]
-        return [
-            _change(*each) for each in zip(self.values, after, self.finite, self.sizes, strict=True)
-        ]
+    def error(
+        self, state: State, ends: Ends | None = None, tolerance: float = 0.0, hasty: bool = False
+    ) -> float:
+        """The largest relative change of the outputs; infinite where a number is lost.
 
-    def allowed(self, tolerance: float) -> list[float]:
-        """The change that each output is allowed: more where rounding alone changes it."""
-        if self._noise is None:
-            generator = torch.Generator().manual_seed(7)
-            nudged = {
-                n: t + t * (_ROUNDING * torch.randn(t.shape, generator=generator)).to(t)
-                if t.is_floating_point()
-                else t
-                for n, t in self.state.items()
-            }
-            self._noise = self.errors(nudged)
-        return [max(tolerance, _MARGIN * noise) for noise in self._noise]
+        Args:
+            state: the moved weights.
+            ends: what the move does to inputs and outputs.
+            tolerance: an error above it is measured again, with what rounding alone does to the
+                outputs; up to the tolerance that many times as much is allowed.
+            hasty: allow rounding no more than against the largest entry of an output: for an alarm
+                that is looked into, and that must not be missed.
+        """
+        after = self.function(state, ends)
+        found = self._worst(after, self.scales)
+        if found > tolerance:
+            found = self._worst(after, self._rounded(tolerance, hasty))
+        return found
+
+    def _worst(self, after: list[torch.Tensor], scales: list[torch.Tensor]) -> float:
+        if len(after) != len(self.values):
+            return math.inf
+        rows = zip(self.values, after, scales, self.sizes, strict=True)
+        # an output that vanishes, or has no finite entry, shows nothing
+        return max((change(y, z, scale) for y, z, scale, size in rows if size), default=0.0)
+
+    def _rounded(self, tolerance: float, hasty: bool) -> list[torch.Tensor]:
+        """What changes count against where a tolerance is exceeded: see `error`."""
+        unit = max(tolerance, torch.finfo(self.dtype).tiny) / _MARGIN
+        found = []
+        for y, z, scale, size in zip(
+            self.values, self._nudged, self.scales, self.sizes, strict=True
+        ):
+            noise = scale_of(y, z, unit)
+            found.append(torch.maximum(scale, noise.clamp_max(size)) if hasty else noise)
+        return found
+
+    @cached_property
+    def _nudged(self) -> list[torch.Tensor]:
+        """The outputs at weights that differ by little more than rounding."""
+        source = Source(torch.Generator().manual_seed(7), self.dtype, pooled=not self.cloned)
+        step = step_of(self.dtype)
+
+        def draw(x: torch.Tensor) -> torch.Tensor:
+            return source.normal(tuple(x.shape)).to(x)
+
+        state = {n: nudged(x, draw, step) for n, x in self.state.items() if self._is_nudged(x)}
+        return self.function(self.state | state)
+
+    def _is_nudged(self, x: torch.Tensor) -> bool:
+        """Of a large model in float32, which is judged in float64, gains and biases show enough."""
+        return x.numel() <= _CLONED or self.dtype == torch.float64
 
     def notes(self) -> list[str]:
         """What the reader of a result has to know."""
@@ -193,16 +222,6 @@ def _repeated(inputs: Inputs, times: int) -> Any:
 
 def _clone(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _change(before: torch.Tensor, after: torch.Tensor, finite: torch.Tensor, size: float) -> float:
-    if not size:  # an output that vanishes, or has no finite entry, shows nothing
-        return 0.0
-    if before.shape != after.shape:
-        return math.inf
-    change = torch.where(finite, after - before, 0).abs().max()
-    found = float(change) / max(size, torch.finfo(before.dtype).tiny)
-    return found if found == found else math.inf
 
 
 # -- without dropout ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
 _WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
+_EXPERTS = "_experts_implementation"
 
 
 @dataclass
@@ -79,10 +80,17 @@ def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> Fold
         model = _load(path, kind, config)
         check_model(model, str(path))
     else:
+        if hasattr(config, _EXPERTS):  # grouped products of matrices ask for bfloat16
+            setattr(config, _EXPERTS, "batched_mm")
         model = _empty(path, kind, config, None)
     if inputs is None:
         inputs = dict(inputs_from_config(model, config))
     return FolderCheckpoint(path.resolve().name, model, inputs, [path], weights)
+
+
+def is_configuration_alone(path: Path) -> bool:
+    """Whether there are no weights in a folder, in whatever format."""
+    return not any(item.name.endswith(_WEIGHTS) for item in path.iterdir())
 
 
 def _config(path: Path) -> Any:

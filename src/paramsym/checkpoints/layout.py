@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
 from paramsym.checkpoints.tensors import INDEX, names_of, read_index
 from paramsym.checkpoints.writing import write_tensors
+from paramsym.formats.weights import read_tensor
 
 Lookup = Callable[[str], torch.Tensor]
 
@@ -112,7 +112,6 @@ def _lookup(files: list[Path]) -> Lookup:
     }
 
     def tensor(name: str) -> torch.Tensor:
-        with safe_open(homes[name], framework="pt") as file:
-            return file.get_tensor(name)
+        return read_tensor(homes[name], name)
 
     return tensor

@@ -7,7 +7,7 @@ from pathlib import Path
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.factory import open_factory
-from paramsym.checkpoints.folder import open_folder
+from paramsym.checkpoints.folder import is_configuration_alone, open_folder
 from paramsym.checkpoints.inputs import parse_inputs
 from paramsym.checkpoints.program import open_program
 
@@ -65,6 +65,20 @@ def open_checkpoint(
     if inputs is not None:
         opened.inputs = _in_dtype(inputs, opened)
     return opened
+
+
+def needs_weights(source: str, verify: bool, audit: bool, limit: int) -> bool:
+    """Whether the weights of a source have to be read to prove or audit its symmetry as asked.
+
+    Not where a folder has none, or its model exceeds the limit of an audit, which then goes through
+    a twin: the configuration alone says all that is needed.
+    """
+    folder = _path(source)
+    if not audit or not (folder / "config.json").is_file():
+        return verify or audit
+    if is_configuration_alone(folder):
+        return False
+    return verify or open_folder(folder, None, weights=False).parameters <= limit
 
 
 def _path(source: str) -> Path:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.nested import no_state_dict
 from paramsym.formats.archive import NoArchive, check_unpacked
-from paramsym.formats.header import read_header
+from paramsym.formats.weights import read_safetensors, tensor_names
 
 INDEX = ".safetensors.index.json"
 
@@ -35,7 +34,7 @@ def read_tensors(path: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
     if path.name.endswith(INDEX):
         yield from _read_index(path)
     elif path.suffix == ".safetensors":
-        yield from _read_safetensors(path)
+        yield from read_safetensors(path)
     else:
         yield from _read_archive(path).items()
 
@@ -45,7 +44,7 @@ def names_of(path: Path) -> list[str]:
     if path.name.endswith(INDEX):
         return list(read_index(path))
     if path.suffix == ".safetensors":
-        return [name for name in read_header(path) if name != "__metadata__"]
+        return tensor_names(path)
     return list(_read_archive(path))
 
 
@@ -64,19 +63,6 @@ def require_file(path: Path) -> Path:
 
 
 # -- safetensors -------------------------------------------------------------------------------
-
-
-def _read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    read_header(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (a file is no mapping)
-                yield name, file.get_tensor(name)
-    except SafetensorError as error:
-        raise CheckpointError(
-            str(path), f"it cannot be read ({first_line(error)})", "a complete safetensors file",
-            "Copy or download the file again",
-        ) from error  # fmt: skip
 
 
 def read_index(path: Path) -> dict[str, str]:
@@ -107,7 +93,7 @@ def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     for shard in dict.fromkeys(table.values()):
         wanted = {name for name, file in table.items() if file == shard}
         found = set()
-        for name, tensor in _read_safetensors(require_file(path.parent / shard)):
+        for name, tensor in read_safetensors(require_file(path.parent / shard)):
             if name in wanted:
                 found.add(name)
                 yield name, tensor

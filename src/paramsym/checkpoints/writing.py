@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from paramsym.checkpoints.drafts import remove_stale, workshop
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
-from paramsym.structure.replacing import flush
+from paramsym.formats.drafts import draft_in, flush, remove_stale, workshop
+from paramsym.formats.weights import metadata_of
 
 
 @contextmanager
@@ -42,8 +42,7 @@ def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
     _refuse_small_disk(out, parent, room)
     try:
         with workshop(parent, out.name) as folder:
-            (folder / "made").mkdir()
-            draft = folder / "made" / out.name
+            draft = draft_in(folder, out)
             yield draft
             flush(draft)
             _settle(draft, out, folder / "replaced")
@@ -178,7 +177,8 @@ def write_tensors(
     if path.name.endswith(INDEX):
         _write_shards(path, tensors, like)
     elif path.suffix == ".safetensors":
-        metadata = {} if like is None else metadata_of(like)
+        told = None if like is None or like.suffix != ".safetensors" else like
+        metadata = {} if told is None else metadata_of(told)
         save_file(owned(tensors), path, metadata={"format": "pt", **metadata})
     elif is_archive(path):
         torch.save(owned(tensors), path)
@@ -192,14 +192,6 @@ def write_tensors(
 def is_archive(path: Path) -> bool:
     """Is this the name of a file that `torch.save` writes?"""
     return path.suffix in (".pt", ".pth", ".bin")
-
-
-def metadata_of(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file; empty for other files."""
-    if path.suffix != ".safetensors":
-        return {}
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
 
 
 def _write_shards(index: Path, tensors: Mapping[str, torch.Tensor], like: Path | None) -> None:

@@ -168,35 +168,35 @@ class Point:
 
 
 def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
-    """Σ m · Π of the weights of all factors but the k-th, over the axes that it does not have.
-
-    A mass in less than double precision is widened chunk by chunk along its first axis.
-    """
-    if term.mass.ndim == 2 and len(weights) == 2 and term.mass.dtype == torch.float64:
-        own, other = term.factors[k].axes, term.factors[1 - k].axes
-        if len(own) == len(other) == 1 and own != other:  # two axes, one for each
-            return (term.mass if own == (0,) else term.mass.mT) @ weights[1 - k]
+    """Σ m · Π of the weights of all factors but the k-th, over the axes that it does not have."""
     letters = "".join(chr(ord("a") + i) for i in range(term.mass.ndim))
-    out = "".join(letters[i] for i in term.factors[k].axes)
-    others = [
-        (w, "".join(letters[i] for i in factor.axes))
-        for j, (factor, w) in enumerate(zip(term.factors, weights, strict=True))
-        if j != k
-    ]
-    if term.mass.dtype == torch.float64 or not letters:
-        return _reordered(*contracted([(term.mass.double(), letters), *others], out), out)
-    rows = max(1, _CHUNK // max(1, term.mass[0].numel()))
-    made = []
-    for start in range(0, len(term.mass), rows):
-        piece = slice(start, start + rows)
-        cut = [(w.narrow(n.index("a"), start, min(rows, len(term.mass) - start)), n)
-               if "a" in n else (w, n) for w, n in others]  # fmt: skip
-        made.append(_reordered(*contracted([(term.mass[piece].double(), letters), *cut], out), out))
-    return torch.cat(made, out.index("a")) if "a" in out else torch.stack(made).sum(0)
+    named = ["".join(letters[i] for i in factor.axes) for factor in term.factors]
+    out = named.pop(k)
+    others = [*zip([*weights[:k], *weights[k + 1 :]], named, strict=True)]
+    if len(letters) == 2 and [*letters] == sorted([out, *named]):  # a matrix and one vector
+        matrix = term.mass if out == "a" else term.mass.mT
+        if matrix.dtype == torch.float64:
+            return matrix @ others[0][0]
+    return (
+        torch.cat([*_in_pieces(term.mass, letters, others, out)])
+        if "a" in out
+        else sum(_in_pieces(term.mass, letters, others, out), torch.zeros((), dtype=torch.float64))
+    )
 
 
-def _reordered(x: Tensor, letters: str, out: str) -> Tensor:
-    return x if letters == out else x.permute([letters.index(c) for c in out])
+def _in_pieces(
+    mass: Tensor, letters: str, others: Sequence[tuple[Tensor, str]], out: str
+) -> Iterator[Tensor]:
+    """The sum over pieces of the first axis of a mass, each widened to double precision.
+
+    Axes are in the order of `out`.
+    """
+    rows = len(mass) if mass.dtype == torch.float64 else max(1, _CHUNK // mass[0].numel())
+    for start in range(0, len(mass), rows):
+        piece = mass[start : start + rows].double()
+        cut = [(w.narrow(n.index("a"), start, len(piece)) if "a" in n else w, n) for w, n in others]
+        x, found = contracted([(piece, letters), *cut], out)
+        yield x if found == out else x.permute([found.index(c) for c in out])
 
 
 def _without_cancelled(term: Term) -> tuple[Tensor, float]:

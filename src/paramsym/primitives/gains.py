@@ -1,7 +1,9 @@
 """Tensors that are powers of a parameter: gains, and the frames that they put a space into.
 
 A gain γ between two linear maps turns a change of basis g into γ g γ⁻¹: the space is seen in the
-*frame* of γ. A frame is a product of diagonal matrices diag(γ + c)ⁿ, kept as sorted pairs.
+*frame* of γ. A frame is a product of diagonal matrices diag(γ + c)ⁿ, kept as sorted pairs. A gain
+with an exact zero is no frame: a mask keeps its pattern, and a unit that is switched off cannot be
+mixed into others. On the meta device, where no numbers are known, gains are taken to be invertible.
 """
 
 from __future__ import annotations
@@ -40,6 +42,14 @@ class Power:
     def frame(self) -> Frame:
         """The diagonal matrix of the tensor."""
         return (((self.source.name, self.offset), self.power),)
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether an entry is known to be zero at the weights of the model."""
+        value = self.source.value
+        if value is None or value.vector is None:
+            return False
+        return bool((value.vector + self.offset == 0).any())
 
 
 def power_of(tensor: Tensor, relaid: bool = False) -> Power | None:

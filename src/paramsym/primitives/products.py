@@ -73,7 +73,9 @@ class Contract(Primitive):
             at.join(part, at.out, frame=_raised(gain.frame, self.power if k == 1 else 1))
             at.hold("it is a gain", gain_slot)
             return
-        at.hold(f"coordinates are multiplied one by one at {self.where}")
+        gains = [gain for tensor in self.inputs if (gain := gain_of(tensor)) is not None]
+        zeros = ", ".join(f" with zeros of {g.source.name!r}" for g in gains if g.vanishes)
+        at.hold(f"coordinates are multiplied one by one{zeros} at {self.where}")
 
     # -- additive freedom --------------------------------------------------------------------
     def unread(
@@ -294,10 +296,13 @@ def _raised(frame: Frame, power: int) -> Frame:
 
 
 def _gain_along(joint: Joint, k: int) -> Power | None:
-    """The vector of parameters that an input is, if its entries are the units of one leaf."""
+    """The vector of parameters that an input is, if its entries are the units of one leaf.
+
+    None for a vector with a zero, since what is seen through it cannot be undone.
+    """
     tensor = joint.inputs[k].tensor
     found = gain_of(tensor)
-    if found is None:
+    if found is None or found.vanishes:
         return None
     places = [
         joint.layout.places(node)

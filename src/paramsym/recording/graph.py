@@ -31,6 +31,7 @@ class Value:
     kind: str  # "parameter", "buffer", "input", "constant" or "activation"
     name: str = ""  # the name of a parameter, buffer or input
     data: torch.Tensor | None = None  # small constants that the trace captured
+    vector: torch.Tensor | None = None  # the numbers of a parameter or buffer that is a vector
     call: Call | None = None
 
     def __repr__(self) -> str:

@@ -287,8 +287,16 @@ def _enter_state(
             state[name] = fakes[id(tensor)]
             value = ledger.value(state[name])
             if value.kind != "constant":
+                value.vector = _vector(tensor)
                 (graph.parameters if kind == "parameter" else graph.buffers)[name] = value
     return state, named
+
+
+def _vector(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The numbers of a vector, which only the question whether one of them is zero reads."""
+    known = not (tensor.is_meta or isinstance(tensor, FakeTensor))
+    real = tensor.is_floating_point() or tensor.is_complex()
+    return tensor.detach() if known and real and sum(n > 1 for n in tensor.shape) == 1 else None
 
 
 def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[str, Any]]:

@@ -6,7 +6,7 @@ whatever the parameters. An expression is a vector over the basis x_1 … x_d, 1
 registry shared by the two networks.
 
     relu(u) = u/2 + |u|/2                        every neuron, by default
-    relu(u) = 0 or u                             where bounds decide the sign (dead, linear)
+    relu(u) = 0 or u                             where the sign is known (dead, linear)
     relu(w·relu(u) + r) = relu(w·u + r)          if w > 0 and r <= 0: "unbending"
 
 Unbending is what quotients out the translations and reflections of a hidden first-layer
@@ -20,24 +20,20 @@ sound. Source: section 3.4 of the specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from paramsym.relu.absolute_atoms import Registry, Row, combine
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
 from paramsym.relu.logs import Log, Step
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import HALF, ONE, ZERO, matrix, product
+from paramsym.relu.rationals import ONE, ZERO, matrix, product
 
-Row = list[fmpq]
-
-
-class Atom(NamedTuple):
-    """|Σ value·basis| with `terms` the pairs (basis index, value), first non-constant value 1."""
-
-    terms: tuple[tuple[int, fmpq], ...]
-    depth: int
+# (hidden layer from 0, unit, neurons left out) ↦ sign of the rest of the pre-activation
+Claims = Mapping[tuple[int, int, tuple[int, ...]], int]
 
 
 class Feature(NamedTuple):
@@ -47,99 +43,6 @@ class Feature(NamedTuple):
     y: Row
     upper: fmpq | None
     unit: int
-
-
-@dataclass
-class Registry:
-    """The atoms and identities that two networks share on one domain."""
-
-    domain: Domain
-    atoms: list[Atom] = field(default_factory=list)
-    place: dict[tuple[tuple[int, fmpq], ...], int] = field(default_factory=dict)
-    identities: dict[int, dict[int, fmpq]] = field(default_factory=dict)
-
-    @property
-    def dimension(self) -> int:
-        """d; basis index d is the constant 1, d+1+k the atom k."""
-        return self.domain.dimension
-
-    @property
-    def size(self) -> int:
-        """The number of basis elements."""
-        return self.dimension + 1 + len(self.atoms)
-
-    def pad(self, row: Row) -> Row:
-        """The row with zeros for atoms that are newer than it."""
-        return row + [ZERO] * (self.size - len(row))
-
-    def reduce(self, row: Row) -> Row:
-        """The row with every eliminated atom replaced."""
-        for pivot, rest in self.identities.items():
-            tick()
-            if pivot < len(row) and row[pivot]:
-                factor = row[pivot]
-                row = self.pad(row)
-                for index, value in rest.items():
-                    row[index] -= factor * value
-        return row
-
-    def is_constant(self, row: Row) -> bool:
-        """Whether only the constant coefficient may be non-zero."""
-        d = self.dimension
-        return not any(row[:d]) and not any(row[d + 1 :])
-
-    def is_affine(self, row: Row) -> bool:
-        """Whether the row has no atom."""
-        return not any(row[self.dimension + 1 :])
-
-    def absolute(self, row: Row) -> tuple[fmpq, int]:
-        """(s, basis index k) with |row| = s·basis_k, s > 0; the row is not constant."""
-        d = self.dimension
-        terms = [(i, v) for i, v in enumerate(row) if v]
-        pivot = next(v for i, v in terms if i != d)
-        key = tuple((i, v / pivot) for i, v in terms)
-        found = self.place.get(key)
-        if found is None:
-            depth = 1 + max((self.atoms[i - d - 1].depth for i, _ in terms if i > d), default=0)
-            found = d + 1 + len(self.atoms)
-            self.atoms.append(Atom(key, depth))
-            self.place[key] = found
-        return abs(pivot), found
-
-    def relu(self, row: Row) -> Row:
-        """relu(row) = row/2 + |row|/2 as a row."""
-        row = self.reduce(row)
-        if self.is_constant(row):
-            value = row[self.dimension]
-            return row if value >= 0 else [ZERO] * len(row)
-        size, index = self.absolute(row)
-        half = self.pad([v * HALF if v else v for v in row])
-        half[index] += size * HALF
-        return half
-
-    def learn(self, row: Row) -> bool:
-        """Record that a row is the zero function; True if that was new."""
-        d = self.dimension
-        row = self.reduce(self.pad(row))
-        present = [i for i in range(d + 1, len(row)) if row[i]]
-        if not present:
-            if any(row):
-                raise AssertionError("an affine identity on an open set: a bug of paramsym")
-            return False
-        pivot = max(present, key=lambda i: (self.atoms[i - d - 1].depth, i))
-        lead = row[pivot]
-        rest = {i: v / lead for i, v in enumerate(row) if v}
-        for held in self.identities.values():
-            factor = held.get(pivot)
-            if factor:
-                for index, value in rest.items():
-                    updated = held.get(index, ZERO) - factor * value
-                    if updated:
-                        held[index] = updated
-                    else:
-                        held.pop(index, None)
-        self.identities[pivot] = rest
-        return True
 
 
 @dataclass(frozen=True)
@@ -175,14 +78,21 @@ class AbsoluteForms:
         return sorted(seen, key=lambda k: -reg.atoms[k].depth)
 
 
-def absolute_forms(a: Network, b: Network, domain: Domain) -> AbsoluteForms:
-    """The normal forms of two networks on a domain; raises `OutOfTime` where the clock is set."""
+def absolute_forms(
+    a: Network, b: Network, domain: Domain, signs: tuple[Claims, Claims] = ({}, {})
+) -> AbsoluteForms:
+    """The normal forms of two networks on a domain; raises `OutOfTime` where the clock is set.
+
+    Args:
+        signs: of both networks, what is known to keep one sign on the whole domain: the
+            pre-activation of a unit, or what is left of it without some units of the layer before.
+    """
     registry = Registry(domain)
     passes: list[tuple[Log, Log]] = []
     while True:
         known = len(registry.identities)
-        rows_a, log_a = normal_form(a, registry)
-        rows_b, log_b = normal_form(b, registry)
+        rows_a, log_a = normal_form(a, registry, signs[0])
+        rows_b, log_b = normal_form(b, registry, signs[1])
         passes.append((log_a, log_b))
         if len(registry.identities) == known or len(passes) == 3:
             break
@@ -194,13 +104,14 @@ def absolute_forms(a: Network, b: Network, domain: Domain) -> AbsoluteForms:
     )
 
 
-def normal_form(net: Network, registry: Registry) -> tuple[list[Row], Log]:
+def normal_form(net: Network, registry: Registry, signs: Claims) -> tuple[list[Row], Log]:
     """The rows of a network over the registry, and the log of its rewriting."""
     d = registry.dimension
     log: Log = []
     features: list[Feature] = []
     spread: fmpq_mat | None = None  # previous neurons × features
     shift: list[fmpq] = []  # the constant each previous neuron contributes
+    places: list[tuple[int, fmpq]] = []  # previous neuron ↦ (feature or -1, scale)
     for index, (weight, bias) in enumerate(net.exact):
         tick()
         if spread is None:
@@ -225,18 +136,43 @@ def normal_form(net: Network, registry: Registry) -> tuple[list[Row], Log]:
         if index == len(net) - 1:
             return rows, log
         layer = _Layer(registry, features)
+        known = _known(signs, index, weight, places)
         for unit, row in enumerate(rows):
-            layer.add(unit, row, merged[unit] if merged else [], constants[unit])
+            layer.add(unit, row, merged[unit] if merged else [], constants[unit], known[unit])
         log.append(layer.steps)
-        features, shift = layer.features, layer.constants
+        features, shift, places = layer.features, layer.constants, layer.places
         spread = matrix(
-            [
-                [s if f == place else ZERO for f in range(len(features))]
-                for place, s in layer.places
-            ],
+            [[s if f == place else ZERO for f in range(len(features))] for place, s in places],
             len(features),
         )
     raise AssertionError("a network without layers")
+
+
+class _Known(NamedTuple):
+    """Signs of a pre-activation (0: not known), and of what is left of it without one feature."""
+
+    whole: int = 0
+    rest: Mapping[int, int] = {}
+
+
+def _known(
+    signs: Claims, layer: int, weight: fmpq_mat, places: list[tuple[int, fmpq]]
+) -> list[_Known]:
+    """What is known of the units of a layer, neurons left out read as the feature they are."""
+    found: list[dict[tuple[int, ...], int]] = [{} for _ in range(weight.nrows())]
+    for (at, unit, without), side in signs.items():
+        if at == layer:
+            found[unit][without] = side
+    made = []
+    for unit, held in enumerate(found):
+        rest: dict[int, int] = {}
+        for feature in {place for place, _ in places} if any(held) else ():
+            read = [k for k, (at, _) in enumerate(places) if at == feature and weight[unit, k]]
+            side = held.get(tuple(read))
+            if read and side and feature >= 0:
+                rest[feature] = side
+        made.append(_Known(held.get((), 0), rest))
+    return made
 
 
 class _Layer:
@@ -250,7 +186,7 @@ class _Layer:
         self.constants: list[fmpq] = []
         self.index: dict[tuple[tuple[int, fmpq], ...], tuple[int, fmpq]] = {}
 
-    def add(self, unit: int, row: Row, weights: Row, constant: fmpq) -> None:
+    def add(self, unit: int, row: Row, weights: Row, constant: fmpq, known: _Known) -> None:
         """Rewrite neuron `unit` with pre-activation `row` = weights·features + constant."""
         tick()
         reg = self.registry
@@ -259,30 +195,22 @@ class _Layer:
             value = row[reg.dimension]
             self._close(Step("constant"), -1, ONE, value if value > 0 else ZERO)
             return
-        lower, upper = _bounds(weights, constant, self.before)
-        if reg.is_affine(row):
-            d = reg.dimension
-            low, high = reg.domain.range(row[:d], row[d])
-            side = reg.domain.side(row[:d], row[d])
-            lower = _tighter(lower, low, max)
-            upper = _tighter(upper, high, min)
-            if side:
-                lower, upper = (ZERO, upper) if side > 0 else (lower, ZERO)
-        elif not self.before:
-            raise AssertionError("the first layer is affine")
+        lower, upper = self._interval(row, weights, constant)
+        lower = ZERO if known.whole > 0 else lower
+        upper = ZERO if known.whole < 0 else upper
         if upper is not None and upper <= 0:
             self._close(Step("dead"), -1, ONE, ZERO)
             return
         if lower is not None and lower >= 0:
             self._feature(Step("linear"), row, row, upper, unit)
             return
-        positive = self._unbend(row, weights, constant, 1)
-        negative = self._unbend(row, weights, constant, -1)
+        positive = self._unbend(row, weights, constant, 1, known.rest)
+        negative = self._unbend(row, weights, constant, -1, known.rest)
         identities: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         if positive and negative:
             (q, units), (q_, units_) = positive, negative
             y, y_ = reg.relu(q), reg.relu(q_)
-            reg.learn(_combine(reg, [(ONE, y), (-ONE, y_), (-ONE, row)]))
+            reg.learn(combine(reg, [(ONE, y), (-ONE, y_), (-ONE, row)]))
             identities.append(("tie", units, units_))
         pair = self._difference(weights, constant)
         if pair:
@@ -295,10 +223,25 @@ class _Layer:
             self._feature(Step("unbend", units, found), q, reg.relu(q), upper, unit)
         elif negative:
             q, units = negative
-            y = _combine(reg, [(ONE, row), (ONE, reg.relu(q))])
+            y = combine(reg, [(ONE, row), (ONE, reg.relu(q))])
             self._feature(Step("unbend negative", units, found), row, y, upper, unit)
         else:
             self._feature(Step("plain", (), found), row, reg.relu(row), upper, unit)
+
+    def _interval(self, row: Row, weights: Row, constant: fmpq) -> tuple[fmpq | None, fmpq | None]:
+        """Bounds of a pre-activation: from its parts and, where it is affine, from the domain."""
+        reg, d = self.registry, self.registry.dimension
+        lower, upper = _bounds(weights, constant, self.before)
+        if not reg.is_affine(row):
+            if not self.before:
+                raise AssertionError("the first layer is affine")
+            return lower, upper
+        low, high = reg.domain.range(row[:d], row[d])
+        lower, upper = _tighter(lower, low, max), _tighter(upper, high, min)
+        side = reg.domain.side(row[:d], row[d])
+        if side:
+            lower, upper = (ZERO, upper) if side > 0 else (lower, ZERO)
+        return lower, upper
 
     def _feature(self, step: Step, z: Row, y: Row, upper: fmpq | None, unit: int) -> None:
         """Store relu(z) = y, or recognise a positive multiple of an earlier feature."""
@@ -329,30 +272,10 @@ class _Layer:
         self.constants.append(constant)
 
     def _unbend(
-        self, row: Row, weights: Row, constant: fmpq, sign: int
+        self, row: Row, weights: Row, constant: fmpq, sign: int, shown: Mapping[int, int]
     ) -> tuple[Row, tuple[int, ...]] | None:
         """q with relu(sign·row) = relu(q), features of positive weight read as their z."""
-        if not self.before:
-            return None
-        reg = self.registry
-        total, open_ends = sign * constant, []
-        for k, w in enumerate(weights):
-            if sign * w > 0:
-                high = self.before[k].upper
-                if high is None:
-                    open_ends.append(k)
-                else:
-                    total += sign * w * high
-        chosen = []
-        for k, w in enumerate(weights):
-            if sign * w <= 0 or self.before[k].z is self.before[k].y:
-                continue
-            if any(o != k for o in open_ends):
-                continue
-            high = self.before[k].upper
-            rest = total if high is None else total - sign * w * high
-            if rest <= 0:
-                chosen.append(k)
+        chosen = self._bendable(weights, constant, sign, shown)
         if not chosen:
             return None
         parts = [(fmpq(sign), row)]
@@ -360,7 +283,30 @@ class _Layer:
             w = sign * weights[k]
             parts += [(w, self.before[k].z), (-w, self.before[k].y)]
         units = tuple(self.before[k].unit for k in chosen)
-        return _combine(reg, parts), units
+        return combine(self.registry, parts), units
+
+    def _bendable(
+        self, weights: Row, constant: fmpq, sign: int, shown: Mapping[int, int]
+    ) -> list[int]:
+        """Features of positive weight beside which the rest is at most 0, by bounds or by proof."""
+        total, open_ends = sign * constant, []
+        good = [k for k in range(len(self.before)) if sign * weights[k] > 0]
+        for k in good:
+            high = self.before[k].upper
+            if high is None:
+                open_ends.append(k)
+            else:
+                total += sign * weights[k] * high
+        chosen = []
+        for k in good:
+            feature = self.before[k]
+            if feature.z is feature.y:
+                continue
+            rest = total if feature.upper is None else total - sign * weights[k] * feature.upper
+            bounded = rest <= 0 and all(o == k for o in open_ends)
+            if bounded or shown.get(k) == -sign:
+                chosen.append(k)
+        return chosen
 
     def _difference(self, weights: Row, constant: fmpq) -> tuple[int, int] | None:
         """(j, k) as neurons if the pre-activation is w_j y_j - w_k y_k with nothing else."""
@@ -383,21 +329,10 @@ class _Layer:
         u, v = [(w, self.before[j].z)], [(o, self.before[k].z)]
         relu_v = [(o, self.before[k].y)]
         minus = [(-s, r) for s, r in relu_v]
-        first = reg.relu(_combine(reg, u + minus))
-        gap = reg.relu(_combine(reg, u + [(-s, r) for s, r in v]))
-        second = reg.relu(_combine(reg, [*u, (-ONE, gap)]))
-        return _combine(reg, [(ONE, first), (ONE, second), (-w, self.before[j].y)])
-
-
-def _combine(registry: Registry, parts: list[tuple[fmpq, Row]]) -> Row:
-    """Σ factor·row, reduced."""
-    total = [ZERO] * registry.size
-    for factor, row in parts:
-        tick()
-        for i, v in enumerate(row):
-            if v:
-                total[i] += factor * v
-    return registry.reduce(total)
+        first = reg.relu(combine(reg, u + minus))
+        gap = reg.relu(combine(reg, u + [(-s, r) for s, r in v]))
+        second = reg.relu(combine(reg, [*u, (-ONE, gap)]))
+        return combine(reg, [(ONE, first), (ONE, second), (-w, self.before[j].y)])
 
 
 def _bounds(

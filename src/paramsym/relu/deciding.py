@@ -1,8 +1,9 @@
 """Are two ReLU networks the same function? A ladder of methods and its answers.
 
     one hidden layer      canonical form: complete for all parameters, polynomial
-    any depth             a few exact evaluations, the absolute-value normal form, candidate lines,
-                          exact enumeration of joint cells, mixed-integer search on a box
+    any depth             a few exact evaluations, the absolute-value normal form, the same given
+                          proved signs of later units, candidate lines, exact enumeration of joint
+                          cells, mixed-integer search on a box
 
 Networks stored in less than float64 have a fourth answer in float mode, EQUAL_TO_PRECISION.
 
@@ -24,9 +25,17 @@ from paramsym.relu.domains import as_domain
 from paramsym.relu.errors import ReLUError
 from paramsym.relu.exact_steps import ENDED, decide_exactly
 from paramsym.relu.float_ladder import decide_in_floats
+from paramsym.relu.float_steps import ladder
+from paramsym.relu.precision import computed
+from paramsym.relu.rationals import rational
 from paramsym.relu.reading import as_network
 from paramsym.relu.run import Budget, Run
-from paramsym.relu.verdict import Verdict
+from paramsym.relu.verdict import Kind, Verdict
+
+# Of networks with batch norm, say, whose factors are irrational as real numbers.
+COMPUTED_ONCE = (
+    "; what a network computes from its weights alone is taken as computed, once, in float64"
+)
 
 
 def decide(
@@ -81,9 +90,20 @@ def decide(
     run = Run(f, g, as_domain(domain, f.input_dim), mode, cost, tolerance, progress, seed)
     try:
         with limited(cost.seconds):
-            return decide_exactly(run) if mode == "exact" else decide_in_floats(run)
+            made = decide_exactly(run) if mode == "exact" else _how_far(run, decide_in_floats(run))
     except OutOfTime:
-        return run.undecided(ENDED)
+        made = run.undecided(ENDED)
+    return made.having(reason=made.reason + COMPUTED_ONCE) if computed(f, g) else made
+
+
+def _how_far(run: Run, verdict: Verdict) -> Verdict:
+    """On a bounded domain a difference comes with a proved bound on how large it can be."""
+    if verdict.kind is not Kind.DIFFERENT or run.proof or not math.isfinite(run.domain.norm()):
+        return verdict
+    run.attempt("how far apart", lambda: ladder(run), 0.5)
+    if run.proof is None or verdict.witness is None:
+        return verdict
+    return run.different([rational(v) for v in verdict.witness], verdict.method)
 
 
 def _mode(mode: str | None, tolerance: float | None) -> str:

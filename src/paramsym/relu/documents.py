@@ -20,7 +20,7 @@ import numpy as np
 from paramsym.relu.arithmetic import fmpq, fmpq_mat
 from paramsym.relu.domains import Ball, Box, Domain, Everywhere, Orthant
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.logs import IDENTITIES, RULES, LayerLog, LeafBound, Step
+from paramsym.relu.logs import IDENTITIES, RULES, LayerLog, Leaf, LeafBound, SignProof, Split, Step
 from paramsym.relu.rationals import fraction, rational
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 
@@ -153,6 +153,7 @@ def _certificate(value: Any, where: str) -> Certificate | None:
     readers = {
         "canonical": _groups,
         "absolute-value": _passes,
+        "absolute-value with signs": _signed,
         "cells": _cells,
         "cell bounds": _cells,
         "bound": _forms,
@@ -194,6 +195,30 @@ def _step(value: Any, where: str) -> Step:
     return Step(_one_of(rule, RULES, where), _counts(units, where), tuple(found))
 
 
+def _signed(value: Any, where: str) -> dict[str, Any]:
+    body = _record(value, where, {"signs", "passes"})
+    proofs = [_sign_proof(proof, where) for proof in _list(body["signs"], where)]
+    return {"signs": proofs, "passes": _passes(body["passes"], where)}
+
+
+def _sign_proof(value: Any, where: str) -> SignProof:
+    network, layer, unit, without, side, tree = _list(value, where, 6)
+    steps = tuple(_case(step, where) for step in _list(tree, where))
+    place = (_count(network, where), _count(layer, where), _count(unit, where))
+    return SignProof(*place, _counts(without, where), _sign(side, where), steps)
+
+
+def _case(value: Any, where: str) -> Split | Leaf:
+    first, second = _list(value, where, 2)
+    if type(second) is int:
+        return Split(_count(first, where), _count(second, where))
+    slopes = []
+    for layer in _list(second, where):
+        pairs = [_list(pair, where, 2) for pair in _list(layer, where)]
+        slopes.append(tuple((_count(k, where), rational(_text(v, where))) for k, v in pairs))
+    return Leaf(_count(first, where), tuple(slopes))
+
+
 def _cells(value: Any, where: str) -> dict[str, Any]:
     names = {"lift", "base", "steps"}
     tolerant = isinstance(value, dict) and "bounds" in value
@@ -218,9 +243,13 @@ def _decision(value: Any, where: str) -> Any:
     if type(value) is int and value == 0:
         return 0
     sign, tight = _list(value, where, 2)
-    if type(sign) is not int or sign not in (1, -1):
-        raise _malformed(f"the sign {str(sign)[:20]!r}", where)
-    return (sign, _count(tight, where))
+    return (_sign(sign, where), _count(tight, where))
+
+
+def _sign(value: Any, where: str) -> int:
+    if type(value) is not int or value not in (1, -1):
+        raise _malformed(f"the sign {str(value)[:20]!r}", where)
+    return value
 
 
 def _leaf(value: Any, where: str) -> LeafBound:

@@ -8,6 +8,7 @@ from paramsym.relu.cell_steps import cells, cheap, prepare_cells
 from paramsym.relu.cells import Enumeration
 from paramsym.relu.clock import left
 from paramsym.relu.domains import Box, Domain
+from paramsym.relu.image_signs import image_signs
 from paramsym.relu.milp import maximise_on_box
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import small_rational
@@ -28,9 +29,10 @@ def decide_exactly(run: Run) -> Verdict:
     if quick is not None:
         return run.different(quick, "evaluation")
     run.say("evaluation at a few inputs: no difference")
-    verdict = absolute(run)
-    if verdict is not None:
-        return verdict
+    for step in (absolute, absolute_with_signs):
+        verdict = step(run)
+        if verdict is not None:
+            return verdict
     found = run.attempt("prescribed signs", search.try_points, 0.5)
     if found is not None:
         return run.different(found, "search")
@@ -119,6 +121,41 @@ def absolute(run: Run) -> Verdict | None:
     return run.equal(
         Certificate("absolute-value", str(run.domain), forms.passes),
         f"the absolute-value normal forms agree ({count} atoms)",
+        Bounds(0.0, 0.0),
+    )
+
+
+def absolute_with_signs(run: Run) -> Verdict | None:
+    """EQUAL if the normal forms agree once the signs of later units are proved.
+
+    DIFFERENT where a unit that seemed to keep its sign shows a difference at its exception.
+    """
+    a, b, domain = run.a, run.b, run.domain
+    found = run.attempt("signs of later units", lambda: image_signs(a, b, domain), 0.45)
+    if found is None:
+        return None
+    run.say(
+        f"signs of later units: {len(found.proofs)} proved, {len(found.inputs)} refuted at an input"
+    )
+    for x in found.inputs:
+        if run.attempt("an exception to a sign", lambda x=x: run.search.confirm(x)):
+            return run.different(x, "signs of later units")
+    if not found.proofs:
+        return None
+    signs = (found.of(0), found.of(1))
+    forms = run.attempt("normal form with signs", lambda: absolute_forms(a, b, domain, signs), 0.5)
+    if forms is None:
+        return None
+    if not forms.equal:
+        run.say("absolute-value normal forms differ with these signs too")
+        return None
+    count, proved = len(forms.registry.atoms), len(found.proofs)
+    run.say(f"absolute-value normal forms agree with these signs ({count} atoms)")
+    data = {"signs": found.proofs, "passes": forms.passes}
+    return run.equal(
+        Certificate("absolute-value with signs", str(domain), data),
+        f"the absolute-value normal forms agree ({count} atoms), given the signs of {proved} later "
+        "units, which are proved",
         Bounds(0.0, 0.0),
     )
 

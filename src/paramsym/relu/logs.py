@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paramsym.relu.arithmetic import fmpq
+
 CONSTANT, DEAD, LINEAR, PLAIN, UNBEND, UNBEND_NEGATIVE = range(6)  # rules of the float form
 RULES = ("constant", "dead", "linear", "plain", "unbend", "unbend negative")  # of the exact form
 IDENTITIES = ("tie", "minimum")
@@ -29,6 +31,40 @@ class Step(NamedTuple):
 
 
 Log = list[list[Step]]  # one list of steps per hidden layer
+
+
+class Split(NamedTuple):
+    """A case distinction: first the unit active (z >= 0), then inactive (z <= 0)."""
+
+    layer: int
+    unit: int
+
+
+class Leaf(NamedTuple):
+    """How one case is closed, by bounding each value w·relu(z) below the target by slope·z.
+
+    With `goal` 1 the target ∓p is shown <= 0, with 0 the case is shown empty: 1 <= 0 follows.
+    `slopes` has per layer the pairs (unit, slope) that are not zero.
+    """
+
+    goal: int
+    slopes: tuple[tuple[tuple[int, fmpq], ...], ...]
+
+
+class SignProof(NamedTuple):
+    """Why the pre-activation of a unit, or a part of it, keeps one sign on the whole domain.
+
+    `network` is 0 or 1, `layer` counts hidden layers from 0. With p the pre-activation of `unit`
+    without what it reads of the units `without` of the layer before (in ascending order; mostly
+    none), `sign` -1 claims p <= 0 and 1 claims p >= 0. `tree` lists splits and leaves in preorder.
+    """
+
+    network: int
+    layer: int
+    unit: int
+    without: tuple[int, ...]
+    sign: int
+    tree: tuple[Split | Leaf, ...]
 
 
 @dataclass

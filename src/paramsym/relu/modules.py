@@ -1,226 +1,302 @@
 """Torch modules and exported programs as ReLU networks.
 
-A module is accepted if it is a chain of affine maps and ReLUs. An `nn.Sequential` is read module
-by module; anything else is traced with `torch.export` and its graph is read node by node. Whatever
-is not affine and not ReLU is named together with its place.
+A module is traced with `torch.export`; its graph is walked with arrays of piecewise linear
+functions (`piecewise`) in place of numbers, through one table of operators (`operators`). Whatever
+is not piecewise linear is named together with its place. The first axis of the input counts rows
+of a batch: each row of the output must be the same function of the same row of the input.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
+from paramsym.relu.choices import PLACES, Jumping, Side, refused
+from paramsym.relu.constants import Constant, fold, name_of, over_arguments, stored
+from paramsym.relu.entries import Entries
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.network import FloatLayer, Layer, Network, check_chain, network_of_pairs
-from paramsym.relu.precision import composed as composed_rounding
-from paramsym.relu.rationals import ZERO, column
+from paramsym.relu.network import Network
+from paramsym.relu.operators import apply
+from paramsym.relu.piecewise import Piecewise
+from paramsym.relu.restriction import restricted
 
-RELU = "relu"
-Step = tuple[torch.Tensor, torch.Tensor | None] | str
-
-_TODO = (
-    "Only chains of linear layers and ReLU are decided; other activations have other symmetries."
+EXPECTED = "a piecewise linear network"
+_SILENT = (torch.nn.Identity, torch.nn.Flatten)  # in a chain
+# What is computed from the shape of an array alone, whatever its entries.
+_OF_SHAPES = frozenset(
+    "zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty".split()
 )
-_SILENT = {
-    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.clone.default",
-    "aten.detach.default", "aten.contiguous.default", "aten._unsafe_view.default",
-    "aten.alias.default",
-}  # fmt: skip
 
 
-def network_of_module(module: Any, name: str = "network") -> Network:
+def network_of_module(
+    module: Any, name: str = "network", input_shape: Sequence[int] | None = None
+) -> Network:
     """The ReLU network that a module (or an exported program) computes.
 
-    Raises `ReLUError` with the module's or node's name for any other activation or operator.
+    Args:
+        input_shape: of one input, without the batch; by default what the first weight matrix reads.
+
+    Raises `ReLUError` with the module's or node's name where it is not piecewise linear.
     """
-    if isinstance(module, torch.nn.Sequential) and _is_plain(module):
-        steps = list(_sequential_steps(module, name))
-    elif isinstance(module, torch.nn.Linear):
-        steps = [_linear_step(module)]
-    elif isinstance(module, torch.nn.Module):
-        steps = _exported_steps(_export(module, name), name)
-    else:
-        steps = _exported_steps(module, name)
-    return network_of_steps(steps, name)
+    if not isinstance(module, torch.nn.Module):
+        return _rows(module, name)
+    chain = list(_chain(module))
+    first = next((part for part in chain if isinstance(part, torch.nn.Linear)), None)
+    if first is not None and None not in chain:
+        value = Piecewise.inputs((first.in_features,))
+        for place, part in enumerate(chain):
+            with _Place(f"{name}, part {place + 1} of its chain"):
+                value = value.linear(*_stored(part)) if hasattr(part, "weight") else value.relu()
+        return value.network(name)
+    _check_mode(module, name)
+    return _rows(_export(module, name, input_shape), name)
 
 
-def _is_plain(module: torch.nn.Sequential) -> bool:
-    return type(module).forward is torch.nn.Sequential.forward
+# ------------------------------------------------------------ chains, without tracing
 
 
-def _linear_step(module: torch.nn.Linear) -> Step:
-    bias = None if module.bias is None else module.bias.detach()
-    return (module.weight.detach(), bias)
+def _chain(module: torch.nn.Module) -> Iterable[torch.nn.Module | None]:
+    """The parts of a chain of linear layers and ReLU, in order; None for anything else."""
+    kind = type(module)
+    if isinstance(module, torch.nn.Sequential) and kind.forward is torch.nn.Sequential.forward:
+        for child in module.children():
+            yield from _chain(child)
+    elif kind in (torch.nn.Linear, torch.nn.ReLU):
+        yield module
+    elif not (kind in _SILENT or (kind is torch.nn.Dropout and not module.training)):
+        yield None
 
 
-def _sequential_steps(module: torch.nn.Sequential, where: str):
-    for label, child in module.named_children():
-        place = f"{where}[{label}]"
-        if isinstance(child, torch.nn.Sequential) and _is_plain(child):
-            yield from _sequential_steps(child, place)
-        elif isinstance(child, torch.nn.Linear):
-            yield _linear_step(child)
-        elif isinstance(child, torch.nn.ReLU):
-            yield RELU
-        elif isinstance(child, (torch.nn.Identity, torch.nn.Flatten)):
-            continue
-        elif isinstance(child, torch.nn.Dropout) and (child.p == 0 or not child.training):
-            continue
-        elif isinstance(child, torch.nn.Dropout):
+def _stored(part: Any) -> tuple[Entries, Entries | None]:
+    bias = None if part.bias is None else stored(part.bias).entries
+    return stored(part.weight).entries, bias
+
+
+class _Place:
+    """Gives the errors of piecewise linear arrays their place in the user's model."""
+
+    def __init__(self, where: str, came: Callable[[str], str] = str) -> None:
+        self.where, self.came = where, came
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ReLUError):
+            came = self.came(error.came)
+            raise ReLUError(came, error.expected, self.where, error.todo) from None
+
+
+# ------------------------------------------------------------ tracing
+
+
+def _check_mode(module: torch.nn.Module, name: str) -> None:
+    """Batch norm and dropout compute something else while training."""
+    for path, part in module.named_modules():
+        norm = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        drop = isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0
+        if part.training and (norm or drop):
             raise ReLUError(
-                "Dropout in training mode",
-                "a deterministic network",
-                place,
-                "Call .eval() first.",
-            )
-        else:
-            raise ReLUError(f"the module {type(child).__name__}", "Linear or ReLU", place, _TODO)
+                f"{type(part).__name__} in training mode", "a deterministic network of each input",
+                name + _path(path), "Call .eval() first.",
+            )  # fmt: skip
 
 
-def _export(module: torch.nn.Module, name: str) -> Any:
-    first = next((p for p in module.parameters() if p.ndim == 2), None)
-    if first is None:
-        raise ReLUError(
-            f"the module {type(module).__name__} without a weight matrix",
-            "a chain of linear layers and ReLU",
-            name,
-            _TODO,
-        )
-    example = torch.zeros(2, first.shape[1], dtype=first.dtype)
-    was_training = module.training
-    module.eval()
+def _path(path: str) -> str:
+    return "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split(".") if p)
+
+
+def _export(module: torch.nn.Module, name: str, shape: Sequence[int] | None) -> Any:
+    first = next((p for p in module.parameters() if p.ndim >= 2), None)
+    if shape is None:
+        if first is None or first.ndim != 2:
+            reads = "no weight matrix" if first is None else "a convolution first"
+            raise ReLUError(
+                f"the module {type(module).__name__} with {reads}", "the shape of its input", name,
+                "Pass relu.as_network(module, input_shape=(channels, height, width)), one input "
+                "without the batch, or an exported program.",
+            )  # fmt: skip
+        shape = (first.shape[1],)
+    floats = (p.dtype for p in module.parameters() if p.dtype.is_floating_point)
+    example = torch.zeros(2, *shape, dtype=next(floats, torch.float32))
     try:
         return torch.export.export(module, (example,))
     except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else ""
         raise ReLUError(
-            f"the module {type(module).__name__}, which torch.export cannot trace "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-            "a chain of linear layers and ReLU",
-            name,
-            "Pass an nn.Sequential or the list of (W, b) pairs.",
-        ) from error
-    finally:
-        module.train(was_training)
+            f"the module {type(module).__name__}, which torch.export cannot trace on inputs of "
+            f"shape {tuple(example.shape)} ({type(error).__name__}: {said})",
+            EXPECTED, name,
+            "Check the shape of its input (input_shape=...), or pass an nn.Sequential or the list "
+            "of (W, b) pairs.",
+        ) from error  # fmt: skip
 
 
-def _exported_steps(program: Any, name: str) -> list[Step]:
-    signature = program.graph_signature
-    lifted = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    constants = {**program.state_dict, **getattr(program, "constants", {})}
-    tensors: dict[str, torch.Tensor] = {
-        node: constants[target] for node, target in lifted.items() if target in constants
-    }
-    current: str | None = None
-    steps: list[Step] = []
-
-    def refuse(node: Any, came: str) -> ReLUError:
-        trace = (node.meta.get("stack_trace") or "").strip().splitlines()
-        line = f" ({trace[-2].strip()})" if len(trace) >= 2 else ""
-        return ReLUError(
-            came, "linear and ReLU operators", f"{name}, node {node.name!r}{line}", _TODO
-        )
-
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            if node.name not in tensors:
-                if current is not None:
-                    raise refuse(node, "a second input")
-                current = node.name
-            continue
-        if node.op == "output":
-            returned = node.args[0]
-            if len(returned) != 1 or returned[0].name != current:
-                raise refuse(node, "a network with several outputs or branches")
-            continue
-        target = str(node.target)
-        arguments = [getattr(a, "name", a) for a in node.args]
-        if target == "aten.linear.default" and arguments[0] == current:
-            bias = tensors[arguments[2]] if len(arguments) > 2 and arguments[2] else None
-            steps.append((tensors[arguments[1]].detach(), bias))
-        elif target in ("aten.t.default", "aten.permute.default", "aten.transpose.int") and (
-            arguments[0] in tensors
-        ):
-            tensors[node.name] = tensors[arguments[0]].t()
-            continue
-        elif target == "aten.addmm.default" and arguments[1] == current and len(node.kwargs) == 0:
-            steps.append((tensors[arguments[2]].t().detach(), tensors[arguments[0]].detach()))
-        elif (
-            target in ("aten.mm.default", "aten.matmul.default")
-            and arguments[0] == current
-            and (arguments[1] in tensors)
-        ):
-            steps.append((tensors[arguments[1]].t().detach(), None))
-        elif target in ("aten.relu.default", "aten.relu_.default") and arguments[0] == current:
-            steps.append(RELU)
-        elif target == "aten.dropout.default" and arguments[0] == current and not arguments[2]:
-            pass
-        elif target in _SILENT and arguments[0] == current:
-            pass
-        else:
-            raise refuse(node, f"the operator {target}")
-        current = node.name
-    return steps
+def _rows(program: Any, name: str) -> Network:
+    """The network of one row of a batch, from the program of the batch."""
+    try:
+        x, y = _Walk(program, name).run()
+    except ReLUError:
+        # In-place and composite operators may be known in terms of the core ones.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own code
+            program = program.run_decompositions()
+        x, y = _Walk(program, name).run()
+    if x.ndim < 2:
+        return y.network(name)
+    rows = x.shape[0]
+    if y.shape[:1] != (rows,):
+        raise ReLUError(
+            f"an output of shape {y.shape} for an input of shape {x.shape}",
+            f"{rows} rows, one for each of the batch", name, "Keep the batch as the first axis.",
+        )  # fmt: skip
+    each = x.size // rows
+    found: Network | None = None
+    for row in range(rows):
+        part = restricted(y[row], np.arange(row * each, (row + 1) * each))
+        net = part.network(name) if part is not None else None
+        if net is None or (found is not None and not _same(net, found)):
+            raise ReLUError(
+                "rows of a batch that are mixed, or treated differently",
+                "a function of each row by itself", name,
+                "Batch statistics need .eval(); move other operations along the first axis out.",
+            )  # fmt: skip
+        found = found or net
+    assert found is not None
+    return found
 
 
-def network_of_steps(steps: list[Step], name: str) -> Network:
-    """Layers from a chain of affine maps and ReLUs.
-
-    Two affine maps in a row are composed, exactly; a ReLU at either end gets an identity layer.
-    """
-    groups: list[list[tuple[torch.Tensor, torch.Tensor | None]]] = [[]]
-    for step in steps:
-        if isinstance(step, str):
-            if groups[-1] or len(groups) == 1:
-                groups.append([])
-        else:
-            groups[-1].append(step)
-    if not any(groups):
-        raise ReLUError("no linear layer", "at least one", name, "Pass a network with weights.")
-    if not groups[0]:
-        size = groups[1][0][0].shape[1]
-        groups[0].append((torch.eye(size, dtype=torch.float64), None))
-    if not groups[-1]:
-        size = groups[-2][-1][0].shape[0]
-        groups[-1].append((torch.eye(size, dtype=torch.float64), None))
-    layers = [
-        [network_of_pairs([pair], f"{name}, layer {i + 1}") for pair in g]
-        for i, g in enumerate(groups)
-    ]
-    for index, chain in enumerate(layers):
-        for before, after in zip(chain, chain[1:], strict=False):
-            if before.output_dim != after.input_dim:
-                raise ReLUError(
-                    f"a layer that reads {after.input_dim} features",
-                    f"{before.output_dim}",
-                    f"{name}, layer {index + 1}",
-                    "Check the order of the layers.",
-                )
-    network = _network(layers, name)
-    check_chain(network, name)
-    return network
-
-
-def _network(layers: list[list[Network]], name: str) -> Network:
-    """The network of these chains of affine maps, in floats where nothing has to be composed."""
-    if all(len(chain) == 1 for chain in layers):
-        floats: list[FloatLayer] = [chain[0].floats[0] for chain in layers]
-        storage = [chain[0].storage[0] for chain in layers]
-        return Network(floats=floats, name=name, storage=storage)
-    composed = [_compose(chain) for chain in layers]
-    return Network(
-        exact=[part.exact[0] for part in composed],
-        name=name,
-        storage=[part.storage[0] for part in composed],
+def _same(a: Network, b: Network) -> bool:
+    if not (a.born_float and b.born_float):
+        return a == b
+    return a.widths == b.widths and all(
+        np.array_equal(p, q)
+        for left, right in zip(a.floats, b.floats, strict=True)
+        for p, q in zip(left, right, strict=True)
     )
 
 
-def _compose(chain: list[Network]) -> Network:
-    """One affine layer from several, exactly, with what their storage leaves open."""
-    made = chain[0]
-    for after in chain[1:]:
-        (weight, bias), (w, b) = made.exact[0], after.exact[0]
-        image = (w * column(bias)).entries() if bias else [ZERO] * len(b)
-        layer = Layer(w * weight, [p + q for p, q in zip(image, b, strict=True)])
-        made = Network(exact=[layer], storage=[composed_rounding(made, after)])
-    return made
+# ------------------------------------------------------------ the graph
+
+
+class _Walk:
+    """One pass over a program's graph, with functions of the input in place of tensors."""
+
+    def __init__(self, program: Any, name: str) -> None:
+        self.program, self.name = program, name
+        signature = program.graph_signature
+        tensors = {**program.state_dict, **getattr(program, "constants", {})}
+        self.lifted = {
+            node: tensors[target]
+            for table in (
+                signature.inputs_to_parameters,
+                signature.inputs_to_buffers,
+                signature.inputs_to_lifted_tensor_constants,
+            )
+            for node, target in table.items()
+            if target in tensors
+        }
+        self.values: dict[str, Any] = {}
+        self.input: Piecewise | None = None
+
+    def run(self) -> tuple[Piecewise, Piecewise]:
+        """The input and the output."""
+        changed = self.program.graph_signature.buffers_to_mutate
+        if changed:
+            raise ReLUError(
+                f"a network that changes its buffers {sorted(set(changed.values()))}",
+                "a function of the input", self.name, "Call .eval() before exporting.",
+            )  # fmt: skip
+        output: Any = None
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node.name] = self._placeholder(node)
+            elif node.op == "call_function":
+                with _Place(self._place(node)):
+                    self.values[node.name] = self._call(node)
+            elif node.op == "output":
+                output = node
+            else:
+                self._refuse(node, f"the node {node.target!r} of kind {node.op}")
+        returned = output.args[0]
+        result = self.values.get(getattr(returned[0], "name", "")) if len(returned) == 1 else None
+        if not isinstance(result, Piecewise) or self.input is None:
+            came = "a network with several outputs" if len(returned) != 1 else (
+                "an output that does not depend on the input")  # fmt: skip
+            self._refuse(output, came)
+        return self.input, result
+
+    def _placeholder(self, node: Any) -> Any:
+        if node.name in self.lifted:
+            return stored(self.lifted[node.name])
+        held = node.meta.get("val")
+        if not isinstance(held, torch.Tensor) or self.input is not None:
+            self._refuse(node, "a second input" if self.input is not None else "no tensor")
+        sizes = list(held.shape)
+        if sizes and not isinstance(sizes[0], int):
+            sizes[0] = 2  # a batch of any size: one of two shows whether rows are mixed
+        if not all(isinstance(n, int) for n in sizes):
+            self._refuse(node, f"an input of the open shape {tuple(held.shape)}")
+        self.input = Piecewise.inputs(sizes)
+        return self.input
+
+    def _call(self, node: Any) -> Any:
+        args, kwargs = over_arguments(
+            (node.args, node.kwargs),
+            lambda v: self.values[v.name] if isinstance(v, torch.fx.Node) else v,
+        )
+        name: str = name_of(node.target)
+        first: Any = args[0] if args else None
+        if node.target is operator.getitem and isinstance(first, (list, tuple)):
+            return first[args[1]]
+        if name == "sym_size":
+            return (first if isinstance(first, Piecewise) else first.value).shape[args[1]]
+        if name in _OF_SHAPES and isinstance(first, Piecewise):
+            nothing = torch.zeros(first.shape, dtype=torch.float64)
+            args = (Constant(nothing, nothing, frozenset()), *args[1:])
+        seen = _kinds((args, kwargs))
+        if Jumping in seen:
+            refused(PLACES.what, "They jump; use the largest entries alone.")
+        if not seen & {Piecewise, Side}:
+            return fold(node.target, tuple(args), dict(kwargs))
+        if name.startswith("_assert"):
+            return None
+        args, kwargs = over_arguments(
+            (args, kwargs), lambda v: v.entries if isinstance(v, Constant) else v
+        )
+        return apply(node.target, tuple(args), dict(kwargs))
+
+    # ------------------------------------------------------------ places
+
+    def _place(self, node: Any) -> str:
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        path = stack[-1][0] if stack else ""
+        trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+        line = f" ({trace[-2].strip()})" if len(trace) >= 2 else ""
+        kind = stack[-1][1] if stack else ""
+        kind = (kind if isinstance(kind, str) else kind.__name__).rsplit(".", 1)[-1]
+        inside = f" of the {kind}" if path else ""
+        return f"{self.name}{_path(path)}, node {node.name!r}{inside}{line}"
+
+    def _refuse(self, node: Any, came: str) -> NoReturn:
+        raise ReLUError(
+            came, "a network with one tensor as input and one as output", self._place(node),
+            "Export the part between them, or a wrapper that returns one tensor.",
+        )  # fmt: skip
+
+
+def _kinds(values: Any) -> set[type]:
+    """The kinds of values among arguments, sequences searched."""
+    found: set[type] = set()
+
+    def look(value: Any) -> Any:
+        found.add(type(value))
+        return value
+
+    over_arguments(values, look)
+    return found

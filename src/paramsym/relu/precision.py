@@ -25,64 +25,58 @@ from collections.abc import Sequence
 import numpy as np
 
 from paramsym.relu.arithmetic import fmpq
-from paramsym.relu.formats import FLOAT64, Rounding
+from paramsym.relu.formats import COMPUTED, EXACT, FLOAT64, UP, Rounding, formats_of
 from paramsym.relu.network import Network
 from paramsym.relu.rationals import nearest_float
 
 NOISE_OF_EVALUATION = 128.0  # times 2^-53 times the magnitude: what rounding can do at an input
 NOISE_OF_FORMS = 2048.0  # times 2^-53: what proved bounds on networks in float64 stay within
-_UP = 1 + 1e-9  # absorbs the rounding of sums of positive bounds
 
 
 def coarse(*nets: Network) -> bool:
     """Whether some weights are stored in less than float64."""
-    return any(
-        isinstance(held, Rounding) or max(f.unit for f in held) > FLOAT64.unit
-        for net in nets
-        for held in net.storage
-    )
+    return any(f.coarse for net in nets for held in net.storage for f in formats_of(held))
+
+
+def composed(*nets: Network) -> bool:
+    """Whether some layers were composed of what is stored."""
+    return any(isinstance(held, Rounding) for net in nets for held in net.storage)
+
+
+def computed(*nets: Network) -> bool:
+    """Whether some numbers were computed from the weights, in float64, before they were read."""
+    return any(COMPUTED in formats_of(held) for net in nets for held in net.storage)
 
 
 def storage_name(*nets: Network) -> str:
     """The formats in words, the coarsest first: "bfloat16 and float32"."""
-    formats = {
-        f for net in nets for held in net.storage if not isinstance(held, Rounding) for f in held
-    }
-    return " and ".join(f.name for f in sorted(formats, key=lambda f: -f.unit) if f.unit)
+    formats = {f for net in nets for held in net.storage for f in formats_of(held)}
+    named = [f for f in formats if f not in (EXACT, COMPUTED)]
+    named.sort(key=lambda f: (f.unit > 0, -f.unit, f.name))  # integers first: half a step
+    return " and ".join(f.name for f in named)
 
 
 def unit_roundoff(net: Network) -> float:
     """The coarsest unit roundoff of the stored weights."""
     found = FLOAT64.unit
-    for held, (weight, _) in zip(net.storage, net.floats, strict=True):
-        if not isinstance(held, Rounding):
-            found = max(found, *(f.unit for f in held))
-        elif weight.any():
-            found = max(found, float(held.weight.max() / np.abs(weight).max()))
+    for (u, _), (weight, _) in zip(roundings(net), net.floats, strict=True):
+        if weight.any():
+            found = max(found, float(u.max() / np.abs(weight).max()))
     return found
 
 
-def roundings(net: Network, unit: float | None = None) -> list[Rounding]:
+def roundings(net: Network, unit: float | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """(U_l, v_l) of each layer, by its storage, or with one relative `unit` for every weight."""
     made = []
     for held, (weight, bias) in zip(net.storage, net.floats, strict=True):
         if unit is not None:
-            made.append(Rounding(unit * np.abs(weight), unit * np.abs(bias)))
+            made.append((unit * np.abs(weight), unit * np.abs(bias)))
         elif isinstance(held, Rounding):
-            made.append(held)
+            made.append((held.weight, held.bias))
         else:
-            (_, u, t), (_, v, s) = held
-            made.append(Rounding(u * _UP * np.abs(weight) + t, v * _UP * np.abs(bias) + s))
+            w, b = held
+            made.append((w.rounding(np.abs(weight)), b.rounding(np.abs(bias))))
     return made
-
-
-def composed(first: Network, second: Network) -> Rounding:
-    """Bounds for the product of two affine layers that a file stores one by one."""
-    (w1, b1), w2 = first.floats[0], second.floats[0].weight
-    (u1, v1), (u2, v2) = roundings(first)[0], roundings(second)[0]
-    weight = np.abs(w2) @ u1 + u2 @ (np.abs(w1) + u1)
-    bias = np.abs(w2) @ v1 + u2 @ (np.abs(b1) + v1) + v2
-    return Rounding(weight * _UP, bias * _UP)
 
 
 def budget(net: Network, unit: float | None = None) -> np.ndarray:
@@ -95,12 +89,12 @@ def budget(net: Network, unit: float | None = None) -> np.ndarray:
         zip(net.floats, roundings(net, unit), strict=True)
     ):
         if index == 0:
-            high = np.stack([np.abs(bias), np.linalg.norm(weight, axis=1)], axis=1) * _UP
-            moved = np.stack([v, np.linalg.norm(u, axis=1)], axis=1) * _UP
+            high = np.stack([np.abs(bias), np.linalg.norm(weight, axis=1)], axis=1) * UP
+            moved = np.stack([v, np.linalg.norm(u, axis=1)], axis=1) * UP
             continue
         size = np.abs(weight)
-        moved = (size @ moved + u @ (high + moved)) * _UP
-        high = size @ high * _UP
+        moved = (size @ moved + u @ (high + moved)) * UP
+        high = size @ high * UP
         moved[:, 0] += v
         high[:, 0] += np.abs(bias)
     return moved
@@ -118,8 +112,15 @@ def allowed(a: Network, b: Network, radius: float, unit: float | None = None) ->
 
 
 def allowed_in_float64(a: Network, b: Network, radius: float) -> float:
-    """The same in float64, with room for the rounding of what computed the weights."""
-    return allowed(a, b, radius, NOISE_OF_FORMS * FLOAT64.unit)
+    """The same in float64, with room for the rounding of what computed the weights.
+
+    Layers that were composed of weights in float64 may have cancelled: theirs is the rounding of
+    the weights behind them.
+    """
+    made = allowed(a, b, radius, NOISE_OF_FORMS * FLOAT64.unit)
+    if composed(a, b) and not coarse(a, b):
+        made += allowed(a, b, radius)
+    return made
 
 
 def threshold(a: Network, b: Network, x: Sequence[fmpq]) -> np.ndarray:
@@ -132,7 +133,7 @@ def threshold(a: Network, b: Network, x: Sequence[fmpq]) -> np.ndarray:
     with np.errstate(all="ignore"):
         size = np.maximum(a.magnitude(at[None, :]), b.magnitude(at[None, :]))[0]
         noise = NOISE_OF_EVALUATION * FLOAT64.unit * size
-        if coarse(a, b):
+        if coarse(a, b) or composed(a, b):
             noise = noise + rounding_at(a, at) + rounding_at(b, at)
     return noise
 
@@ -144,7 +145,7 @@ def rounding_at(net: Network, x: np.ndarray) -> np.ndarray:
     for (weight, bias), (u, v) in zip(net.floats, roundings(net), strict=True):
         slack = u @ (np.abs(value) + moved) + v
         z = weight @ value + bias
-        moved = (np.abs(weight) @ moved + slack) * _UP
+        moved = (np.abs(weight) @ moved + slack) * UP
         slacks.append(slack)
         value = np.maximum(z, 0.0)
         passed.append(z > 0)

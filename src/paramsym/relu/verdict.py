@@ -55,9 +55,10 @@ class Certificate:
     """Why two networks are the same function.
 
     Attributes:
-        kind: "canonical" (one hidden layer), "absolute-value" (normal form), "cells" (every joint
-            cell compared); in float mode "bound" (|f - g| on the whole domain) or "cell bounds"
-            (on every joint cell).
+        kind: "canonical" (one hidden layer), "absolute-value" (normal form), "absolute-value with
+            signs" (the same, given the signs of later units, which are proved), "cells" (every
+            joint cell compared); in float mode "bound" (|f - g| on the whole domain) or "cell
+            bounds" (on every joint cell).
         domain: where it holds, in words.
         data: what the checker replays; its shape depends on the kind.
     """

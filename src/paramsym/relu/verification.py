@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from paramsym.relu.absolute_check import check_absolute, check_absolute_with_signs
 from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.bounded_check import checked_bound
 from paramsym.relu.cell_check import check_cells, checked_cells
 from paramsym.relu.documents import document, parse
 from paramsym.relu.domains import Domain
 from paramsym.relu.errors import ReLUError
-from paramsym.relu.exact_check import agree_at_random, check_absolute, check_canonical
+from paramsym.relu.exact_check import agree_at_random, check_canonical
 from paramsym.relu.network import Network
 from paramsym.relu.precision import (
     allowed,
@@ -35,7 +36,7 @@ from paramsym.relu.rationals import fractions, nearest_float, rational
 from paramsym.relu.reading import as_network
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 
-EXACT_KINDS = ("canonical", "absolute-value", "cells")
+EXACT_KINDS = ("canonical", "absolute-value", "absolute-value with signs", "cells")
 
 
 def verify(verdict: Verdict, a: Any, b: Any) -> bool:
@@ -191,6 +192,7 @@ def replay(certificate: Certificate, a: Network, b: Network, domain: Domain) -> 
         checkers = {
             "canonical": check_canonical,
             "absolute-value": check_absolute,
+            "absolute-value with signs": check_absolute_with_signs,
             "cells": check_cells,
         }
         holds = checkers[certificate.kind](a, b, domain, data) and agree_at_random(a, b, domain)

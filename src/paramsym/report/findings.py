@@ -12,6 +12,7 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError
+from paramsym.checkpoints.smallest import has_configuration
 from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.orbit import OrbitTooLarge, orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -66,17 +67,14 @@ def examine(
 ) -> Findings:
     """Find the symmetry of a checkpoint, and prove and audit it as asked.
 
-    `limit` is the largest number of parameters that is audited, by default that of `audit`.
+    `limit` is the largest number of parameters that is audited, by default that of `audit`. A model
+    of transformers that is larger, or has no weights, is audited by its twin.
 
     Raises:
         CheckpointError: a proof was asked for, but the model has no weights.
         TraceError: the model cannot be traced with its inputs.
     """
-    if (verify or audit) and not checkpoint.has_weights:
-        raise CheckpointError(
-            checkpoint.label, "a model on the meta device, without numbers",
-            "weights, to verify or audit with", "Give --weights FILE, or use --no-verify",
-        )  # fmt: skip
+    verify = _can_verify(checkpoint, verify, audit)
     if training and checkpoint.fixed_mode:
         raise CheckpointError(
             f"{checkpoint.label} --training", "a program, whose mode was fixed by its export",
@@ -97,17 +95,7 @@ def examine(
             limit=200 if checkpoint.parameters <= LARGE else 24,
         )  # fmt: skip
     if audit:
-        from paramsym.checking.audit import LIMIT, AuditTooLarge
-        from paramsym.checking.audit import audit as run_audit
-        from paramsym.checking.jacobian import NotFinite
-
-        try:
-            audited = run_audit(
-                model, inputs, symmetry=symmetry, training=training, generator=generator,
-                limit=limit or LIMIT,
-            )  # fmt: skip
-        except (AuditTooLarge, NotFinite) as error:
-            refused = str(error)
+        audited, refused = _audited(checkpoint, symmetry, training, generator, limit)
     state = checkpoint.state()
     redundant, counted = _redundant(checkpoint, symmetry, state)
     return Findings(
@@ -116,6 +104,46 @@ def examine(
         checkpoint.parameters, redundant, counted, symmetry.log_order(), seconds, training,
         verification, audited, refused,
     )  # fmt: skip
+
+
+def _can_verify(checkpoint: Checkpoint, verify: bool, audit: bool) -> bool:
+    """Whether moves are to be measured, which needs weights; the audit of a twin needs none."""
+    if checkpoint.has_weights or not (verify or audit):
+        return verify
+    if not (audit and has_configuration(checkpoint.model)):
+        raise CheckpointError(
+            checkpoint.label, "a model on the meta device, without numbers",
+            "weights, to verify or audit with", "Give --weights FILE, or use --no-verify",
+        )  # fmt: skip
+    if verify:
+        checkpoint.notes.append("without weights no move is measured; the audit is of a twin")
+    return False
+
+
+def _audited(
+    checkpoint: Checkpoint, symmetry: ParameterSymmetry, training: bool,
+    generator: torch.Generator, limit: int | None,
+) -> tuple[Any, str]:  # fmt: skip
+    """The audit of a model or of its twin, or why there is none."""
+    from paramsym.checking.audit import LIMIT, AuditTooLarge
+    from paramsym.checking.audit import audit as run_audit
+    from paramsym.checking.jacobian import NotFinite
+    from paramsym.checking.twin import NotATwin, structure_of
+    from paramsym.checkpoints.smallest import NoTwin, smallest_twin
+
+    model, inputs, twin = checkpoint.model, checkpoint.inputs, None
+    limit = limit or LIMIT
+    large = checkpoint.parameters > limit or not checkpoint.has_weights
+    try:
+        if large and has_configuration(model):
+            structure = structure_of(model, inputs, None, training, symmetry)
+            twin = smallest_twin(model, inputs, training=training, structure=structure, limit=limit)
+        return run_audit(
+            model, inputs, symmetry=symmetry, training=training, generator=generator, limit=limit,
+            twin=twin,
+        ), ""  # fmt: skip
+    except (AuditTooLarge, NotFinite, NotATwin, NoTwin) as error:
+        return None, str(error)
 
 
 def _redundant(
@@ -199,6 +227,11 @@ def _audit(found: Any) -> dict[str, Any] | None:
         "gap": {"above": gap.above, "below": gap.below},
         "tolerance": found.tolerance, "residual": found.residual,
         "where": {name: share for name, share in found.where.items() if share > 1e-6},
+        "twin_of": None if found.full is None else {
+            "model": found.full.model, "parameters": found.full.parameters,
+            "redundant": found.full.redundant.value,
+            "redundant_exact": found.full.redundant.is_exact,
+        },
         "cost": asdict(found.cost) if is_dataclass(found.cost) else str(found.cost),  # type: ignore[arg-type]
     }  # fmt: skip
 

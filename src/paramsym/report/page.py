@@ -9,12 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from paramsym.checkpoints import CheckpointError
+from paramsym.formats.drafts import replacing
 from paramsym.report import words
 from paramsym.report.drawing import draw
 from paramsym.report.findings import Findings
 from paramsym.report.spectrum import spectrum
 from paramsym.report.tables import family_rows, frozen, proof_rows, space_rows
-from paramsym.structure.replacing import replacing
 
 
 def render_page(findings: Findings) -> str:

@@ -174,7 +174,8 @@ def _audit(findings: Findings) -> list[RenderableType]:
         shares = sorted(found.where.items(), key=lambda item: -item[1])[:8]
         parts.append(_block("they live in"))
         parts.append(_block("\n".join(f"{percent(share):>8}  {name}" for name, share in shares)))
-    return ["", _heading("Audit", "against the Jacobian of the network"), Group(*parts)]
+    against = "the network" if found.full is None else f"its twin, {found.parameters:,} parameters"
+    return ["", _heading("Audit", f"against the Jacobian of {against}"), Group(*parts)]
 
 
 def print_transformed(result: Transformed, console: Console | None = None) -> None:
@@ -190,6 +191,6 @@ def print_transformed(result: Transformed, console: Console | None = None) -> No
     )
     table.add_row(
         error_text(result.error),
-        "largest change of an output after reading it back, relative to the largest output",
+        "largest change of an output after reading it back, relative to those around it",
     )
     console.print(table)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from paramsym.structure.axes import Frame
 from paramsym.structure.following import is_transformed
 from paramsym.structure.walk import Leg
 
@@ -26,16 +27,29 @@ def frame_of(
     """
     gain = torch.ones((), dtype=dtype, device=x.device)
     for item in leg.frame:
-        factor = params[item.parameter].to(gain) + item.offset
-        gain = gain * factor.reshape(-1) ** item.exponent
+        gain = gain * _factor(item, params, gain) ** item.exponent
     hidden = is_transformed(gain) or gain.is_meta
     if not hidden and bool(((gain == 0) | ~gain.isfinite()).any()):
-        raise ValueError(
-            f"act: the gain {leg.frame[0]} has a zero, so that {leg.space!r} cannot be moved "
-            "in its frame. Non-zero gains were expected; hold that space still (sample with "
-            "only=…) or prune the unit."
-        )
+        raise ValueError(_refusal(leg, params, gain))
     return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
+
+
+def _factor(item: Frame, params: Mapping[str, torch.Tensor], gain: torch.Tensor) -> torch.Tensor:
+    return (params[item.parameter].to(gain) + item.offset).reshape(-1)
+
+
+def _refusal(leg: Leg, params: Mapping[str, torch.Tensor], gain: torch.Tensor) -> str:
+    """Which gain it is, and what to do."""
+    zeros = {item.parameter: int((_factor(item, params, gain) == 0).sum()) for item in leg.frame}
+    name = max(zeros, key=lambda name: zeros[name])
+    count = zeros[name]
+    what = f"has {count} zero{'s' * (count != 1)}" if count else "is not finite, or too near zero"
+    return (
+        f"act: the gain {name!r} {what}, so that {leg.space!r} cannot be moved in its frame. "
+        "Non-zero gains were expected. Derive the symmetry at these weights, find_symmetry(model, "
+        "…) on real tensors, where a gain with zeros is no frame; or hold that space still (sample "
+        "with only=…), or prune the unit."
+    )
 
 
 def unframed(x: torch.Tensor, leg: Leg, frame: torch.Tensor) -> torch.Tensor:

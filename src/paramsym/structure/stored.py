@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from paramsym.algebra import Element, Tangent
+from paramsym.formats.drafts import replacing
+from paramsym.formats.weights import metadata_of, read_safetensors
 from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.files import to_json
 from paramsym.structure.membership import tensors_of
-from paramsym.structure.replacing import replacing
 from paramsym.structure.stored_text import is_text, read_text, write_text
 
 FORMAT = "paramsym-element/1"
@@ -156,12 +157,10 @@ def _told(where: str, kind: str) -> Iterator[None]:
 
 
 def _read_tensors(path: Path) -> tuple[Header, Callable[[], dict[str, torch.Tensor]]]:
-    with safe_open(path, framework="pt") as file:
-        header = dict(file.metadata() or {})
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header: dict[str, Any] = {**metadata_of(path)}
     if header.get("format") == FORMAT:
         header["parts"] = json.loads(header["parts"])
-    return header, lambda: tensors
+    return header, lambda: dict(read_safetensors(path))
 
 
 def _require_header(where: str, kind: str, header: Header, symmetry: SymmetryData) -> None:

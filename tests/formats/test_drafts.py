@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paramsym.checkpoints import drafts
-from paramsym.checkpoints.drafts import SUFFIX, remove_stale, workshop
+from paramsym.formats import drafts
+from paramsym.formats.drafts import SUFFIX, remove_stale, replacing, workshop
 
 
 def left(folder: Path) -> list[str]:
@@ -73,3 +73,31 @@ def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch):
     assert remove_stale(tmp_path) == []
     with workshop(tmp_path, "other") as folder:
         assert folder.is_dir()
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_whoever_writes(tmp_path: Path):
+    """A file that is replaced leaves the same kind of folder as a checkpoint, and removes both."""
+    (tmp_path / f".element.json.abcdefgh{SUFFIX}").mkdir()
+    with replacing(tmp_path / "lock") as draft:  # by a name that the folder itself uses
+        (folder,) = {p for p in tmp_path.iterdir()}
+        assert folder.name.endswith(SUFFIX) and draft.is_relative_to(folder)
+        assert remove_stale(tmp_path) == []
+        draft.write_text("whole")
+    assert left(tmp_path) == ["lock"] and (tmp_path / "lock").read_text() == "whole"
+
+
+def test_temporary_folders_are_made_in_one_place():
+    """Checkpoints, elements and pages are written by one mechanism."""
+    source = Path(drafts.__file__).parents[1]
+    makers = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if "mkdtemp" in path.read_text(encoding="utf-8")
+    }
+    assert makers == {"formats/drafts.py"}
+    users = {
+        path.stem
+        for path in source.rglob("*.py")
+        if "paramsym.formats.drafts import" in path.read_text(encoding="utf-8")
+    }
+    assert users >= {"stored", "page", "writing"}

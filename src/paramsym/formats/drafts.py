@@ -1,8 +1,10 @@
-"""Temporary folders beside a place to write to; those of killed runs go with the next run.
+"""Files that appear completely or not at all, by way of temporary folders beside their place.
 
-Each holds a lock file that its writer keeps locked. The system releases the lock when the writer
-ends in whatever way, so that a folder whose lock can be had belongs to nobody: unlike a process
-number, this also holds between containers that share a disk.
+Whatever the library writes grows in such a folder, is flushed to the disk and renamed. The folder
+goes with its block, and those of killed runs go with the next run: each holds a lock file that its
+writer keeps locked. The system releases the lock when the writer ends in whatever way, so that a
+folder whose lock can be had belongs to nobody: unlike a process number, this also holds between
+containers that share a disk.
 """
 
 from __future__ import annotations
@@ -20,6 +22,43 @@ except ImportError:  # not on Windows: nothing is known of other writers, and no
     fcntl = None
 
 SUFFIX = ".paramsym-draft"
+
+
+@contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """A path to write to, which becomes `path` when the block ends without an error.
+
+    Nobody ever sees half of it; after an error nothing is left, and an old file is as it was.
+
+    Args:
+        path: a file, or a folder that is empty or does not exist yet.
+        mode: permissions of a file; by default those that the user gives to new ones.
+
+    Raises:
+        OSError: nothing can be written beside `path`, on entering the block; or the draft cannot
+            take its place, at its end.
+    """
+    remove_stale(path.absolute().parent)
+    with workshop(path.absolute().parent, path.name) as folder:
+        draft = draft_in(folder, path)
+        yield draft
+        flush(draft)
+        if mode is not None:
+            draft.chmod(mode)
+        os.replace(draft, path)
+
+
+def draft_in(folder: Path, path: Path) -> Path:
+    """Where what is to become `path` grows in a workshop: apart from the lock, by its own name."""
+    (folder / "made").mkdir()
+    return folder / "made" / path.name
+
+
+def flush(draft: Path) -> None:
+    """Have a file, or all files of a folder, on the disk."""
+    for path in [draft] if draft.is_file() else [p for p in draft.rglob("*") if p.is_file()]:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 @contextmanager

@@ -1,0 +1,221 @@
+"""Gaussian elimination in short steps, in place: what an audit can afford and an interrupt.
+
+P·A = L·U with partial pivoting: half the operations of a QR. The n rows that it puts first have
+A₁ = L₁·U, and the others beside them are combinations of these. So A has full column rank where A₁
+has, and no singular value of A is smaller than that of A₁ at its place. By how much A differs from
+what was factored is measured (`Factors.error`), not assumed.
+
+No call into LAPACK or BLAS does more than `STEP` multiplications, a fraction of a second; Python
+sees an interrupt between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from paramsym.checking.orthogonal import PANEL, STEP, Advance, ignore
+
+BLOCK = 2 * PANEL  # columns between two updates of all that is right of them
+_SWEEPS = 4
+_PROBES = 16
+
+
+def eliminate(matrix: torch.Tensor, advance: Advance = ignore, block: int = BLOCK) -> torch.Tensor:
+    """Overwrite A, of at least as many rows as columns, by L (its diagonal of ones left out) and U.
+
+    Returns:
+        The order of the rows: row k of L·U is row order[k] of A.
+    """
+    order = torch.arange(len(matrix))
+    for start in range(0, matrix.shape[1], block):
+        stop = min(start + block, matrix.shape[1])
+        below, own = matrix[start:], matrix[start:, start:stop]
+        if block > PANEL:
+            swapped = eliminate(own, advance, PANEL)
+        else:
+            packed, pivots, _ = torch.linalg.lu_factor_ex(own)
+            own.copy_(packed)
+            swapped = _order(pivots.tolist(), len(own))
+            advance(float(own.numel()) * own.shape[1])
+        moved = (swapped != torch.arange(len(own))).nonzero()[:, 0]
+        for side in (below[:, :start], below[:, stop:]):
+            side[moved] = side[swapped[moved]]
+        order[start:] = order[start:][swapped]
+        _update(own, below[:, stop:], advance)
+    return order
+
+
+def _order(pivots: list[int], size: int) -> torch.Tensor:
+    """The permutation that swaps row k with row pivots[k] − 1, one after the other."""
+    places: dict[int, int] = {}
+    for k, pivot in enumerate(pivots):
+        other = pivot - 1
+        places[k], places[other] = places.get(other, other), places.get(k, k)
+    order = torch.arange(size)
+    order[list(places)] = torch.tensor(list(places.values()), dtype=torch.int64)
+    return order
+
+
+def _update(own: torch.Tensor, right: torch.Tensor, advance: Advance) -> None:
+    """What the elimination of `own` columns does to those right of them."""
+    width = own.shape[1]
+    eye = torch.eye(width, dtype=own.dtype)
+    inverse = torch.linalg.solve_triangular(own[:width], eye, upper=False, unitriangular=True)
+    for columns in right.split(max(1, int(STEP / (2 * own.numel()))), dim=1):
+        above = inverse @ columns[:width]
+        columns[:width] = above
+        columns[width:].addmm_(own[width:], above, alpha=-1)
+        advance(2.0 * own.numel() * columns.shape[1])
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A₁ = L₁·U, packed into one matrix, and how far that is from the rows it stands for.
+
+    What elimination lost has singular values s; `error` is (Σ s⁴)^¼, no less than the largest.
+    """
+
+    packed: torch.Tensor  # (columns, columns)
+    error: float
+
+    @property
+    def floor(self) -> float:
+        """Diagonal entries of U below it are rounding, and lifted to it where U is inverted."""
+        eps = torch.finfo(self.packed.dtype).eps
+        return max(eps * float(self.packed.diagonal().abs().max()), 1e-300)
+
+    def image(self, directions: torch.Tensor) -> torch.Tensor:
+        """A₁ · x for each row x, as rows."""
+        middle, found = torch.empty_like(directions), torch.empty_like(directions)
+        for here, before, after in _panels(len(self.packed)):
+            own = self.packed[here, here]
+            middle[:, here] = directions[:, here] @ own.triu().T
+            middle[:, here] += directions[:, after] @ self.packed[here, after].T
+            found[:, here] = middle[:, here] + middle[:, here] @ own.tril(-1).T
+            found[:, here] += middle[:, before] @ self.packed[here, before].T
+        return found
+
+    def solved(self, directions: torch.Tensor) -> torch.Tensor:
+        """A₁⁻¹ · x for each row x, as rows."""
+        found, packed = directions.clone(), self.packed
+        for here, before, _ in _panels(len(packed)):
+            own = found[:, here] - found[:, before] @ packed[here, before].T
+            found[:, here] = _divided(own, packed[here, here].T, upper=True, unitriangular=True)
+        for here, _, after in reversed(_panels(len(packed))):
+            own = found[:, here] - found[:, after] @ packed[here, after].T
+            found[:, here] = _divided(own, self._upper(here).T, upper=False)
+        return found
+
+    def solved_transposed(self, directions: torch.Tensor) -> torch.Tensor:
+        """A₁⁻ᵀ · x for each row x, as rows."""
+        found, packed = directions.clone(), self.packed
+        for here, _, after in _panels(len(packed)):
+            own = _divided(found[:, here], self._upper(here), upper=True)
+            found[:, here] = own
+            found[:, after] -= own @ packed[here, after]
+        for here, before, _ in reversed(_panels(len(packed))):
+            own = _divided(found[:, here], packed[here, here], upper=False, unitriangular=True)
+            found[:, here] = own
+            found[:, before] -= own @ packed[here, before]
+        return found
+
+    def _upper(self, here: slice) -> torch.Tensor:
+        """A block of U on the diagonal, with rounding instead of zeros."""
+        block = self.packed[here, here].triu()
+        diagonal = block.diagonal()
+        diagonal.copy_(torch.where(diagonal.abs() < self.floor, self.floor, diagonal))
+        return block
+
+
+def _divided(rows: torch.Tensor, triangle: torch.Tensor, **options: bool) -> torch.Tensor:
+    """rows · triangle⁻¹."""
+    return torch.linalg.solve_triangular(triangle, rows, left=False, **options)
+
+
+def _panels(size: int) -> list[tuple[slice, slice, slice]]:
+    """Panels of coordinates: (those in it, those before it, those after it)."""
+    return [
+        (slice(k, k + PANEL), slice(0, k), slice(min(k + PANEL, size), size))
+        for k in range(0, size, PANEL)
+    ]
+
+
+def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
+    """A₁ = L₁·U for the rows that elimination chooses; the matrix is overwritten.
+
+    There must be as many rows as columns, or more.
+    """
+    width = matrix.shape[1]
+    generator = torch.Generator().manual_seed(0)
+    probes = torch.randn(_PROBES, width, generator=generator, dtype=matrix.dtype)
+    step = max(1, int(STEP / (2 * probes.numel())))
+    expected = torch.cat([probes @ part.T for part in matrix.split(step)], dim=1)
+    order = eliminate(matrix, advance)
+    lost = Factors(matrix[:width], 0.0).image(probes) - expected[:, order[:width]]
+    return Factors(matrix[:width], _schatten(lost))
+
+
+def _schatten(images: torch.Tensor) -> float:
+    """(Σ s⁴)^¼ for the singular values s of a matrix, from its images of random directions.
+
+    The product of two images is Σ s² a b with independent normal a and b: Σ s⁴ in the mean square.
+    For rounding, which has no direction, this is a far better bound than the Frobenius norm.
+    """
+    products = images @ images.T
+    products.diagonal().zero_()
+    return float(products.norm() / (len(images) * (len(images) - 1)) ** 0.5) ** 0.5
+
+
+def smallest(
+    factors: Factors,
+    lift: Callable[[torch.Tensor], torch.Tensor],
+    kept: torch.Tensor,
+    ceiling: float,
+    block: int = 8,
+    advance: Advance = ignore,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest values of ‖A₁·x‖ / ‖lift(x)‖, ascending, and lift(x) for each.
+
+    Block inverse iteration, x ← A₁⁻¹ A₁⁻ᵀ liftᵀ lift x: what is small becomes large there, so that
+    a few steps are enough. The block is doubled while it is full, that is until it holds a value
+    above the ceiling. Directions are rows: products with few columns are slow.
+
+    Args:
+        factors: of A₁, n columns.
+        lift: an injective linear map from n coordinates to more, a projection of their inclusion.
+        kept: the n of these that x stands at.
+        ceiling: values up to it are wanted.
+        block: how many are tried first.
+        advance: is told the work of each step.
+
+    Returns:
+        (values of shape (block,), unit directions of shape (block, coordinates)).
+    """
+    size = len(factors.packed)
+    generator = torch.Generator().manual_seed(0)
+    found = factors.packed.new_zeros(0, size)
+    if not size:
+        return found.new_zeros(0), lift(found)
+    while True:
+        block = min(block, size)
+        drawn = torch.randn(block - len(found), size, generator=generator, dtype=found.dtype)
+        found = torch.cat([found, drawn])
+        for _ in range(_SWEEPS):
+            found = _orthonormal(factors.solved_transposed(lift(found)[:, kept]))
+            found = _orthonormal(factors.solved(found))
+            advance(4.0 * factors.packed.numel() * block)
+        lifted, lengths = torch.linalg.qr(lift(found).T)
+        image = _divided(factors.image(found).T, lengths, upper=True)
+        _, values, turn = torch.linalg.svd(torch.linalg.qr(image).R)
+        values, directions = values.flip(0), (turn @ lifted.T).flip(0)
+        if block == size or float(values[-1]) > ceiling:
+            return values, directions
+        block *= 2
+
+
+def _orthonormal(rows: torch.Tensor) -> torch.Tensor:
+    """The same span; after every solution, or the smallest value would drown its neighbours."""
+    return torch.linalg.qr(rows.T).Q.T

@@ -1,0 +1,66 @@
+"""The one door to the tensors of a safetensors file: its header is compared with it beforehand.
+
+safetensors itself takes the header's word for what it allocates, and tells what is wrong in its
+own words. Nothing else in the library opens such a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from paramsym.formats.errors import CheckpointError, first_line
+from paramsym.formats.header import read_header
+
+
+def tensor_names(path: Path) -> list[str]:
+    """The names of the tensors in a file, none of which is read.
+
+    Raises `CheckpointError` as `read_header`.
+    """
+    return [name for name in read_header(path) if name != "__metadata__"]
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """The texts that a file carries beside its tensors, none of which is read.
+
+    Raises `CheckpointError` as `read_header`.
+    """
+    return dict(read_header(path).get("__metadata__", {}))
+
+
+def read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of a file, one after the other.
+
+    Raises `CheckpointError` as `read_header`, or if a tensor cannot be read.
+    """
+    read_header(path)
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118 (a file is no mapping)
+            yield name, file.get_tensor(name)
+
+
+def read_tensor(path: Path, name: str) -> torch.Tensor:
+    """One tensor of a file, by a name that `tensor_names` gave, which has compared the header.
+
+    Raises `CheckpointError` if it cannot be read.
+    """
+    with _opened(path) as file:
+        return file.get_tensor(name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise CheckpointError(
+            str(path), f"it cannot be read ({first_line(error)})", "a complete safetensors file",
+            "Copy or download the file again",
+        ) from error  # fmt: skip
