@@ -23,6 +23,7 @@ TIE = 1e-7  # share of the error that the squared norm counts for, so that it de
 _STEPS = 50  # Newton steps for each p
 _BELOW = 10  # Newton steps towards the minimum of a posynomial
 _STEEP = 1e-6  # of the cost: slopes below it are none here
+_NEGLIGIBLE = 1e-9  # weight in a mean
 
 Means = Sequence[Sequence[Tensor]]  # λ by side and part; they add up to one in each group
 
@@ -180,7 +181,7 @@ def least_error(
         point = found.y
         if error.log(point) < value:
             y, value = point, error.log(point)
-        below = Smooth(error, level, means=smooth.at(point).means)
+        below = Smooth(error, level, means=_clear(error, smooth.at(point).means))
         here = below.at(point)
         low = descended(here, free, tolerance / 10, _BELOW, _STEEP)
         least = low.value - newton_step(low, free, accuracy=1e-8).gap
@@ -191,3 +192,13 @@ def least_error(
         if math.exp(bound - value) >= 1 - tolerance:
             break
     return Solved(y, math.exp(value), math.exp(bound), slope, rounds)
+
+
+def _clear(error: ExpectedError, means: Means) -> Means:
+    """Means without weights next to zero, which would tie a scale that E does not depend on."""
+    cleared = []
+    for side in means:
+        kept = [m * (m > _NEGLIGIBLE) for m in side]
+        totals = error.spread(error.summed(kept))
+        cleared.append([m / total for m, total in zip(kept, totals, strict=True)])
+    return cleared
