@@ -18,6 +18,7 @@ from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.smoothing import least_error
 from paramsym.structure.action import act, check_parameters
+from paramsym.structure.element import GroupElement
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -95,12 +96,7 @@ def minimize_quantization_error(
         movers.held[name] = "a scale goes to zero or to infinity"
     gap = max(solved.value - solved.bound, 0.0)
     status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
-    element = symmetry.velocity(
-        {
-            n: y.to(torch.complex128) if isinstance(symmetry.spaces[n].group, ComplexScaling) else y
-            for n, y in cost.split(solved.y).items()
-        }
-    ).exp()
+    element = _element(symmetry, cost.split(solved.y))
     moment = {
         n: float(s.abs().max()) if s.numel() else 0.0 for n, s in cost.split(solved.slope).items()
     }
@@ -108,6 +104,15 @@ def minimize_quantization_error(
         act(symmetry, element, params), element, before, solved.value,
         Status.UNATTAINED if drifting else status, gap, moment, movers.held, solved.rounds,
     )  # fmt: skip
+
+
+def _element(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
+    """The element with given logarithms of scales; those of complex kinds are moduli."""
+    values = {}
+    for name, y in logs.items():
+        moduli = isinstance(symmetry.spaces[name].group, ComplexScaling)
+        values[name] = y.to(torch.complex128) if moduli else y
+    return symmetry.velocity(values).exp()
 
 
 def _quantized(symmetry: ParameterSymmetry, params: Params, patterns: Patterns | None) -> list[str]:

@@ -27,6 +27,7 @@ from torch import Tensor
 from paramsym.algebra import ComplexScaling
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.quantize.grids import Grid
+from paramsym.structure import walk
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block
 
@@ -173,32 +174,42 @@ def _part(
 ) -> Part:
     """A block of the weights, their sensitivities and the numbers of their groups."""
     tensor, weight, index = views
-    legs = [leg for leg in block.legs if leg.space in families and leg.power]
-    scaled = {axis for leg in legs for axis in (*leg.copies, leg.axis)}
-    alike = [k for k in range(index.ndim) if bool((index == index.narrow(k, 0, 1)).all())]
-    summed = [k for k in alike if k not in scaled]
+    legs, alike, summed = _split(block, families, index)
     kept = [k for k in range(index.ndim) if k not in summed]
     sides = [tensor.abs()] if symmetric else [tensor.clamp(min=0), (-tensor).clamp(min=0)]
     if summed:
         sides, weight = [side.amax(summed) for side in sides], weight.sum(summed)
-    for k in alike:
-        index = index.narrow(k, 0, 1)
-    placed = tuple(
-        Leg(
-            leg.space,
-            tuple(kept.index(axis) for axis in (*leg.copies, leg.axis)),
-            float(leg.power),
-            isinstance(symmetry.spaces[leg.space].group, ComplexScaling),
-        )
-        for leg in legs
-    )
-    return Part(
-        tuple(_log(side) for side in sides),
-        _log(weight),
-        placed,
-        tuple(kept.index(k) for k in alike if k in scaled),
-        index.reshape(-1),
-    )
+    index = index[tuple(slice(1) if k in alike else slice(None) for k in range(index.ndim))]
+    placed = tuple(_leg(symmetry, leg, kept) for leg in legs)
+    within = tuple(kept.index(k) for k in alike if k in kept)
+    return Part(tuple(map(_log, sides)), _log(weight), placed, within, index.reshape(-1))
+
+
+def _axes(leg: walk.Leg) -> tuple[int, ...]:
+    return (*leg.copies, leg.axis)
+
+
+def _split(
+    block: Block, families: Collection[str], index: Tensor
+) -> tuple[list[walk.Leg], list[int], list[int]]:
+    """The legs of a block with scales that move, its axes within one group, and those of them on
+    which no scale stands."""
+    legs = [leg for leg in block.legs if leg.space in families and leg.power]
+    scaled = {axis for leg in legs for axis in _axes(leg)}
+    alike = _constant_axes(index)
+    return legs, alike, [k for k in alike if k not in scaled]
+
+
+def _constant_axes(index: Tensor) -> list[int]:
+    """The axes along which a tensor does not change."""
+    return [k for k in range(index.ndim) if bool((index == index.narrow(k, 0, 1)).all())]
+
+
+def _leg(symmetry: ParameterSymmetry, leg: walk.Leg, kept: list[int]) -> Leg:
+    """A leg of a block on the axes that are kept."""
+    axes = tuple(kept.index(axis) for axis in _axes(leg))
+    halves = isinstance(symmetry.spaces[leg.space].group, ComplexScaling)
+    return Leg(leg.space, axes, float(leg.power), halves)
 
 
 def _log(x: Tensor) -> Tensor:
