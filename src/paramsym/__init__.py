@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.ranges import minimize_range as minimize_range
+    from paramsym.quantize.errors import (
+        minimize_quantization_error as minimize_quantization_error,
+    )
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual
@@ -63,6 +66,7 @@ _HOMES = {
     "moment_map": "paramsym.structure.moment",
     "Balanced": "paramsym.geometry.balance",
     "balance": "paramsym.geometry.balance",
+    "minimize_quantization_error": "paramsym.quantize.errors",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
@@ -83,8 +87,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
-    "geometry",
-    "quantize",
+    "geometry", "quantize",
 }  # fmt: skip
 
 

@@ -15,18 +15,46 @@ where φ(t) = (1 + t) log(1 + t) − t ≤ t²: the squared Newton decrement bou
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.posynomial import Point, Posynomial
+from paramsym.geometry.posynomial import Posynomial
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
 _SWEEPS = 3
 _STEPS = 100
 _PRODUCTS = 500  # products with the Hessian for one step
+
+
+class Convex(Protocol):
+    """A convex cost of one vector; `longest` says how far its exponents move along a direction."""
+
+    def at(self, y: Tensor) -> Place: ...
+
+    def longest(self, direction: Tensor) -> float: ...
+
+
+class Place(Protocol):
+    """A convex cost with its derivatives at one point, as `posynomial.Point` has them."""
+
+    y: Tensor
+
+    @property
+    def f(self) -> Convex: ...
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def gradient(self) -> Tensor: ...
+
+    @property
+    def curvature(self) -> Tensor: ...
+
+    def hessian(self, v: Tensor) -> Tensor: ...
 
 
 class Step(NamedTuple):
@@ -45,26 +73,33 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
         free: 1 for coordinates that may move, 0 for those that stay at zero, of shape (size,).
         tolerance: the gap relative to f at which to stop.
     """
-    point = f.at(_swept(f, free))
-    for _ in range(_STEPS):
+    return descended(f.at(_swept(f, free)), free, tolerance).y
+
+
+def descended(
+    point: Place, free: Tensor, tolerance: float, steps: int = _STEPS, steep: float = STEEP
+) -> Place:
+    """Where Newton steps lead from a point, at most so many, until slopes are below a share of the
+    cost; arguments as in `minimise`."""
+    for _ in range(steps):
         step = newton_step(point, free)
-        level = steepness(point, free) <= STEEP * point.value
+        level = steepness(point, free) <= steep * point.value
         if level and step.gap <= tolerance * point.value:
             break
-        following = _descended(f, point, step.direction)
+        following = _descended(point, step.direction)
         if following is None:
             break
         point = following
-    return point.y
+    return point
 
 
-def steepness(point: Point, free: Tensor) -> float:
+def steepness(point: Place, free: Tensor) -> float:
     """The largest slope along a coordinate that is free."""
     slope = free * point.gradient
     return float(slope.abs().max()) if slope.numel() else 0.0
 
 
-def newton_step(point: Point, free: Tensor, accuracy: float = 1e-2) -> Step:
+def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
     """The Newton step on the free coordinates, by conjugate gradients.
 
     Args:
@@ -75,13 +110,8 @@ def newton_step(point: Point, free: Tensor, accuracy: float = 1e-2) -> Step:
     """
     slope = free * point.gradient
     direction, residual = _conjugate_gradients(point, free, slope, accuracy)
-    f = point.f
-    peaks = {n: float(part.abs().max()) for n, part in f.split(direction).items() if part.numel()}
-    longest = max(
-        (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in f.terms), default=0.0
-    )
     gap = REACH * float(slope.abs().sum())  # by convexity alone
-    if longest <= 1:
+    if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
         gap = min(gap, decrement + REACH * float(residual.abs().sum()))
     return Step(direction, residual, gap)
@@ -110,7 +140,7 @@ def _swept(f: Posynomial, mask: Tensor) -> Tensor:
 
 
 def _conjugate_gradients(
-    point: Point, free: Tensor, slope: Tensor, accuracy: float
+    point: Place, free: Tensor, slope: Tensor, accuracy: float
 ) -> tuple[Tensor, Tensor]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
     scale = torch.where(point.curvature > 0, point.curvature, torch.ones_like(slope))
@@ -133,12 +163,12 @@ def _conjugate_gradients(
     return direction, residual
 
 
-def _descended(f: Posynomial, point: Point, direction: Tensor) -> Point | None:
+def _descended(point: Place, direction: Tensor) -> Place | None:
     """The point a step further, halved until f falls as it should; None where rounding ends it."""
     slope = float(point.gradient @ direction)
     length = min(1.0, 8.0 / max(float(direction.abs().max()), 1e-300))
     while length > 1e-6:
-        following = f.at(point.y + length * direction)
+        following = point.f.at(point.y + length * direction)
         if following.value <= point.value + 1e-4 * length * slope:
             return following
         if abs(slope) < 1e-13 * point.value:

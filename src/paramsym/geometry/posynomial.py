@@ -82,6 +82,13 @@ class Posynomial:
         """f with its derivatives at y."""
         return Point(self, y)
 
+    def longest(self, direction: Tensor) -> float:
+        """How far an exponent moves at most along a direction of shape (size,)."""
+        parts = self.split(direction)
+        peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
+        moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
+        return max(moved, default=0.0)
+
     def pulls(self, family: str, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """By scale of one family, what grows with it, what falls with it, and Σ q² of both.
 

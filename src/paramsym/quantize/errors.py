@@ -1,0 +1,198 @@
+"""`minimize_quantization_error`: the equivalent weights that lose least when they are rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import ComplexScaling
+from paramsym.geometry.balance import Balanced, Params, Status
+from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.movers import Movers, movers_of
+from paramsym.geometry.newton import DRIFT, minimise
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.quantize.expected_error import ExpectedError
+from paramsym.quantize.grids import Grid
+from paramsym.quantize.smoothing import least_error
+from paramsym.structure.action import act, check_parameters
+from paramsym.structure.element import GroupElement
+from paramsym.structure.patterns import Patterns, matching
+from paramsym.structure.symmetry import ParameterSymmetry
+
+_CALL = "minimize_quantization_error"
+TOLERANCE = 1e-3  # gap relative to the error up to which a point is called optimal
+
+
+def minimize_quantization_error(
+    symmetry: ParameterSymmetry,
+    params: Params,
+    sensitivities: Mapping[str, Tensor],
+    grid: Grid,
+    quantized: Patterns | None = None,
+    hold: Patterns = (),
+    include: Patterns = (),
+    tolerance: float = TOLERANCE,
+    progress: Callable[[str], None] | None = None,
+) -> Balanced:
+    """The equivalent parameters whose rounding changes the outputs least, and what is left to gain.
+
+    With steps Δ_G on the groups of the grid, and F the summed squared sensitivities of the outputs,
+    the expected squared change is to second order
+
+        E = Σ_G Δ_G²/12 · Σ_{i∈G} F_i.
+
+    Scales multiply w_i by e^{⟨c_i,y⟩} and F_i by e^{−2⟨c_i,y⟩}, so that E is convex in y. All
+    quantised tensors count at once, those that take up a scale included. Where E does not depend on
+    a scale, the least squared norm decides.
+
+    Args:
+        symmetry: derived or written by hand.
+        params: the complete state dict; it is only read.
+        sensitivities: F by name for every quantised tensor, in its shape: see `sensitivities`.
+        grid: bits, groups and symmetry of the integers to round to.
+        quantized: patterns of the tensors that are rounded; by default all parameters of two axes
+            or more.
+        hold: patterns of spaces to leave as they are.
+        include: patterns of approximate spaces (`exact=False`) to move all the same.
+        tolerance: gap relative to E at which to stop, and up to which a point is called OPTIMAL.
+        progress: called with one line per stage.
+
+    Returns:
+        A `Balanced`: `before` and `value` are E of the given parameters and of these, `moment` by
+        space the largest derivative of the certificate along its scales, relative to E. The value
+        is never above `before`.
+
+    Raises:
+        ValueError: sensitivities that are missing, negative, not finite or of another shape;
+            numbers in `params` that are not finite; nothing to quantise; a tolerance that is not
+            positive; a tensor that is missing or of another shape than its type.
+        UnknownName: a pattern that matches nothing.
+
+    Source: the expected error of rounding by a diagonal Gauss–Newton matrix, as in Hassibi and
+    Stork, "Optimal brain surgeon" (1993); the scales of Nagel, van Baalen, Blankevoort and Welling,
+    "Data-free quantization through weight equalization and bias correction" (2019).
+    """
+    if not tolerance > 0:
+        raise ValueError(
+            f"{_CALL}(tolerance={tolerance}): a positive number was expected, the gap relative to "
+            f"the error at which to stop. Pass for example tolerance={TOLERANCE}."
+        )
+    check_parameters(symmetry, params)
+    names = _quantized(symmetry, params, quantized)
+    _check_numbers(params, sensitivities, names)
+    movers = _movers(symmetry, names, hold, include)
+    cost = cost_along_scales(symmetry, params, movers.scales, 2.0)
+    zero = torch.zeros(cost.size, dtype=torch.float64)
+    free = _free(cost, zero, movers)
+    error = ExpectedError(symmetry, params, sensitivities, names, grid, cost)
+    starts = [zero, minimise(cost, free, 1e-9)]
+    before = math.exp(error.log(zero))
+    solved = least_error(error, free, starts, tolerance, progress)
+    drifting = [n for n, y in cost.split(solved.y).items() if bool((y.abs() > DRIFT).any())]
+    for name in drifting:
+        movers.held[name] = "a scale goes to zero or to infinity"
+    gap = max(solved.value - solved.bound, 0.0)
+    status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
+    element = _element(symmetry, cost.split(solved.y))
+    moment = {
+        n: float(s.abs().max()) if s.numel() else 0.0 for n, s in cost.split(solved.slope).items()
+    }
+    return Balanced(
+        act(symmetry, element, params), element, before, solved.value,
+        Status.UNATTAINED if drifting else status, gap, moment, movers.held, solved.rounds,
+    )  # fmt: skip
+
+
+def _element(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
+    """The element with given logarithms of scales; those of complex kinds are moduli."""
+    values = {}
+    for name, y in logs.items():
+        moduli = isinstance(symmetry.spaces[name].group, ComplexScaling)
+        values[name] = y.to(torch.complex128) if moduli else y
+    return symmetry.velocity(values).exp()
+
+
+def _quantized(symmetry: ParameterSymmetry, params: Params, patterns: Patterns | None) -> list[str]:
+    """The tensors to round: parameters with numbers in them, tied ones once."""
+    known = [
+        n for n in symmetry.signature
+        if n in params and n not in symmetry.buffers and n not in symmetry.ties
+        and params[n].is_floating_point() and params[n].numel()
+    ]  # fmt: skip
+    if patterns is None:
+        names = [n for n in known if params[n].ndim >= 2]
+    else:
+        chosen = matching(patterns, known, f"{_CALL}(quantized=…)")
+        names = [n for n in known if n in chosen]
+    if not names:
+        raise ValueError(
+            f"{_CALL}(quantized={patterns!r}): none of the {len(known)} parameters is to be "
+            "rounded, and at least one was expected; by default those with two axes or more are. "
+            f"Name some of: {', '.join(known[:6])}."
+        )
+    return names
+
+
+def _check_numbers(params: Params, sensitivities: Mapping[str, Tensor], names: list[str]) -> None:
+    for name in names:
+        if name not in sensitivities:
+            raise ValueError(
+                f"{_CALL}(sensitivities=…): {name!r} is missing among the {len(sensitivities)} "
+                "tensors that came, but is to be rounded. Measure it with "
+                "sensitivities(model, batches), or leave it out of quantized=."
+            )
+        found, shape = sensitivities[name], tuple(params[name].shape)
+        if tuple(found.shape) != shape:
+            raise ValueError(
+                f"{_CALL}(sensitivities=…): that of {name!r} has shape {tuple(found.shape)}, but "
+                f"the tensor has {shape}, and one number for each weight was expected. Were they "
+                "measured on another model?"
+            )
+        if not bool((found.isfinite() & (found >= 0)).all()):
+            raise ValueError(
+                f"{_CALL}(sensitivities=…): that of {name!r} holds numbers that are negative or "
+                "not finite; sums of squares were expected. Measure them again with "
+                "sensitivities(model, batches)."
+            )
+        if not bool(params[name].isfinite().all()):
+            raise ValueError(
+                f"{_CALL}(params): {name!r} holds numbers that are not finite, and finite ones "
+                "were expected: no grid holds such weights. Look where training broke."
+            )
+
+
+def _movers(
+    symmetry: ParameterSymmetry, names: list[str], hold: Patterns, include: Patterns
+) -> Movers:
+    """The spaces whose scales move; along the others ranges are not convex."""
+    known = [*symmetry.spaces]
+    still = matching(hold, known, f"{_CALL}(hold=…)") if hold else set()
+    named = matching(include, known, f"{_CALL}(include=…)") if include else set()
+    movers = movers_of(symmetry, 2.0, sorted(still), sorted(named), shifts=False)
+    for name in movers.bases:
+        movers.held[name] = "a change of basis mixes weights, whose ranges are not convex along it"
+    movers.bases.clear()
+    for name in list(movers.scales):
+        stored = [n for n in symmetry.parameters_of(name) if n in names and n in symmetry.offsets]
+        if stored:
+            movers.scales.remove(name)
+            movers.held[name] = (
+                f"it scales {stored[0]!r} plus a constant, and what is stored has another range"
+            )
+    return movers
+
+
+def _free(cost: Posynomial, zero: Tensor, movers: Movers) -> Tensor:
+    """Scales with weights on either side; the others are named and stay."""
+    free = {}
+    for family in cost.shapes:
+        up, down, _ = cost.pulls(family, zero)
+        free[family] = ((up > 0) & (down > 0)).double()
+        if lost := int(((up > 0) != (down > 0)).sum()):
+            movers.held[family] = (
+                f"{lost} of {up.numel()} scales have weights on one side only and stay"
+            )
+    return cost.joined(free)
