@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from paramsym.geometry.balance import balance as balance
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
-    from paramsym.quantize.ranges import minimize_range as minimize_range
     from paramsym.quantize.errors import (
         minimize_quantization_error as minimize_quantization_error,
     )
+    from paramsym.quantize.ranges import minimize_range as minimize_range
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
     from paramsym.structure.action import act_dual as act_dual

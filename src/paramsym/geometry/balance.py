@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import ComplexScaling
-from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import REACH, minimise, newton_step
@@ -159,7 +159,9 @@ class _Turns:
     def run(self, rounds: int, progress: Callable[[str], None] | None) -> Balanced:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        free = self._free(cost)
+        free, astray = balanced_scales(cost)
+        for family, why in astray.items():
+            self._give_up(family, why)
         before = least = cost.at(torch.zeros_like(free)).value
         _require_range(self._counted(), before)
         done, stalled = 0, 0
@@ -188,23 +190,6 @@ class _Turns:
 
     def _cost(self) -> Posynomial:
         return cost_along_scales(self.symmetry, self.current, self.movers.scales, self.power)
-
-    def _free(self, cost: Posynomial) -> Tensor:
-        """Scales with something on either side; the others are named, as none is best for them."""
-        zero, free = torch.zeros(cost.size, dtype=torch.float64), {}
-        for family in cost.shapes:
-            up, down, _ = cost.pulls(family, zero)
-            free[family] = ((up > 0) & (down > 0)).double()
-            if lost := int(((up > 0) != (down > 0)).sum()):
-                self._give_up(family, f"{lost} of {up.numel()} scales have weights on one side "
-                              "only, and would go to zero or to infinity")  # fmt: skip
-        found = cost.joined(free)
-        astray = (cost.reached(found, 1) != cost.reached(found, -1)).double()
-        for family, part in cost.split(astray).items():
-            if lost := int(part.sum()):
-                self._give_up(family, f"{lost} of {part.numel()} scales lead to one another alone "
-                              "on one side, and would go to zero or to infinity")  # fmt: skip
-        return found - astray
 
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)

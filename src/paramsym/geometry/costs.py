@@ -56,6 +56,33 @@ def cost_along_scales(
     return Posynomial(shapes, terms, constant)
 
 
+def balanced_scales(cost: Posynomial) -> tuple[Tensor, dict[str, str]]:
+    """Scales that have a best value, and why the others of each family have none.
+
+    A scale with weights on one side only would go to zero or to infinity; so would several
+    together that are held from one side alone (`Posynomial.reached`).
+
+    Returns:
+        1 for scales with a best value and 0 for others, of shape (size,); reasons by family.
+    """
+    zero, free, why = torch.zeros(cost.size, dtype=torch.float64), {}, {}
+    for family in cost.shapes:
+        up, down, _ = cost.pulls(family, zero)
+        free[family] = ((up > 0) & (down > 0)).double()
+        if lost := int(((up > 0) != (down > 0)).sum()):
+            why[family] = f"{lost} of {up.numel()} scales have weights on one side only{_END}"
+    found = cost.joined(free)
+    astray = (cost.reached(found, 1) != cost.reached(found, -1)).double()
+    for family, part in cost.split(astray).items():
+        if lost := int(part.sum()):
+            count = part.numel()
+            why[family] = f"{lost} of {count} scales lead to one another alone on one side{_END}"
+    return found - astray, why
+
+
+_END = ", and would go to zero or to infinity"
+
+
 def _counts(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from paramsym.algebra import ComplexScaling
 from paramsym.geometry.balance import Balanced, Params, Status
-from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales
 from paramsym.geometry.movers import Movers, movers_of
-from paramsym.geometry.newton import DRIFT, minimise
-from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.newton import minimise
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.smoothing import least_error
@@ -86,14 +85,12 @@ def minimize_quantization_error(
     movers = _movers(symmetry, names, hold, include)
     cost = cost_along_scales(symmetry, params, movers.scales, 2.0)
     zero = torch.zeros(cost.size, dtype=torch.float64)
-    free = _free(cost, zero, movers)
+    free, astray = balanced_scales(cost)
+    movers.held |= astray
     error = ExpectedError(symmetry, params, sensitivities, names, grid, cost)
     starts = [zero, minimise(cost, free, 1e-9)]
     before = math.exp(error.log(zero))
     solved = least_error(error, free, starts, tolerance, progress)
-    drifting = [n for n, y in cost.split(solved.y).items() if bool((y.abs() > DRIFT).any())]
-    for name in drifting:
-        movers.held[name] = "a scale goes to zero or to infinity"
     gap = max(solved.value - solved.bound, 0.0)
     status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
     element = _element(symmetry, cost.split(solved.y))
@@ -102,7 +99,7 @@ def minimize_quantization_error(
     }
     return Balanced(
         act(symmetry, element, params), element, before, solved.value,
-        Status.UNATTAINED if drifting else status, gap, moment, movers.held, solved.rounds,
+        status, gap, moment, movers.held, solved.rounds,
     )  # fmt: skip
 
 
@@ -183,16 +180,3 @@ def _movers(
                 f"it scales {stored[0]!r} plus a constant, and what is stored has another range"
             )
     return movers
-
-
-def _free(cost: Posynomial, zero: Tensor, movers: Movers) -> Tensor:
-    """Scales with weights on either side; the others are named and stay."""
-    free = {}
-    for family in cost.shapes:
-        up, down, _ = cost.pulls(family, zero)
-        free[family] = ((up > 0) & (down > 0)).double()
-        if lost := int(((up > 0) != (down > 0)).sum()):
-            movers.held[family] = (
-                f"{lost} of {up.numel()} scales have weights on one side only and stay"
-            )
-    return cost.joined(free)

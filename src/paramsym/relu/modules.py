@@ -22,7 +22,7 @@ from paramsym.relu.errors import Place, ReLUError
 from paramsym.relu.network import Network
 from paramsym.relu.operators import apply
 from paramsym.relu.piecewise import Piecewise
-from paramsym.relu.rows import network_of_rows
+from paramsym.relu.rows import network_of_rows, same_network
 
 EXPECTED = "a piecewise linear network"
 _SILENT = (torch.nn.Identity, torch.nn.Flatten)  # in a chain
@@ -54,7 +54,7 @@ def network_of_module(
         return value.network(name)
     _check_mode(module, name)
     found, other = (_rows(_export(module, name, input_shape, rows), name) for rows in (2, 3))
-    if not _same(found, other):
+    if not same_network(found, other):
         raise ReLUError(
             "a function that is another for a batch of another size", EXPECTED, name,
             "Take the size of the batch (x.shape[0]) out of what is computed.",

@@ -32,7 +32,7 @@ def network_of_rows(x: Piecewise, y: Piecewise, name: str) -> Network:
     for row in range(rows):
         part = restricted(y[row], np.arange(row * each, (row + 1) * each))
         net = part.network(name) if part is not None else None
-        if net is None or (found is not None and not _same(net, found)):
+        if net is None or (found is not None and not same_network(net, found)):
             raise ReLUError(
                 "rows of a batch that are mixed, or treated differently",
                 "a function of each row by itself", name,
@@ -43,7 +43,8 @@ def network_of_rows(x: Piecewise, y: Piecewise, name: str) -> Network:
     return found
 
 
-def _same(a: Network, b: Network) -> bool:
+def same_network(a: Network, b: Network) -> bool:
+    """Whether two networks have the same numbers, in the same precision."""
     if not (a.born_float and b.born_float):
         return a == b
     return a.widths == b.widths and all(
