@@ -397,3 +397,24 @@ def test_rows_are_a_quarter_of_the_outputs_at_most() -> None:
     assert planned(1000, 40).each <= 10 and planned(1000, 40).rows >= 1100 + 32
     assert planned(10, 10_000).calls == 32
     assert planned(1000, 40, samples=7).calls == 7 and planned(1000, 40, samples=7).each == 40
+
+
+def test_a_flat_direction_of_suspects_and_dead_columns_together_is_not_hunted_down() -> None:
+    """A space left out behind saturated units: its direction joins columns that look dead."""
+    torch.manual_seed(0)
+    sizes = (4, 9, 7, 6, 3)
+    layers: list[nn.Module] = []
+    for n, m in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(n, m), nn.ReLU()]
+    model = nn.Sequential(*layers[:-1]).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            fan = parameter.shape[-1]
+            parameter.copy_(4 * torch.randn(parameter.shape, dtype=torch.float64) / fan**0.5)
+    x = (torch.randn(5, 4, dtype=torch.float64),)
+    symmetry = find_symmetry(model, x)
+    whole = audit(model, x, symmetry=symmetry)
+    less = symmetry.restrict(spaces=[s for s in symmetry.spaces if s != "mlp"])
+    found = audit(model, x, symmetry=less)
+    assert found.nullity == whole.nullity  # what is claimed does not change what is flat
+    assert found.unexplained > whole.unexplained + 6 and not found.complete
