@@ -16,18 +16,16 @@ SIZES = [(12, 16, 16, 16, 1), (6, 10, 10, 1), (3, 200, 200, 1), (14, 40, 40, 2),
 
 
 def hard(widths, seed=0):
-    """Equal pairs that only cells could prove equal: relu(u + v - relu(u) - relu(v)) is zero."""
+    """Equal pairs that only cells could prove equal: relu(|u| - 1) = relu(u - 1) + relu(-u - 1)."""
     rng = np.random.default_rng(seed)
     layers = [(w.copy(), b.copy()) for w, b in gaussian(widths, rng).floats]
-    (w1, b1), (w2, b2) = layers[:2]
-    w1[:2], b1[:2] = np.round(w1[:2] * 1024) / 1024, np.round(b1[:2] * 1024) / 1024
-    w1[2], b1[2] = w1[0] + w1[1], b1[0] + b1[1]
-    w2[0] = 0
-    if len(layers) > 2:
-        w2[0, :3], b2[0] = (-1, -1, 1), 0
     other = [(w.copy(), b.copy()) for w, b in layers]
     if len(layers) > 2:
-        other[2][0][:, 0] *= -2
+        for (w1, b1), (w2, b2), inner in ((*layers[:2], 0), (*other[:2], -1)):
+            w1[0] = np.round(w1[0] * 1024) / 1024
+            w1[1], b1[:2] = -w1[0], inner
+            w2[:, :2], w2[0] = 0, 0
+            w2[0, :2], b2[0] = 1, -1 - inner
     return relu.as_network(layers), twin(relu.as_network(other), rng, dyadic=True)
 
 

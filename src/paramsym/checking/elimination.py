@@ -151,7 +151,7 @@ def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
     width = matrix.shape[1]
     generator = torch.Generator().manual_seed(0)
     probes = torch.randn(_PROBES, width, generator=generator, dtype=matrix.dtype)
-    step = max(1, int(STEP / (2 * probes.numel())))
+    step = max(1, int(STEP / (2 * max(1, probes.numel()))))
     expected = torch.cat([probes @ part.T for part in matrix.split(step)], dim=1)
     order = eliminate(matrix, advance)
     lost = Factors(matrix[:width], 0.0).image(probes) - expected[:, order[:width]]
