@@ -53,7 +53,8 @@ class Balanced:
     Attributes:
         params: the parameters there, a new dict; `act(symmetry, element, params)` of those given.
         element: the group element that leads there.
-        before, value: Σ |w|^p of the given parameters and of these, buffers left out.
+        before, value: the objective at the given parameters and at these: Σ |w|^p, buffers left
+            out, for `balance`; a range, or an error, for what minimises these.
         status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
             LOCAL where that is not certified; UNATTAINED where there is no least value, because
             what `held` names would go to zero or to infinity.
