@@ -150,6 +150,7 @@ def test_every_public_name_can_be_imported():
     import paramsym
 
     source = Path(paramsym.__file__).read_text(encoding="utf-8")
+    words = " ".join(source.replace("(", " ").replace(",", " ").replace(")", " ").split())
     for name in paramsym.__all__:
         assert getattr(paramsym, name) is not None
-        assert f" import {name} as {name}\n" in source
+        assert f" import {name} as {name} " in words
