@@ -13,7 +13,6 @@ import torch
 
 from paramsym.checking.ends import Ends
 from paramsym.checking.generic_weights import Source, generic_state
-from paramsym.checking.measure import around as around
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs

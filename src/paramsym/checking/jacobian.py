@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramsym.checking.bench import around
 from paramsym.checking.generic import generic_inputs, table_lengths
+from paramsym.checking.measure import around
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.structure.tangent import as_real, real_entries
