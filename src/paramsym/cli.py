@@ -118,6 +118,7 @@ Key = Annotated[
         "model, or ema.shadow.",
     ),
 ]
+Out = Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -226,10 +227,17 @@ def _say_notes(notes: Iterable[str]) -> None:
         typer.echo(f"Note: {note}", err=True)
 
 
+def _patterns(given: list[str] | None) -> list[str] | None:
+    """The patterns of an option that may be repeated and that takes several at once."""
+    from paramsym.structure.patterns import split_patterns
+
+    return [name for item in given or [] for name in split_patterns(item)] or None
+
+
 @app.command()
 def transform(
     source: Source,
-    out: Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")],
+    out: Out,
     weights: Weights = None,
     inputs: Inputs = None,
     seed: Annotated[
@@ -264,11 +272,10 @@ def transform(
         import torch
 
         from paramsym import checkpoints, report
-        from paramsym.structure.patterns import split_patterns
 
         progress(f"reading {source}")
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
-        names = [name for item in only or [] for name in split_patterns(item)] or None
+        names = _patterns(only)
         generator = torch.Generator().manual_seed(seed)
         done = (
             checkpoints.plan_transform(checkpoint, out, names, force, progress)
@@ -287,7 +294,7 @@ def transform(
 @app.command()
 def balance(
     source: Source,
-    out: Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")],
+    out: Out,
     weights: Weights = None,
     inputs: Inputs = None,
     key: Key = None,
@@ -310,12 +317,12 @@ def balance(
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import checkpoints, report
-        from paramsym.structure.patterns import split_patterns
 
         progress(f"reading {source}")
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
-        held = [name for item in hold or [] for name in split_patterns(item)] or None
-        done = checkpoints.write_balanced(checkpoint, out, objective, held, force, progress)
+        done = checkpoints.write_balanced(
+            checkpoint, out, objective, _patterns(hold), force, progress
+        )
     _say_notes(checkpoint.notes)
     if as_json:
         typer.echo(done.to_json())
