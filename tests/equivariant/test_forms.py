@@ -87,6 +87,19 @@ def test_every_form_is_the_dense_basis(name, rng):
                 assert float((other.analyse(x) - dense.T @ x.T).abs().max()) > 0.1
 
 
+def autoencoder(group, component, hidden, form=None):
+    """The same weights whatever its form and padding."""
+    return EquivariantAutoencoder(
+        group,
+        component,
+        hidden=hidden,
+        activation="norm" if hidden else None,
+        dtype=F64,
+        generator=torch.Generator().manual_seed(0),
+        form=form,
+    )
+
+
 @pytest.mark.parametrize("name", SHIFTS)
 @pytest.mark.parametrize("hidden", [(), (2,)], ids=["linear", "gates"])
 def test_forms_agree_forward_and_backward(name, hidden, rng):
@@ -95,15 +108,7 @@ def test_forms_agree_forward_and_backward(name, hidden, rng):
     x = torch.as_tensor(rng.standard_normal((3, group.degree)))
     results, codes = [], []
     for form in (None, *FORMS):
-        network = EquivariantAutoencoder(
-            group,
-            component,
-            hidden=hidden,
-            activation="norm" if hidden else None,
-            dtype=F64,
-            generator=torch.Generator().manual_seed(0),
-            form=form,
-        )
+        network = autoencoder(group, component, hidden, form)
         assert equivariance_error(network, group, x) <= 1e-14
         assert torch.autograd.gradcheck(network, (x.clone().requires_grad_(),), fast_mode=True)
         results.append(both_derivatives(network, x))
@@ -122,14 +127,7 @@ def test_padding_changes_cost_alone(group, hidden, rng, monkeypatch):
         monkeypatch.setattr(
             network_module, "pad", lambda stored, keys, start=start: pad(stored, keys, start)
         )
-        network = EquivariantAutoencoder(
-            group,
-            component,
-            hidden=hidden,
-            activation="norm" if hidden else None,
-            dtype=F64,
-            generator=torch.Generator().manual_seed(0),
-        )
+        network = autoencoder(group, component, hidden)
         code = network.encode(x).detach()
         results.append([*both_derivatives(network, x), code, network.decode(code).detach()])
         states.append(network.state_dict())

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Columns, Form
+from .base import Columns
 from .costs import transform
-from .pair import paired
+from .pair import PairedForm
 
 
-class Fourier(Form):
+class Fourier(PairedForm):
     """Coefficient f is (cos, sin) · √(2/s) at the frequency f of the grid."""
 
     scale: Tensor
@@ -70,12 +70,6 @@ class Fourier(Form):
             "back": np.argsort(fourier.order),
         }
         return {"scale": scale[columns.used], "weight": weight}
-
-    def analyse(self, x: Tensor) -> Tensor:
-        return paired(self, x, True)
-
-    def synthesise(self, y: Tensor) -> Tensor:
-        return paired(self, y, False)
 
     def transform(self, x: Tensor) -> Tensor:
         """qᵀ, in a dtype for which there are FFTs."""

@@ -1,24 +1,33 @@
 """A pair of linear maps that are the transpose of each other, each the derivative of the other."""
 
-from typing import Any, Protocol
+from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .base import Form
 
-class TransposedPair(Protocol):
-    """qᵀ and q, not yet differentiable."""
 
+class PairedForm(Form):
+    """A form that states qᵀ and q, of which each is the derivative of the other."""
+
+    @abstractmethod
     def transform(self, x: Tensor) -> Tensor:
-        """From vectors (N × s) to coefficients (k × N)."""
-        ...
+        """From vectors (N × s) to coefficients (k × N), not yet differentiable."""
 
+    @abstractmethod
     def inverse(self, y: Tensor) -> Tensor:
-        """From coefficients (k × N) to vectors (N × s)."""
-        ...
+        """From coefficients (k × N) to vectors (N × s), not yet differentiable."""
+
+    def analyse(self, x: Tensor) -> Tensor:
+        return _paired(self, x, True)
+
+    def synthesise(self, y: Tensor) -> Tensor:
+        return _paired(self, y, False)
 
 
-def paired(form: TransposedPair, x: Tensor, forwards: bool) -> Tensor:
+def _paired(form: PairedForm, x: Tensor, forwards: bool) -> Tensor:
     """qᵀx or q x, with the other of the two as its derivative."""
     if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         # A trace has no place for functions of our own
@@ -30,7 +39,7 @@ class Pair(torch.autograd.Function):
     """qᵀ or q of one form."""
 
     @staticmethod
-    def forward(x: Tensor, form: TransposedPair, forwards: bool) -> Tensor:  # type: ignore[override]
+    def forward(x: Tensor, form: PairedForm, forwards: bool) -> Tensor:  # type: ignore[override]
         return form.transform(x) if forwards else form.inverse(x)
 
     @staticmethod

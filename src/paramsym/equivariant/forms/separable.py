@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Columns, Form
+from .base import Columns
 from .costs import gather, product
-from .pair import paired
+from .pair import PairedForm
 
 
-class Separable(Form):
+class Separable(PairedForm):
     """One thin product for each axis, and a sum of few coefficients."""
 
     take: Tensor
@@ -66,12 +66,6 @@ class Separable(Form):
         put, put_weight = _few(mixing.T)
         self.indices = {"take": take, "put": put}
         return found | {"take_weight": take_weight, "put_weight": put_weight}
-
-    def analyse(self, x: Tensor) -> Tensor:
-        return paired(self, x, True)
-
-    def synthesise(self, y: Tensor) -> Tensor:
-        return paired(self, y, False)
 
     def _axes(self) -> list[Tensor]:
         """F_jᵀ (k_j × m_j)."""
