@@ -14,6 +14,13 @@ def working_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.float32 if tensor.dtype in _LOW else tensor.dtype
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in double precision, real or complex; integers as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
 def laid_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device and, where it is dense, with the strides of another of its shape."""
     made = made.to(tensor.device)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 
 from paramsym.structure.coordinates import Generators
+from paramsym.structure.layout import widened
 from paramsym.structure.rank import matrix_rank
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, as_real, real_entries, tangent
@@ -21,13 +22,6 @@ GENERATOR_LIMIT = 6_000  # rows of the largest one, whose cube is the cost of it
 
 class OrbitTooLarge(ValueError):
     """A component of the generators is too large for a dense rank."""
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In double precision, integers as they are."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> int:
@@ -51,7 +45,7 @@ def orbit_dimension(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tens
     Raises:
         OrbitTooLarge: a component is larger than the limits.
     """
-    wide = {n: _wide(p.detach()) for n, p in params.items()}
+    wide = {n: widened(p.detach()) for n, p in params.items()}
     operator = tangent(symmetry, wide)
     dead = [n for n in symmetry.dead if n in operator.columns and n not in symmetry.buffers]
     total = sum(real_entries(wide[n]) for n in dead)
