@@ -14,8 +14,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from paramsym.algebra import ComplexScaling
-from paramsym.geometry.costs import balanced_scales, cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import REACH, minimise, newton_step
@@ -24,6 +23,7 @@ from paramsym.geometry.sliding import ShiftNorm
 from paramsym.structure.action import act, check_parameters
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
+from paramsym.structure.layout import widened
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -152,7 +152,7 @@ class _Turns:
     ) -> None:
         self.symmetry, self.params, self.power = symmetry, params, power
         self.movers, self.tolerance = movers, tolerance
-        self.current = {n: _wide(p) for n, p in params.items()}
+        self.current = {n: widened(p.detach()) for n, p in params.items()}
         self.element = symmetry.identity()
         self.unattained: set[str] = set()
         self.slid = False
@@ -198,28 +198,26 @@ class _Turns:
 
     def _scale(self, cost: Posynomial, free: Tensor) -> None:
         """All scales to their best values at once."""
-        values, best = {}, minimise(cost, free, self.tolerance)
+        best = minimise(cost, free, self.tolerance)
         point = cost.at(best)
         faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
         gone = cost.split(faded.double())
-        for family, y in cost.split(best).items():
-            if bool(gone[family].any()):
-                self._give_up(family, f"{int(gone[family].sum())} scales go to zero or to infinity")
-            moduli = isinstance(self.symmetry.spaces[family].group, ComplexScaling)
-            values[family] = y.to(torch.complex128) if moduli else y
-        if values:
-            self._apply(self.symmetry.velocity(values).exp())
+        for family, part in gone.items():
+            if bool(part.any()):
+                self._give_up(family, f"{int(part.sum())} scales go to zero or to infinity")
+        if gone:
+            self._apply(scaled_by(self.symmetry, cost.split(best)))
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
         start = self.current, self.element
-        for _ in range(_APPROACHES):
+        for left in reversed(range(_APPROACHES + 1)):
             pair = gram(self.symmetry, self._counted(), space)
-            if not balancing_basis(*pair)[1] or not all(bool(side.any()) for side in pair):
+            basis, lost = balancing_basis(*pair)
+            if not lost or not left or not all(bool(side.any()) for side in pair):
                 break
             # Far from balance small directions drown in the rounding of the Gram matrices.
             self._apply(self.symmetry.element({space: approaching_basis(*pair)}))
-        basis, lost = balancing_basis(*gram(self.symmetry, self._counted(), space))
         if lost:
             self.current, self.element = start
             self._give_up(space, f"{lost} null directions, along which the norm only falls")
@@ -231,20 +229,15 @@ class _Turns:
 
         In turns they converge faster than all at once, which leaves the coupling to the scales.
         """
-        offsets = ShiftNorm(self.symmetry, self.current, [shift]).least()
-        before = self._norm(self.current)
+        here = ShiftNorm(self.symmetry, self.current, [shift])
+        offsets = here.least()
         for _ in range(_HALVINGS if offsets else 0):
             step = self.symmetry.element(offsets)
             moved = act(self.symmetry, step, self.current)
-            if self._norm(moved) <= before:
+            if ShiftNorm(self.symmetry, moved, [shift]).norm <= here.norm:
                 self.current, self.element, self.slid = moved, step @ self.element, True
                 return
             offsets = {name: delta / 2 for name, delta in offsets.items()}
-
-    def _norm(self, params: Params) -> float:
-        """The sum of squares of what counts."""
-        cost = cost_along_scales(self.symmetry, params, (), 2.0)
-        return cost.constant
 
     def _apply(self, step: GroupElement) -> None:
         self.current = act(self.symmetry, step, self.current)
@@ -298,9 +291,3 @@ def _require_range(params: Params, cost: float) -> None:
             "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
             "Multiply the parameters by a power of two first."
         )
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    if tensor.is_complex():
-        return tensor.detach().to(torch.complex128)
-    return tensor.detach().double() if tensor.is_floating_point() else tensor

@@ -10,6 +10,7 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, ComplexScaling
 from paramsym.geometry.posynomial import Factor, Posynomial, Term
 from paramsym.structure.data import batch_of
+from paramsym.structure.element import GroupElement
 from paramsym.structure.origin import added
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -54,6 +55,15 @@ def cost_along_scales(
             else:
                 constant += float(term.mass.sum())
     return Posynomial(shapes, terms, constant)
+
+
+def scaled_by(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
+    """The element with given logarithms of scales, by space; those of complex kinds are moduli."""
+    values = {}
+    for name, y in logs.items():
+        moduli = isinstance(symmetry.spaces[name].group, ComplexScaling)
+        values[name] = y.to(torch.complex128) if moduli else y
+    return symmetry.velocity(values).exp()
 
 
 def balanced_scales(cost: Posynomial) -> tuple[Tensor, dict[str, str]]:

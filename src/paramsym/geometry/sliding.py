@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from paramsym.structure.origin import added
 from paramsym.structure.sliding import shift_pairing, shift_updates
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -27,10 +29,15 @@ class ShiftNorm:
         self.params = params
         moved = {term.target.parameter for shift in self.shifts for term in shift.terms}
         self.own = {
-            n: params[n].contiguous()
+            n: added(params[n], symmetry.offsets.get(n, 0.0)).contiguous()
             for n in moved - {*symmetry.buffers}
             if params[n].is_floating_point()
         }
+
+    @cached_property
+    def norm(self) -> float:
+        """‖θ‖² of what the shifts move and what counts."""
+        return sum(float(p.square().sum()) for p in self.own.values())
 
     def slope(self, covector: Mapping[str, Tensor] | None = None) -> Offsets:
         """Lᵀ ξ, by shift; the slope Lᵀ θ at δ = 0 where no ξ is given. Shifts of buffers alone
@@ -62,12 +69,11 @@ class ShiftNorm:
         offsets = {n: torch.zeros_like(x) for n, x in residual.items()}
         search, first = residual, _dot(residual, residual)
         product, stiffest = first, 0.0
-        norm = sum(float(p.square().sum()) for p in self.own.values())
         for _ in range(_PRODUCTS):
             along, size = self.slope(self.moved(search)), _dot(search, search)
             curvature = _dot(search, along)
             stiffest = max(stiffest, curvature / size if size else 0.0)
-            level = product <= max(_ACCURACY**2 * first, _ROUNDING**2 * stiffest * norm)
+            level = product <= max(_ACCURACY**2 * first, _ROUNDING**2 * stiffest * self.norm)
             if level or curvature <= _ROUNDING * stiffest * size:
                 break
             step = product / curvature

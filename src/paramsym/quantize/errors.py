@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from paramsym.algebra import ComplexScaling
 from paramsym.geometry.balance import Balanced, Params, Status
-from paramsym.geometry.costs import balanced_scales, cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import minimise
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.smoothing import least_error
 from paramsym.structure.action import act, check_parameters
-from paramsym.structure.element import GroupElement
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -93,7 +91,7 @@ def minimize_quantization_error(
     solved = least_error(error, free, starts, tolerance, progress)
     gap = max(solved.value - solved.bound, 0.0)
     status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
-    element = _element(symmetry, cost.split(solved.y))
+    element = scaled_by(symmetry, cost.split(solved.y))
     moment = {
         n: float(s.abs().max()) if s.numel() else 0.0 for n, s in cost.split(solved.slope).items()
     }
@@ -101,15 +99,6 @@ def minimize_quantization_error(
         act(symmetry, element, params), element, before, solved.value,
         status, gap, moment, movers.held, solved.rounds,
     )  # fmt: skip
-
-
-def _element(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
-    """The element with given logarithms of scales; those of complex kinds are moduli."""
-    values = {}
-    for name, y in logs.items():
-        moduli = isinstance(symmetry.spaces[name].group, ComplexScaling)
-        values[name] = y.to(torch.complex128) if moduli else y
-    return symmetry.velocity(values).exp()
 
 
 def _quantized(symmetry: ParameterSymmetry, params: Params, patterns: Patterns | None) -> list[str]:
