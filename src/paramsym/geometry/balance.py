@@ -211,13 +211,15 @@ class _Turns:
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
         start = self.current, self.element
-        for left in reversed(range(_APPROACHES + 1)):
-            pair = gram(self.symmetry, self._counted(), space)
-            basis, lost = balancing_basis(*pair)
-            if not lost or not left or not all(bool(side.any()) for side in pair):
+        pair = gram(self.symmetry, self._counted(), space)
+        basis, lost = balancing_basis(*pair)
+        for _ in range(_APPROACHES):
+            if not lost or not all(bool(side.any()) for side in pair):
                 break
             # Far from balance small directions drown in the rounding of the Gram matrices.
             self._apply(self.symmetry.element({space: approaching_basis(*pair)}))
+            pair = gram(self.symmetry, self._counted(), space)
+            basis, lost = balancing_basis(*pair)
         if lost:
             self.current, self.element = start
             self._give_up(space, f"{lost} null directions, along which the norm only falls")
