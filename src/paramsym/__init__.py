@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
-    from paramsym.geometry.balance import Balanced as Balanced
     from paramsym.geometry.balance import balance as balance
+    from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.errors import (
@@ -64,7 +64,7 @@ _HOMES = {
     "Space": "paramsym.structure.space",
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
-    "Balanced": "paramsym.geometry.balance",
+    "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
     "orbit_dimension": "paramsym.structure.orbit",

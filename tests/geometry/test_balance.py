@@ -10,7 +10,8 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, find_symmetry, moment_map
 from paramsym.algebra import GeneralLinear, PositiveScaling
-from paramsym.geometry.balance import Status, balance
+from paramsym.geometry.balance import balance
+from paramsym.geometry.result import Status
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.patterns import UnknownName
 from tests.tracing.zoo import build

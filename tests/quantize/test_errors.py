@@ -12,7 +12,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, balance, find_symmetry
 from paramsym.algebra import PositiveScaling
-from paramsym.geometry.balance import Status
+from paramsym.geometry.result import Status
 from paramsym.quantize.errors import minimize_quantization_error
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.sensitivities import sensitivities

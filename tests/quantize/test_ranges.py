@@ -13,7 +13,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, find_symmetry
 from paramsym.algebra import PositiveScaling
-from paramsym.geometry.balance import Status
+from paramsym.geometry.result import Status
 from paramsym.quantize.ranges import minimize_range
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.patterns import UnknownName

@@ -13,7 +13,8 @@ import torch
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.equivalent import Transformed, movable, write_moved
 from paramsym.checkpoints.errors import CheckpointError
-from paramsym.geometry.balance import OBJECTIVES, Balanced, balance
+from paramsym.geometry.balance import OBJECTIVES, balance
+from paramsym.geometry.result import Balanced
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 

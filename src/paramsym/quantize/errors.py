@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from paramsym.geometry.balance import Balanced, Params, Status
 from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.newton import minimise
+from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.turns import Params
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.smoothing import least_error

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paramsym.geometry.balance import Balanced, Status, require_finite
+from paramsym.geometry.balance import require_finite
 from paramsym.geometry.movers import movers_of
+from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import Policies
 from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
 from paramsym.quantize.passes import Edges, edges_above, equalised, extremes

@@ -1,0 +1,55 @@
+"""What is known of the best point of an orbit: where it is, and how certainly it is best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from torch import Tensor
+
+from paramsym.structure.element import GroupElement
+
+
+class Status(StrEnum):
+    """What is known of a point: that it is best, best nearby, or that there is no best one."""
+
+    OPTIMAL = "OPTIMAL"
+    LOCAL = "LOCAL"
+    UNATTAINED = "UNATTAINED"
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """A balanced point of an orbit.
+
+    Attributes:
+        params: the parameters there, a new dict; `act(symmetry, element, params)` of those given.
+        element: the group element that leads there.
+        before, value: the objective at the given parameters and at these: Σ |w|^p, buffers left
+            out, for `balance`; a range, or an error, for what minimises these.
+        status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
+            LOCAL where that is not certified; UNATTAINED where there is no least value, because
+            what `held` names would go to zero or to infinity.
+        gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰.
+        moment: by space that moved, the largest derivative of the cost along its generators,
+            relative to the cost; zero where balanced.
+        held: spaces and shifts that did not move, or not in all their units, with the reason.
+        rounds: how often the families took turns.
+    """
+
+    params: dict[str, Tensor]
+    element: GroupElement
+    before: float
+    value: float
+    status: Status
+    gap: float
+    moment: dict[str, float]
+    held: dict[str, str] = field(default_factory=dict)
+    rounds: int = 1
+
+    def __str__(self) -> str:
+        bound = (
+            f"at most {self.gap:.1e} above the least" if self.status == "OPTIMAL" else "no bound"
+        )
+        first = f"{self.status}: {self.before:.6g} → {self.value:.6g}, {bound}"
+        return "\n".join([first, *(f"  held {n}: {why}" for n, why in self.held.items())])
