@@ -206,8 +206,8 @@ def test_exact_mode_alone_needs_flint(arguments):
 
 
 NO_GUARD_OF_PIPES = (
-    "import contextlib, paramsym.cli\n"
-    "paramsym.cli.unbroken_pipes = contextlib.nullcontext\n"
+    "import contextlib, paramsym.cli, paramsym.cli.group\n"
+    "paramsym.cli.group.unbroken_pipes = contextlib.nullcontext\n"
     "paramsym.cli.main()\n"
 )
 
