@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,6 +16,7 @@ from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.plan import Plan, plan
+from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_place, refuse_source, staged
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
@@ -32,7 +33,7 @@ Moved = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Transformed:
+class Transformed(Told):
     """What was written, and the proof that it is equivalent.
 
     `error` is the largest difference of an output, relative to the largest numbers of the slices
@@ -54,16 +55,13 @@ class Transformed:
         """The share of the parameters that changed."""
         return self.changed / max(1, self.entries)
 
-    def to_json(self) -> str:
-        """The result as JSON text, without the symmetry."""
-        return json.dumps(
-            {
-                "written": str(self.path), "error": self.error, "tolerance": self.tolerance,
-                "changed": self.changed, "parameters": self.entries,
-                "largest_change": self.largest_change, "notes": list(self.notes),
-            },
-            indent=1,
-        )  # fmt: skip
+    def numbers(self) -> dict[str, Any]:
+        """The result without the symmetry."""
+        return {
+            "written": str(self.path), "error": self.error, "tolerance": self.tolerance,
+            "changed": self.changed, "parameters": self.entries,
+            "largest_change": self.largest_change, "notes": list(self.notes),
+        }  # fmt: skip
 
 
 def transform(
@@ -187,6 +185,16 @@ def movable(
         CheckpointError: `out` is the source or exists, there are no weights, or one of the patterns
             `names` of the command's `option` matches nothing.
     """
+    require_writable(checkpoint, out, force)
+    progress("deriving the symmetry")
+    with fitting(checkpoint):
+        symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
+    _check_names(symmetry, option, names)
+    return symmetry
+
+
+def require_writable(checkpoint: Checkpoint, out: Path, force: bool) -> None:
+    """Raise where a checkpoint has no weights, or where `out` is no place for other ones."""
     refuse_source(out, checkpoint.files)
     check_place(out, force)
     if not checkpoint.has_weights:
@@ -194,11 +202,6 @@ def movable(
             checkpoint.label, "a model on the meta device, without numbers", "weights to move",
             "Give --weights FILE",
         )  # fmt: skip
-    progress("deriving the symmetry")
-    with fitting(checkpoint):
-        symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    _check_names(symmetry, option, names)
-    return symmetry
 
 
 def _check_names(symmetry: ParameterSymmetry, option: str, names: list[str] | None) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from paramsym.algebra.monomial import Trivial
 from paramsym.checking.refute import LARGEST
 from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.told import Told
 from paramsym.structure.patterns import matching
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -20,7 +21,7 @@ COPIES = 5
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Told):
     """The files that `transform` would write, and what that needs.
 
     `files` are names and bytes, without the few of a header; `memory` is the peak in bytes, beside
@@ -38,9 +39,9 @@ class Plan:
         """What will be written, in sum."""
         return sum(self.files.values())
 
-    def to_json(self) -> str:
-        """The plan as JSON text."""
-        return json.dumps({**asdict(self), "path": str(self.path), "bytes": self.bytes}, indent=1)
+    def numbers(self) -> dict[str, Any]:
+        """The plan, with the bytes in sum."""
+        return {**asdict(self), "path": str(self.path), "bytes": self.bytes}
 
     def __str__(self) -> str:
         rows = [

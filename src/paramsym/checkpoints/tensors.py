@@ -48,7 +48,9 @@ def names_of(path: Path) -> list[str]:
     return list(_read_archive(path))
 
 
-def require_file(path: Path) -> Path:
+def require_file(
+    path: Path, expected: str = "a weights file (.safetensors, its index, or .pt)"
+) -> Path:
     """The path, if there is a file."""
     try:
         if path.is_file():
@@ -57,7 +59,7 @@ def require_file(path: Path) -> Path:
     except OSError as error:  # a name that is too long, a folder that may not be entered
         came = f"it cannot be looked at ({error.strerror})"
     raise CheckpointError(
-        str(path), came, "a weights file (.safetensors, its index, or .pt)",
+        str(path), came, expected,
         "Check the spelling and the folder that the command runs in",
     )  # fmt: skip
 

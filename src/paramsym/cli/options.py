@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from paramsym.quantize.grids import Grid
 
 _SOURCE = typer.Argument(
     help="A [b].pt2[/b] file, a folder with config.json and safetensors, or "
@@ -37,6 +40,53 @@ Key = Annotated[
 Out = Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+Hold = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Leave spaces and shifts of these names as they are, as inspect prints them. "
+        "May be repeated.",
+    ),
+]
+DataFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Inputs to calibrate on, samples along the first axis: .npz, .safetensors or .pt with "
+        "one array for each input, named as forward does. By default noise.",
+    ),
+]
+Bits = Annotated[
+    int | None, typer.Option(min=2, max=16, help="Bits of a weight.", show_default="4")
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tensor|channel|N",
+        help="Which weights share a step: all of a tensor, those of an output channel, or N in "
+        "a row.",
+        show_default="tensor",
+    ),
+]
+Asymmetric = Annotated[
+    bool, typer.Option("--asymmetric", help="A grid with a zero point, from least to largest.")
+]
+
+
+def grid_of(bits: int | None, groups: str | None, asymmetric: bool) -> Grid:
+    """The grid of --bits, --groups and --asymmetric."""
+    from paramsym.quantize.grids import PER_CHANNEL, PER_TENSOR, Grid
+
+    each = groups or PER_TENSOR
+    if each not in (PER_TENSOR, PER_CHANNEL) and not (each.isdecimal() and 0 < int(each) < 1 << 31):
+        raise typer.BadParameter(
+            f"{groups!r} is neither tensor, nor channel, nor a number of weights.",
+            param_hint="--groups",
+        )
+    shared = int(each) if each.isdecimal() else each
+    return Grid(4 if bits is None else bits, shared, not asymmetric)  # type: ignore[arg-type]
 
 
 def finite(value: float) -> float:

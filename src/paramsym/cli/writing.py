@@ -8,13 +8,19 @@ import typer
 
 from paramsym.cli.options import (
     AsJson,
+    Asymmetric,
+    Bits,
+    DataFile,
     Force,
+    Groups,
+    Hold,
     Inputs,
     Key,
     Out,
     Source,
     Weights,
     finite,
+    grid_of,
     patterns,
     say_notes,
 )
@@ -84,29 +90,38 @@ def balance(
     inputs: Inputs = None,
     key: Key = None,
     objective: Annotated[
-        Literal["l2", "l1"], typer.Option(help="The sum of squares, or of absolute values.")
-    ] = "l2",
-    hold: Annotated[
-        list[str] | None,
+        Literal["l2", "l1", "range", "error"],
         typer.Option(
-            metavar="NAMES",
-            help="Leave spaces and shifts of these names as they are, as inspect prints them. "
-            "May be repeated.",
+            help="The sum of squares, or of absolute values; the range of the widest tensor; or "
+            "the expected change of the outputs when weights are rounded.",
         ),
-    ] = None,
+    ] = "l2",
+    data: DataFile = None,
+    bits: Bits = None,
+    groups: Groups = None,
+    asymmetric: Asymmetric = False,
+    hold: Hold = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the equivalent checkpoint of least norm, with a certificate. It is read back and
-    compared before it gets its name."""
+    """Write the best equivalent checkpoint for an objective, with a certificate. It is read back
+    and compared before it gets its name. --data, --bits, --groups and --asymmetric belong to
+    --objective error."""
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import checkpoints, report
 
+        if objective != "error" and (data or bits is not None or groups or asymmetric):
+            raise checkpoints.CheckpointError(
+                f"--objective {objective}", "--data, --bits, --groups or --asymmetric beside it",
+                "these only beside --objective error, which rounds weights",
+                "Leave them out, or give --objective error",
+            )  # fmt: skip
+        grid = grid_of(bits, groups, asymmetric)
         progress(f"reading {source}")
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
         done = checkpoints.write_balanced(
-            checkpoint, out, objective, patterns(hold), force, progress
+            checkpoint, out, objective, patterns(hold), force, progress, data, grid
         )
     say_notes(checkpoint.notes)
     if as_json:

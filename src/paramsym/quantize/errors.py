@@ -15,9 +15,10 @@ from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
+from paramsym.quantize.shares import tensors_to_round
 from paramsym.quantize.smoothing import least_error
 from paramsym.structure.action import act, check_parameters
-from paramsym.structure.patterns import Patterns, matching
+from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _CALL = "minimize_quantization_error"
@@ -79,7 +80,7 @@ def minimize_quantization_error(
             f"the error at which to stop. Pass for example tolerance={TOLERANCE}."
         )
     check_parameters(symmetry, params)
-    names = _quantized(symmetry, params, quantized)
+    names = tensors_to_round(symmetry, params, quantized, _CALL)
     _check_numbers(params, sensitivities, names)
     movers = _movers(symmetry, names, hold, include)
     cost = cost_along_scales(symmetry, params, movers.scales, 2.0)
@@ -100,27 +101,6 @@ def minimize_quantization_error(
         act(symmetry, element, params), element, before, solved.value,
         status, gap, moment, movers.held, solved.rounds,
     )  # fmt: skip
-
-
-def _quantized(symmetry: ParameterSymmetry, params: Params, patterns: Patterns | None) -> list[str]:
-    """The tensors to round: parameters with numbers in them, tied ones once."""
-    known = [
-        n for n in symmetry.signature
-        if n in params and n not in symmetry.buffers and n not in symmetry.ties
-        and params[n].is_floating_point() and params[n].numel()
-    ]  # fmt: skip
-    if patterns is None:
-        names = [n for n in known if params[n].ndim >= 2]
-    else:
-        chosen = matching(patterns, known, f"{_CALL}(quantized=…)")
-        names = [n for n in known if n in chosen]
-    if not names:
-        raise ValueError(
-            f"{_CALL}(quantized={patterns!r}): none of the {len(known)} parameters is to be "
-            "rounded, and at least one was expected; by default those with two axes or more are. "
-            f"Name some of: {', '.join(known[:6])}."
-        )
-    return names
 
 
 def _check_numbers(params: Params, sensitivities: Mapping[str, Tensor], names: list[str]) -> None:
@@ -155,10 +135,7 @@ def _movers(
     symmetry: ParameterSymmetry, names: list[str], hold: Patterns, include: Patterns
 ) -> Movers:
     """The spaces whose scales move; along the others ranges are not convex."""
-    known = [*symmetry.spaces]
-    still = matching(hold, known, f"{_CALL}(hold=…)") if hold else set()
-    named = matching(include, known, f"{_CALL}(include=…)") if include else set()
-    movers = movers_of(symmetry, 2.0, sorted(still), sorted(named), shifts=False)
+    movers = movers_of(symmetry, 2.0, hold, include, shifts=False, call=_CALL)
     for name in movers.bases:
         movers.held[name] = "a change of basis mixes weights, whose ranges are not convex along it"
     movers.bases.clear()

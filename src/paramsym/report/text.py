@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paramsym.checkpoints import Transformed
+from paramsym.report.balanced import add_error, head_of
 from paramsym.report.findings import Findings
 from paramsym.report.tables import FamilyRow, SpaceRow, family_rows, frozen, proof_rows, space_rows
 from paramsym.report.words import error_text, percent, power_of_ten
@@ -181,16 +182,10 @@ def _audit(findings: Findings) -> list[RenderableType]:
 def print_transformed(result: Transformed, console: Console | None = None) -> None:
     """Print what was written, and the proof that it is equivalent."""
     console = console or Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("written", Text(str(result.path)))
+    table = head_of(result)
     table.add_row(
         percent(result.share),
         f"of {result.entries:,} parameters changed, by up to {result.largest_change:.3g}",
     )
-    table.add_row(
-        error_text(result.error),
-        "largest change of an output after reading it back, relative to those around it",
-    )
+    add_error(table, result)
     console.print(table)
