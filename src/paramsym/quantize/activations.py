@@ -1,0 +1,56 @@
+"""The largest numbers that a network's weights meet: the ranges that quantised activations need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Meetings(TorchDispatchMode):
+    """Inside, notes for each watched tensor the largest |x| of the data that it meets.
+
+    Operators are seen below modules and functions, so that it does not matter how a model spells
+    them. What is computed from weights alone, such as their transposes, counts as those weights.
+
+    Args:
+        state: the parameters and buffers that the model runs with.
+        watched: names of those whose data are measured.
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], watched: Collection[str]) -> None:
+        super().__init__()
+        self.largest: dict[str, float] = {}
+        self._kept = [*state.values()]  # while they live, no other tensor has their storage
+        named = sorted((n in watched, n) for n, t in state.items() if t.numel())
+        self._owners = {_storage(state[n]): n if seen else "" for seen, n in named}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator, and look at what it was given."""
+        made = func(*args, **(kwargs or {}))
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.numel()]
+        owners = [self._owners.get(_storage(t)) for t in given]
+        if given and None not in owners:
+            for t in tree_leaves(made):
+                if isinstance(t, Tensor) and t.numel() and _storage(t) not in self._owners:
+                    self._kept.append(t)
+                    self._owners[_storage(t)] = next((n for n in owners if n), "")
+        elif named := [name for name in owners if name]:
+            data = [t for t, n in zip(given, owners, strict=True) if n is None and _real(t)]
+            most = max((float(t.abs().max()) for t in data), default=0.0)
+            for name in named:
+                self.largest[name] = max(self.largest.get(name, 0.0), most)
+        return made
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
