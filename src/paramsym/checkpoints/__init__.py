@@ -10,6 +10,8 @@ from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
 from paramsym.checkpoints.plan import Plan as Plan
+from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
+from paramsym.checkpoints.quantized import write_prepared as write_prepared
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors

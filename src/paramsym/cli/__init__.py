@@ -9,7 +9,7 @@ import typer
 
 from paramsym.cli.group import Commands
 from paramsym.cli.reading import inspect
-from paramsym.cli.writing import balance, transform
+from paramsym.cli.writing import balance, quantize_prep, transform
 from paramsym.terminal import EPILOG
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def _root(
     pass
 
 
-for _command in (inspect, transform, balance):
+for _command in (inspect, transform, balance, quantize_prep):
     app.command()(_command)
 
 

@@ -128,3 +128,45 @@ def balance(
         typer.echo(done.to_json())
     else:
         report.print_balanced(done)
+
+
+def quantize_prep(
+    source: Source,
+    out: Out,
+    weights: Weights = None,
+    inputs: Inputs = None,
+    key: Key = None,
+    data: DataFile = None,
+    bits: Bits = None,
+    groups: Groups = None,
+    asymmetric: Asymmetric = False,
+    activations: Annotated[
+        float,
+        typer.Option(
+            metavar="FACTOR",
+            min=0.0,
+            callback=finite,
+            help="Reject what makes the largest activation of a layer grow by more than this.",
+        ),
+    ] = 10.0,
+    hold: Hold = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the equivalent weights that lose least when a quantiser rounds them, as measured on one
+    half of the inputs; or the weights as they are, if nothing is better. They are not rounded."""
+    with Progress(not as_json) as progress:
+        progress("starting")
+        from paramsym import checkpoints, report
+
+        grid = grid_of(bits, groups, asymmetric)
+        progress(f"reading {source}")
+        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
+        done = checkpoints.write_prepared(
+            checkpoint, out, data, grid, patterns(hold), activations, force, progress
+        )
+    say_notes(checkpoint.notes)
+    if as_json:
+        typer.echo(done.to_json())
+    else:
+        report.print_prepared(done)

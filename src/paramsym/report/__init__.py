@@ -6,5 +6,6 @@ from paramsym.report.findings import examine as examine
 from paramsym.report.findings import to_json as to_json
 from paramsym.report.page import render_page as render_page
 from paramsym.report.page import write_page as write_page
+from paramsym.report.prepared import print_prepared as print_prepared
 from paramsym.report.text import print_findings as print_findings
 from paramsym.report.text import print_transformed as print_transformed
