@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paramsym.quantize.errors import (
         minimize_quantization_error as minimize_quantization_error,
     )
+    from paramsym.quantize.preparing import prepare_for_quantization as prepare_for_quantization
     from paramsym.quantize.ranges import minimize_range as minimize_range
     from paramsym.recording.refusals import TraceError as TraceError
     from paramsym.structure.action import act as act
@@ -67,6 +68,7 @@ _HOMES = {
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
+    "prepare_for_quantization": "paramsym.quantize.preparing",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",

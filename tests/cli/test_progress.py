@@ -53,3 +53,15 @@ def test_the_steps_of_a_transform_are_told(tmp_path):
         torch.Generator().manual_seed(0), progress=told.append,
     )  # fmt: skip
     assert [step.split()[0] for step in told] == ["deriving", "moving", "writing", "reading"]
+
+
+def test_the_steps_of_preparing_are_told_candidate_by_candidate(tmp_path):
+    from paramsym.checkpoints import open_checkpoint, write_prepared
+
+    told: list[str] = []
+    checkpoint = open_checkpoint("tests.models:Small")
+    write_prepared(checkpoint, tmp_path / "o.safetensors", progress=told.append)
+    assert told[:2] == ["reading the inputs", "deriving the symmetry"]
+    for name in ("untouched", "equalised", "range", "l2", "error"):
+        assert f"{name}: rounding and measuring" in told
+    assert any(step.startswith("error: p = ") for step in told)

@@ -86,13 +86,34 @@ def test_the_weights_are_written_as_they_are_where_none_is_better(
 def test_the_table_says_why_a_candidate_was_rejected(
     run, inputs: Path, outliers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("COLUMNS", "120")
-    out = tmp_path / "out.safetensors"
-    arguments = ("--weights", outliers, "--data", inputs, "--activations", "0.9")
+    monkeypatch.setenv("COLUMNS", "160")
+    state, out = load_file(outliers), tmp_path / "out.safetensors"
+    for name in ("norm.weight", "norm.bias"):
+        state[name] *= 1e-3
+    state["last.weight"] *= 1e3
+    small = tmp_path / "small.safetensors"
+    save_file(state, small)
+    arguments = ("--weights", small, "--data", inputs)
     said = run("quantize-prep", SMALL, out, *arguments).stdout
-    assert "rejected: what meets" in said and "by more than 0.9 ×" in said
+    assert "none is better" in said
+    assert "rejected: what meets last.weight grows from" in said and "by more than 10 ×" in said
     assert "--activations FACTOR allows more" in said
-    run("quantize-prep", SMALL, tmp_path / "o", "--activations", "nan", code=2)
+    allowed = run("quantize-prep", SMALL, out, *arguments, "--activations", "1e9", "--force").stdout
+    assert "rejected" not in allowed and "none is better" not in allowed
+    for factor in ("nan", "0.5"):
+        run("quantize-prep", SMALL, tmp_path / "o", "--activations", factor, code=2)
+
+
+def test_an_exported_program_is_prepared_with_the_batches_that_it_takes(
+    run, program: Path, inputs: Path, tmp_path: Path
+):
+    out = tmp_path / "out.pt2"
+    found = json.loads(run("quantize-prep", program, out, "--data", inputs, "--json").stdout)
+    assert found["candidates"]["range"]["growth"] != 1.0  # what weights meet was seen
+    again = json.loads(run("quantize-prep", SMALL, tmp_path / "o.safetensors",
+                           "--data", inputs, "--json").stdout)  # fmt: skip
+    first, other = (f["candidates"]["untouched"]["change"] for f in (found, again))
+    assert first == pytest.approx(other, rel=0.2)  # other batches are held out
 
 
 def test_noise_takes_the_place_of_inputs_and_is_told(run, weights: Path, tmp_path: Path):

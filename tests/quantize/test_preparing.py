@@ -266,8 +266,8 @@ def test_bad_input_has_four_parts() -> None:
 
     with pytest.raises(ValueError, match=r"held_out=….*no inputs came.*Pass a list"):
         call([])
-    with pytest.raises(ValueError, match=r"activations=0.*positive factor.*Pass for example"):
-        call(held_out, activations=0)
+    with pytest.raises(ValueError, match=r"activations=nan.*at least 1.*Pass for example"):
+        call(held_out, activations=float("nan"))
     with pytest.raises(ValueError, match=r"not finite.*Look for broken"):
         call([(torch.full((2, 6), torch.inf, dtype=torch.float64),)])
     with pytest.raises(UnknownName):

@@ -144,7 +144,7 @@ def quantize_prep(
         float,
         typer.Option(
             metavar="FACTOR",
-            min=0.0,
+            min=1.0,
             callback=finite,
             help="Reject what makes the largest activation of a layer grow by more than this.",
         ),

@@ -133,8 +133,8 @@ def prepare_for_quantization(
         errors of the difference, over the held-out batches.
 
     Raises:
-        ValueError: no inputs; outputs that are not finite; a factor that is not positive; nothing
-            to round; or as `sensitivities` and `balance`.
+        ValueError: no inputs; outputs that are not finite; a factor below 1; nothing to
+            round; or as `sensitivities` and `balance`.
         UnknownName: a pattern matches nothing.
         TraceError: the model returns no floating tensor.
 
@@ -256,7 +256,7 @@ def _row(name: str, here: _Measured, first: _Measured, activations: float) -> Ca
     )
     noise = _noise(here, first)
     verdict = ""
-    if growth > activations:
+    if here is not first and growth > activations:
         verdict = (
             f"rejected: what meets {where} grows from {first.largest.get(where, 0.0):.3g} to "
             f"{here.largest[where]:.3g}, by more than {activations:g} ×"
@@ -284,8 +284,8 @@ def _require(held_out: list[Any], activations: float) -> None:
             f"{_CALL}(held_out=…): no inputs came, and without any no candidate can be measured. "
             "Pass a list of inputs that are not in calibration=, for example [(x,)]."
         )
-    if not activations > 0:
+    if not activations >= 1:
         raise ValueError(
-            f"{_CALL}(activations={activations}): a positive factor was expected, by which "
+            f"{_CALL}(activations={activations}): a factor of at least 1 was expected, by which "
             f"activations may grow. Pass for example activations={ACTIVATIONS:g}."
         )
