@@ -33,19 +33,31 @@ class Meetings(TorchDispatchMode):
     ) -> Any:
         """Run an operator, and look at what it was given."""
         made = func(*args, **(kwargs or {}))
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.numel()]
+        given = _tensors((args, kwargs))
         owners = [self._owners.get(_storage(t)) for t in given]
         if given and None not in owners:
-            for t in tree_leaves(made):
-                if isinstance(t, Tensor) and t.numel() and _storage(t) not in self._owners:
-                    self._kept.append(t)
-                    self._owners[_storage(t)] = next((n for n in owners if n), "")
-        elif named := [name for name in owners if name]:
-            data = [t for t, n in zip(given, owners, strict=True) if n is None and _real(t)]
-            most = max((float(t.abs().max()) for t in data), default=0.0)
-            for name in named:
-                self.largest[name] = max(self.largest.get(name, 0.0), most)
+            self._own(_tensors(made), next(filter(None, owners), ""))
+        elif any(owners):
+            self._note([n for n in owners if n], given)
         return made
+
+    def _own(self, made: list[Tensor], name: str) -> None:
+        """What comes of weights alone counts as they do."""
+        for t in made:
+            if _storage(t) not in self._owners:
+                self._kept.append(t)
+                self._owners[_storage(t)] = name
+
+    def _note(self, names: list[str], given: list[Tensor]) -> None:
+        """The largest of the data that meet some weights."""
+        data = [t for t in given if _storage(t) not in self._owners and _real(t)]
+        most = max((float(t.abs().max()) for t in data), default=0.0)
+        for name in names:
+            self.largest[name] = max(self.largest.get(name, 0.0), most)
+
+
+def _tensors(item: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(item) if isinstance(t, Tensor) and t.numel()]
 
 
 def _storage(tensor: Tensor) -> int:
