@@ -148,8 +148,8 @@ def write_moved(
                 "what was written computes another function: the outputs change by "
                 f"{error:.1e} of their size, slice by slice",
                 f"at most {tolerance:.0e}",
-                "Nothing is kept. Try a smaller --strength, which rounds less; where that does "
-                "not help, please report the model",
+                "Nothing is kept. Move less, which rounds less: a smaller --strength, --only or "
+                "--hold; where that does not help, please report the model",
             )
     changed, entries, largest = _changes(checkpoint, before, moved)
     notes = tuple(checkpoint.notes)
