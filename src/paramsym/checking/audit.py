@@ -63,16 +63,16 @@ class Audit:
     inputs never reach, a ReLU that never opens); they are dead at the given parameters all the
     same, and count as explained. `refuted` gives the spaces and shifts that claim to keep the
     function and do not, with the derivative of the outputs along the worst unit direction of each,
-    relative to the largest along any; `approximate` the same for those that claim it only up to
-    a small error. `undecided` are those that reach into parameters whose derivatives are below
-    rounding here (1e-12 of the largest): neither refuted nor confirmed. `residual` is that number for all directions that count as explained: it is
-    rounding where the symmetry is exact. `gap` stands between a lower bound of the smallest
-    singular value of the Jacobian beside the explained directions, and what is noise: `residual`,
-    or the rounding of the elimination. `hunted` directions looked flat at
-    first, and further inputs refuted them. `suspects` say what the unexplained directions do, and
-    `where` gives, for each tensor, its share of their squared norm. `derivative` compares autograd
-    with finite differences. Where a twin was audited, all numbers are the twin's, and `full` says
-    of what model, with the dimension of its symmetry.
+    relative to the largest along any; `approximate` the same for those that claim it only up to a
+    small error. `undecided` are those that reach into parameters whose derivatives are below
+    rounding here (1e-12 of the largest): neither refuted nor confirmed. `residual` is that number
+    for all directions that count as explained: it is rounding where the symmetry is exact. `gap`
+    stands between a lower bound of the smallest singular value of the Jacobian beside the explained
+    directions, and what is noise: `residual`, or the rounding of the elimination. `hunted`
+    directions looked flat at first, and further inputs refuted them. `suspects` say what the
+    unexplained directions do, and `where` gives, for each tensor, its share of their squared norm.
+    `derivative` compares autograd with finite differences. Where a twin was audited, all numbers
+    are the twin's, and `full` says of what model, with the dimension of its symmetry.
     """
 
     parameters: int

@@ -1,4 +1,4 @@
-"""Parameters whose derivatives are below rounding: what a claim says about them is not decided here.
+"""Parameters whose derivatives are below rounding: what is claimed of them is not decided here.
 
 A column of the Jacobian below 1e-12 of the largest counts as dead. It may be the rounding of zero
 (the bias of a key under a softmax), or a number that happens to be small (a first layer, where all
