@@ -138,9 +138,9 @@ def test_what_is_not_a_verdict_is_refused_in_four_parts(tmp_path):
 # ------------------------------------------------------------------ independence
 
 FINDERS = {
-    "absolute", "absolute_atoms", "bounded", "float_atoms", "cells", "cell_bounds", "shallow",
-    "witness", "lines", "image_signs", "sign_search", "simplex", "milp", "sampling", "run",
-    "deciding", "exact_steps", "float_steps", "float_ladder", "cell_steps", "clock",
+    "absolute", "absolute_atoms", "bounded", "float_atoms", "float_groups", "cells", "cell_bounds",
+    "shallow", "witness", "lines", "image_signs", "sign_search", "simplex", "milp", "sampling",
+    "run", "deciding", "exact_steps", "float_steps", "float_ladder", "cell_steps", "clock",
 }  # fmt: skip
 SHARED = {
     "arithmetic", "clock", "documents", "domains", "errors", "formats", "logs", "network",
@@ -148,8 +148,8 @@ SHARED = {
     "rationals", "reading", "verdict",
 }  # fmt: skip
 CHECKERS = {
-    "verification", "absolute_check", "bounded_check", "cell_check", "exact_check", "sign_check",
-    "spans",
+    "verification", "absolute_check", "bounded_check", "layer_check", "cell_check", "exact_check",
+    "nominal_check", "sign_check", "spans",
 }  # fmt: skip
 
 

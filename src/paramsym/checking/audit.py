@@ -5,6 +5,7 @@ is missing.
     explained   how much of it the derived symmetry's velocities and the dead parameters span
     unexplained the rest: in which tensors it lives, and what it does there
     refuted     spaces and shifts with a velocity that does change the outputs
+    undecided   those with a velocity along parameters whose derivatives are below rounding
 
 The audit is at the given parameters. Freshly initialised ones are often not generic (zero biases,
 unit gains), and then the numbers may be larger or smaller than at trained ones. Two kinds of
@@ -29,6 +30,7 @@ from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_o
 from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
 from paramsym.checking.derivative import Derivative, check_derivative
 from paramsym.checking.find import find_symmetry
+from paramsym.checking.hidden import numbers_of
 from paramsym.checking.hunt import Hunted, hunt
 from paramsym.checking.jacobian import Network, jacobian, planned
 from paramsym.checking.twin import (
@@ -61,15 +63,16 @@ class Audit:
     inputs never reach, a ReLU that never opens); they are dead at the given parameters all the
     same, and count as explained. `refuted` gives the spaces and shifts that claim to keep the
     function and do not, with the derivative of the outputs along the worst unit direction of each,
-    relative to the largest along any; `approximate` the same for those that claim it only up to
-    a small error. `residual` is that number for all directions that count as explained: it is
-    rounding where the symmetry is exact. `gap` stands between a lower bound of the smallest
-    singular value of the Jacobian beside the explained directions, and what is noise: `residual`,
-    or the rounding of the elimination. `hunted` directions looked flat at
-    first, and further inputs refuted them. `suspects` say what the unexplained directions do, and
-    `where` gives, for each tensor, its share of their squared norm. `derivative` compares autograd
-    with finite differences. Where a twin was audited, all numbers are the twin's, and `full` says
-    of what model, with the dimension of its symmetry.
+    relative to the largest along any; `approximate` the same for those that claim it only up to a
+    small error. `undecided` are those that reach into parameters whose derivatives are below
+    rounding here (1e-12 of the largest): neither refuted nor confirmed. `residual` is that number
+    for all directions that count as explained: it is rounding where the symmetry is exact. `gap`
+    stands between a lower bound of the smallest singular value of the Jacobian beside the explained
+    directions, and what is noise: `residual`, or the rounding of the elimination. `hunted`
+    directions looked flat at first, and further inputs refuted them. `suspects` say what the
+    unexplained directions do, and `where` gives, for each tensor, its share of their squared norm.
+    `derivative` compares autograd with finite differences. Where a twin was audited, all numbers
+    are the twin's, and `full` says of what model, with the dimension of its symmetry.
     """
 
     parameters: int
@@ -84,6 +87,7 @@ class Audit:
     suspects: tuple[Unexplained, ...] = ()
     refuted: dict[str, float] = field(default_factory=dict)
     approximate: dict[str, float] = field(default_factory=dict)
+    undecided: tuple[str, ...] = ()
     hunted: int = 0
     derivative: Derivative = field(default_factory=lambda: Derivative(0.0))
     singular_values: torch.Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
@@ -101,8 +105,8 @@ class Audit:
 
     @property
     def complete(self) -> bool:
-        """Certified complete at these weights and inputs: all is explained, nothing is false."""
-        trusted = not self.derivative.wrong
+        """Certified complete at these weights and inputs: all is explained, all claims hold."""
+        trusted = not self.derivative.wrong and not self.undecided
         jumped = self.derivative.jumps and bool(self.undeclared)
         return not self.unexplained and not self.refuted and trusted and not jumped
 
@@ -117,6 +121,11 @@ class Audit:
         found += [
             f"{name} is approximate: a unit direction of it changes the outputs by {residual:.1e}"
             for name, residual in self.approximate.items()
+        ]
+        found += [
+            f"{name} is not decidable here: it moves parameters along which the outputs change by "
+            "less than rounding, though they change; verify it, or audit at other weights"
+            for name in self.undecided
         ]
         if self.derivative.wrong:
             found.append(
@@ -146,6 +155,8 @@ class Audit:
             return "certified complete at these weights and inputs"
         if self.refuted:
             return f"refuted: {', '.join(self.refuted)}"
+        if self.undecided:
+            return f"not decidable here: {', '.join(self.undecided)}"
         if self.derivative.wrong or not self.unexplained:
             return "not certified"
         several = "s are" if self.unexplained > 1 else " is"
@@ -266,13 +277,15 @@ def audit(
         meter = Meter(cost, step)
         found = certify(  # the rows have no other owner: they are overwritten, and freed early
             _enough_rows(network, cost, claimed, samples, meter),
-            claimed, inexact, tolerance, meter.operations,
+            claimed, inexact, tolerance, meter.operations, numbers_of(network),
         )  # fmt: skip
         hunted = hunt(network, found, cost.outputs, step)
         flat = bool(hunted.unexplained.shape[1] or hunted.undeclared)
         derivative = check_derivative(network, flat)
     result = _result(network, found, hunted, claimed, inexact, derivative, cost)
-    return replace(result, refuted={**result.refuted, **refuted_beside(network, symmetry)})
+    refuted = {**result.refuted, **refuted_beside(network, symmetry)}
+    undecided = tuple(name for name in result.undecided if name not in refuted)
+    return replace(result, refuted=refuted, undecided=undecided)
 
 
 def _in_its_place(
@@ -334,6 +347,8 @@ def _result(
     explained = found.claimed + len(hunted.dead) + hunted.revived
     places = places_of(network)
     wrong = {n: r for n, r in {**found.residuals, **hunted.refuted}.items() if r > FALSE}
+    idle = found.idle.rows[:, torch.isin(found.dead, hunted.dead) & found.hidden[found.dead]]
+    below = {n for n, row in zip(found.idle.names, idle, strict=True) if bool(row.any())}
     right = claimed.rows[[name not in wrong for name in claimed.names]]
     basis = sparse(hunted.unexplained, right) if count else hunted.unexplained
     energy = torch.linalg.qr(basis).Q.square().sum(1) / max(1, count)
@@ -356,6 +371,7 @@ def _result(
         suspects=describe(basis, {n: network.state[n] for n in network.names}, places),
         refuted={n: r for n, r in wrong.items() if n not in inexact},
         approximate={n: r for n, r in wrong.items() if n in inexact},
+        undecided=tuple(sorted(found.undecided | below)),
         hunted=max(0, dropped),
         derivative=derivative,
         singular_values=values,

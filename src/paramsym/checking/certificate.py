@@ -34,6 +34,7 @@ import torch
 
 from paramsym.checking.claimed import Claimed
 from paramsym.checking.elimination import Factors, eliminate, factored, smallest
+from paramsym.checking.hidden import Numbers, hidden_columns, reaches
 from paramsym.checking.orthogonal import STEP, Advance, span
 
 FALSE = 1e-8  # a claimed direction that changes the outputs by more is no symmetry
@@ -54,7 +55,8 @@ class Certificate:
 
     `suspects` are directions of the parameters, as columns, that these inputs do not tell from
     zero. `residuals` gives for each claimed space and shift how much a unit direction of it
-    changes the outputs.
+    changes the outputs, and `undecided` those with directions that these columns cannot tell, as
+    they reach from live columns into `hidden` ones.
     """
 
     alive: torch.Tensor  # (parameters,), False for columns of zeros
@@ -68,6 +70,8 @@ class Certificate:
     above: float  # no more than the smallest singular value that is no suspect; 0 without one
     below: float  # the largest that counts as zero, of claimed directions and of suspects
     suspects: torch.Tensor  # (parameters, suspects)
+    hidden: torch.Tensor  # (parameters,), True for dead columns that are claimed and no rounding
+    undecided: frozenset[str]
 
     @property
     def dead(self) -> torch.Tensor:
@@ -81,6 +85,7 @@ def certify(
     inexact: set[str],
     ceiling: float,
     advance: Advance,
+    numbers: Numbers,
 ) -> Certificate:
     """Test the claims, factor what is beside them, find suspects; `rows` is overwritten.
 
@@ -91,13 +96,16 @@ def certify(
         inexact: names that claim to leave the outputs unchanged only approximately.
         ceiling: singular values below this share of the largest are looked at for a gap.
         advance: is told the work of each step.
+        numbers: tells columns that are numbers, if small ones, from the rounding of zero.
     """
     norms = torch.linalg.vector_norm(rows, dim=0)
     alive = norms > _ROUNDING * norms.max() if len(rows) else torch.zeros(len(norms)).bool()
     scale = norms[alive]
     rows.div_(torch.where(alive, norms, torch.inf))
     size = max(_largest(rows), 1e-300)
-    live, idle = _among_live(claimed, alive, scale)
+    hidden = hidden_columns(claimed, norms, alive, numbers)
+    beyond = reaches(claimed, torch.where(alive | hidden, norms, 0.0), hidden)
+    live, idle, undecided = _among_live(claimed, alive, scale, beyond)
     probes = _combined(rows, _PROBES, 1, advance)[:, alive]
     residuals = _residuals(probes, live, size)
     basis = span(live.rows, advance)
@@ -126,8 +134,9 @@ def certify(
     below = max([noise, *values[:count].tolist()])
     shown = _values(shown / size, values, true, residual)
     return Certificate(
-        alive, scale, true, idle, residual, noise, residuals, shown, above, below, suspects
-    )
+        alive, scale, true, idle, residual, noise, residuals, shown, above, below, suspects,
+        hidden, undecided,
+    )  # fmt: skip
 
 
 def _largest(rows: torch.Tensor) -> float:
@@ -144,16 +153,18 @@ def _largest(rows: torch.Tensor) -> float:
 
 
 def _among_live(
-    claimed: Claimed, alive: torch.Tensor, scale: torch.Tensor
-) -> tuple[Claimed, Claimed]:
-    """(claims on live parameters, scaled as the columns and to unit length; those on dead ones)."""
+    claimed: Claimed, alive: torch.Tensor, scale: torch.Tensor, beyond: torch.Tensor
+) -> tuple[Claimed, Claimed, frozenset[str]]:
+    """(claims on live parameters, scaled as the columns and to unit length; those on dead ones;
+    the names of those that reach from live into hidden columns, which are neither)."""
     part = claimed.rows[:, alive]
     present = torch.linalg.vector_norm(part, dim=1) > _REDUCED
-    idle = claimed[~present]
+    idle, undecided = claimed[~present], claimed[present & beyond].names
+    present = present & ~beyond
     part = part if bool(present.all()) else part[present]
     live = _local_first(Claimed(part * scale, claimed[present].names))
     live.rows.div_(torch.linalg.vector_norm(live.rows, dim=1, keepdim=True))
-    return live, Claimed(idle.rows[:, ~alive], idle.names)
+    return live, Claimed(idle.rows[:, ~alive], idle.names), frozenset(undecided)
 
 
 def _local_first(claimed: Claimed) -> Claimed:

@@ -119,18 +119,19 @@ class Network:
         if not values.requires_grad:
             return torch.zeros(0, self.count, dtype=values.dtype)
         step = max(1, min(_BATCH // self.count, 4 * _BATCH // max(1, values.numel())))
-        batches = self._weights(wanted, values).split(step)
+        batches = self.drawn(wanted, values).split(step)
         products = [self.products(values, leaves, part) for part in batches]
         found = products[0] if len(products) == 1 else torch.cat(products)
         finite = found.sum(dim=1).isfinite()  # what is not finite stays so, in one pass
         return found if bool(finite.all()) else found[finite]
 
-    def _weights(self, wanted: int, values: torch.Tensor) -> torch.Tensor:
+    def drawn(self, wanted: int, values: torch.Tensor) -> torch.Tensor:
+        """At most `wanted` random combinations of the outputs: (rows, outputs)."""
         n = values.numel()
         if wanted >= n:
             return torch.eye(n, dtype=values.dtype, device=values.device)
-        drawn = torch.randn(wanted, n, generator=self.generator, dtype=torch.float32)
-        return drawn.to(values) / math.sqrt(n)  # drawn ten times faster, and as generic
+        normal = torch.randn(wanted, n, generator=self.generator, dtype=torch.float32)
+        return normal.to(values) / math.sqrt(n)  # drawn ten times faster, and as generic
 
     def products(
         self, values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class CheckpointError(ValueError):
@@ -38,3 +40,15 @@ def first_line(error: BaseException, limit: int = 240) -> str:
     line = text[0] if text else ""
     line = line if len(line) <= limit else line[:limit] + "…"
     return f"{type(error).__name__}: {line}".rstrip(": .")
+
+
+@contextmanager
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """What the system refuses while a file is read, as a `CheckpointError`."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            str(path), f"it cannot be read ({error.strerror or first_line(error)})", expected,
+            "Check the path, and who may read what is there",
+        ) from error  # fmt: skip

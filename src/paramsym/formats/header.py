@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paramsym.formats.errors import CheckpointError, first_line
+from paramsym.formats.errors import CheckpointError, first_line, reading
 
 LONGEST = 100_000_000  # bytes of a header; the format's own limit
 ITEM = {
@@ -38,7 +38,7 @@ ITEM = {
     "F8_E5M2FNUZ": 1,
     "F8_E8M0": 1,
 }  # bytes per number; fmt: skip
-_EXPECTED = "a complete safetensors file"
+EXPECTED = "a complete safetensors file"
 _INSTEAD = "Copy or download the file again, and compare its size with the original's"
 
 
@@ -49,14 +49,20 @@ def read_header(path: Path) -> dict[str, Any]:
         Name of tensor → `{"dtype", "shape", "data_offsets"}`, and perhaps `__metadata__`.
 
     Raises:
-        CheckpointError: the file is cut short or too long, the header is no JSON, or a tensor has
-            an unknown dtype, a wrong shape, or bytes that are not its own.
+        CheckpointError: the file is missing, a folder, or not ours to read; it is cut short or too
+            long, the header is no JSON, or a tensor has an unknown dtype, a wrong shape, or bytes
+            that are not its own.
     """
+    with reading(path, EXPECTED):
+        return _read(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
     size = path.stat().st_size
     with path.open("rb") as file:
         prefix = file.read(8)
         if len(prefix) < 8:
-            raise CheckpointError(str(path), f"it has only {size} bytes", _EXPECTED, _INSTEAD)
+            raise CheckpointError(str(path), f"it has only {size} bytes", EXPECTED, _INSTEAD)
         (length,) = struct.unpack("<Q", prefix)
         # A header of 640 bytes begins like a pickle, so that its length is asked first.
         if 8 + length > size and prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
@@ -69,7 +75,7 @@ def read_header(path: Path) -> dict[str, Any]:
                 str(path),
                 f"the file is cut short or no safetensors file: its header should have {length} "
                 f"bytes, the whole file has {size}",
-                _EXPECTED, _INSTEAD,
+                EXPECTED, _INSTEAD,
             )  # fmt: skip
         header = _parse(path, file.read(length))
     promised = 8 + length + _check_tensors(path, header)
@@ -78,7 +84,7 @@ def read_header(path: Path) -> dict[str, Any]:
             str(path),
             f"the file is {'cut short' if size < promised else 'too long'}: it has {size} bytes, "
             f"its header promises {promised}",
-            _EXPECTED, _INSTEAD,
+            EXPECTED, _INSTEAD,
         )  # fmt: skip
     return header
 
@@ -90,7 +96,7 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
             raise ValueError(f"a {type(header).__name__} instead of a table")
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            str(path), f"its header cannot be read ({first_line(error)})", _EXPECTED, _INSTEAD
+            str(path), f"its header cannot be read ({first_line(error)})", EXPECTED, _INSTEAD
         ) from error
     return header
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from paramsym.formats.errors import CheckpointError, first_line
-from paramsym.formats.header import read_header
+from paramsym.formats.errors import CheckpointError, first_line, reading
+from paramsym.formats.header import EXPECTED, read_header
 
 
 def tensor_names(path: Path) -> list[str]:
@@ -57,10 +57,10 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with safe_open(path, framework="pt") as file:
+        with reading(path, EXPECTED), safe_open(path, framework="pt") as file:
             yield file
     except SafetensorError as error:
         raise CheckpointError(
-            str(path), f"it cannot be read ({first_line(error)})", "a complete safetensors file",
+            str(path), f"it cannot be read ({first_line(error)})", EXPECTED,
             "Copy or download the file again",
         ) from error  # fmt: skip

@@ -106,46 +106,33 @@ def absolute_forms(
 
 def normal_form(net: Network, registry: Registry, signs: Claims) -> tuple[list[Row], Log]:
     """The rows of a network over the registry, and the log of its rewriting."""
-    d = registry.dimension
     log: Log = []
-    features: list[Feature] = []
-    spread: fmpq_mat | None = None  # previous neurons × features
-    shift: list[fmpq] = []  # the constant each previous neuron contributes
-    places: list[tuple[int, fmpq]] = []  # previous neuron ↦ (feature or -1, scale)
+    before: _Layer | None = None
     for index, (weight, bias) in enumerate(net.exact):
         tick()
-        if spread is None:
-            rows = [[*w, b] for w, b in zip(weight.tolist(), bias, strict=True)]
-            merged: list[Row] = []
-            constants: Row = list(bias)
-        else:
-            constants = [
-                b + sum((w * c for w, c in zip(row, shift, strict=True) if c), ZERO)
-                for row, b in zip(weight.tolist(), bias, strict=True)
-            ]
-            if features:
-                weights = product(weight, spread)
-                values = matrix([registry.pad(f.y) for f in features], registry.size)
-                merged = weights.tolist()
-                rows = product(weights, values).tolist()
-                for row, c in zip(rows, constants, strict=True):
-                    row[d] += c
-            else:
-                merged = [[] for _ in bias]
-                rows = [[ZERO] * d + [c] for c in constants]
+        made = _of_inputs(weight, bias) if before is None else before.into(weight, bias)
         if index == len(net) - 1:
-            return rows, log
-        layer = _Layer(registry, features)
-        known = _known(signs, index, weight, places)
-        for unit, row in enumerate(rows):
-            layer.add(unit, row, merged[unit] if merged else [], constants[unit], known[unit])
+            return [one.row for one in made], log
+        known = _known(signs, index, weight, before.places if before else [])
+        layer = _Layer(registry, before.features if before else [])
+        for unit, one in enumerate(made):
+            layer.add(unit, *one, known[unit])
         log.append(layer.steps)
-        features, shift, places = layer.features, layer.constants, layer.places
-        spread = matrix(
-            [[s if f == place else ZERO for f in range(len(features))] for place, s in places],
-            len(features),
-        )
+        before = layer
     raise AssertionError("a network without layers")
+
+
+class _Sum(NamedTuple):
+    """A pre-activation: its row over the registry, which is weights·features + constant."""
+
+    row: Row
+    weights: Row
+    constant: fmpq
+
+
+def _of_inputs(weight: fmpq_mat, bias: Row) -> list[_Sum]:
+    """The pre-activations of the first layer, which reads no features."""
+    return [_Sum([*w, b], [], b) for w, b in zip(weight.tolist(), bias, strict=True)]
 
 
 class _Known(NamedTuple):
@@ -185,6 +172,24 @@ class _Layer:
         self.places: list[tuple[int, fmpq]] = []  # neuron ↦ (feature or -1, scale)
         self.constants: list[fmpq] = []
         self.index: dict[tuple[tuple[int, fmpq], ...], tuple[int, fmpq]] = {}
+
+    def into(self, weight: fmpq_mat, bias: Row) -> list[_Sum]:
+        """The pre-activations of the next layer, once all neurons of this one are rewritten."""
+        reg, d = self.registry, self.registry.dimension
+        constants = [
+            b + sum((w * c for w, c in zip(row, self.constants, strict=True) if c), ZERO)
+            for row, b in zip(weight.tolist(), bias, strict=True)
+        ]
+        if not self.features:
+            return [_Sum([ZERO] * d + [c], [], c) for c in constants]
+        count = len(self.features)
+        spread = [[s if f == place else ZERO for f in range(count)] for place, s in self.places]
+        weights = product(weight, matrix(spread, count))
+        values = matrix([reg.pad(f.y) for f in self.features], reg.size)
+        rows = product(weights, values).tolist()
+        for row, c in zip(rows, constants, strict=True):
+            row[d] += c
+        return [_Sum(*parts) for parts in zip(rows, weights.tolist(), constants, strict=True)]
 
     def add(self, unit: int, row: Row, weights: Row, constant: fmpq, known: _Known) -> None:
         """Rewrite neuron `unit` with pre-activation `row` = weights·features + constant."""

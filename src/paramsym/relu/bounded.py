@@ -22,7 +22,6 @@ Source: sections 1.4 and 3.4 of the specification.
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +29,7 @@ import numpy as np
 from paramsym.relu.clock import tick
 from paramsym.relu.domains import Domain
 from paramsym.relu.float_atoms import NOISE, TINY, UNIT, UP, Atoms, Reach, explained
+from paramsym.relu.float_groups import grouped
 from paramsym.relu.logs import (
     CONSTANT,
     DEAD,
@@ -60,26 +60,6 @@ class BoundedForms:
     def upper(self, radius: float) -> float:
         """The largest |f - g| over outputs and |x| <= radius."""
         return float((self.bound[:, 0] + self.bound[:, 1] * radius).max() * UP)
-
-
-@dataclass
-class _Groups:
-    """Units of a layer that are one unit up to scale, read as scale·A with one nominal A.
-
-    Attributes:
-        of: unit ↦ group, -1 for dead and constant units.
-        share: unit ↦ its scale relative to A.
-        top: group ↦ upper bound of A.
-        size: group ↦ (offset, slope) bounding A.
-        dy, dz: unit ↦ errors relative to the common A, as in the module's head.
-    """
-
-    of: np.ndarray
-    share: np.ndarray
-    top: np.ndarray
-    size: np.ndarray
-    dy: np.ndarray
-    dz: np.ndarray
 
 
 class _Reader:
@@ -159,7 +139,7 @@ class _Reader:
         width = atoms.size if index else d + 1
         residual = np.zeros((n, 2))
         for unit in bent:
-            atom, sign, scale, rest = self._match(z[unit, :width], mz[unit, :width])
+            atom, sign, scale, rest = atoms.match(z[unit, :width], mz[unit, :width], self.radius)
             log.atom[unit], log.sign[unit], log.scale[unit] = atom, sign, scale
             residual[unit] = rest
         self.log.append(log)
@@ -190,71 +170,7 @@ class _Reader:
         z[other], mz[other], ez[other] = y[other], my[other], ey[other] + dy[other]
         top = np.where(dead, 0.0, np.where(const, np.maximum(rows[:, d], 0), np.maximum(high, 0)))
         self.y, self.my, self.ey, self.z, self.mz = y, my, ey, z, mz
-        self.groups = self._group(log, z, mz, ey, ez, dy, residual, top)
-
-    def _group(self, log, z, mz, ey, ez, dy, residual, top) -> _Groups:
-        """Units of one atom and orientation are one unit: weights on them are added."""
-        atoms, n = self.atoms, len(top)
-        keys: dict[tuple[int, float, int], list[int]] = {}
-        apart = residual.copy()
-        heads: list[int] = []
-        for unit in range(n):
-            rule = int(log.rule[unit])
-            if rule in (DEAD, CONSTANT):
-                continue
-            key = (int(log.atom[unit]), float(log.sign[unit]), int(rule == UNBEND_NEGATIVE))
-            if rule == LINEAR:
-                head, factor = self._parallel(z, mz, unit, heads)
-                log.atom[unit], log.scale[unit] = head, factor
-                key = (-1 - head, 0.0, 0)
-                if head == unit:
-                    heads.append(unit)
-                else:
-                    total = mz[unit] + factor * mz[head]
-                    gap = np.abs(z[unit] - factor * z[head]) + 4 * UNIT * total
-                    apart[unit] = atoms.largest(gap[None, :])[0]
-            elif rule == UNBEND_NEGATIVE:
-                # Here z is p while the atom is that of q: the distance to the first p counts.
-                apart[unit] = 0.0
-                if key in keys:
-                    first = keys[key][0]
-                    factor = log.scale[unit] / log.scale[first]
-                    total = mz[unit] + factor * mz[first]
-                    gap = z[unit] - factor * z[first]
-                    if explained(gap, total, atoms.dimension):
-                        apart[unit] = atoms.largest((np.abs(gap) + 4 * UNIT * total)[None, :])[0]
-                    else:
-                        key = (-1 - unit, 0.0, 1)
-            keys.setdefault(key, []).append(unit)
-        share = np.where(log.scale > 0, log.scale, 1.0)
-        of = np.full(n, -1)
-        group_top, group_size = np.zeros(len(keys)), np.zeros((len(keys), 2))
-        dy, dz = dy.copy(), ez.copy()
-        for number, members in enumerate(keys.values()):
-            of[members] = number
-            head = min(members, key=lambda k: top[k] / share[k])
-            group_top[number] = top[head] / share[head]
-            reach = atoms.largest(self.y[head : head + 1])[0] + ey[head] + dy[head]
-            group_size[number] = reach / share[head] * UP
-            common = apart[head] + ez[head]
-            for k in members:
-                if k != head:
-                    dz[k] = apart[k] + share[k] / share[head] * common
-                    dy[k] = dy[k] + ez[k] + dz[k]
-        return _Groups(of, share, group_top, group_size, dy, dz)
-
-    def _parallel(self, z, mz, unit: int, heads: list[int]) -> tuple[int, float]:
-        """The first linear unit whose row is proportional up to rounding, and the factor."""
-        tick()
-        row = z[unit]
-        for head in heads[:256]:
-            other = z[head]
-            factor = float(row @ other) / float(other @ other)
-            if factor > 0 and explained(
-                row - factor * other, mz[unit] + factor * mz[head], self.atoms.dimension
-            ):
-                return head, factor
-        return unit, 1.0
+        self.groups = grouped(atoms, log, y, z, mz, ey, ez, dy, residual, top)
 
     def _interval(self, index, weight, bias, rows, size, error):
         """Bounds of the nominal pre-activations, what of them is mere rounding, and |p - p°|."""
@@ -364,47 +280,6 @@ class _Reader:
         error = error + (weight.shape[1] + 8) * UNIT * self.atoms.largest(mag)
         error[:, 0] += TINY
         return out, mag, error
-
-    # ------------------------------------------------------------ atoms
-
-    def _match(self, row: np.ndarray, size: np.ndarray):
-        """(atom, orientation, scale, largest residual) for |row| = scale·atom + residual."""
-        tick()
-        atoms = self.atoms
-        scale = float(np.linalg.norm(row))
-        width = len(row)
-        spread = max(float(np.linalg.norm(size)) / scale, atoms.spread)
-        wide = max(NOISE * UNIT * spread, self.radius) * 4
-        value = float(row @ atoms.direction()[:width]) / scale
-        window = wide * 1.5 * np.sqrt(width) + 1e-15
-        at = bisect.bisect_left(atoms.order, (value - window, -1))
-        best = None
-        while at < len(atoms.order) and atoms.order[at][0] <= value + window:
-            found, atom = atoms.order[at]
-            at += 1
-            held = atoms.rows[atom]
-            k = min(len(held), width)
-            sign = 1.0 if row[:k] @ held[:k] >= 0 else -1.0
-            # The best multiple rather than the ratio of norms: residuals stay in the noise.
-            factor = abs(float(row[:k] @ held[:k])) / float(held @ held)
-            length = max(len(held), width)
-            gap, reference = np.zeros(length), np.zeros(length)
-            gap[:width], reference[:width] = row, size
-            gap[: len(held)] -= sign * factor * held
-            reference[: len(held)] += factor * atoms.magnitudes[atom]
-            distance = float(np.linalg.norm(gap)) / scale
-            if distance > self.radius and not explained(gap, reference, atoms.dimension):
-                continue
-            if best is None or distance < best[0]:
-                best = (distance, atom, sign, factor, gap, reference)
-        if best is None:
-            held = row / scale
-            atom = atoms.add(held, size / scale)
-            gap, reference, sign, factor = row - scale * held, size, 1.0, scale
-        else:
-            _, atom, sign, factor, gap, reference = best
-        padded = np.abs(gap) + 4 * UNIT * reference
-        return atom, sign, factor, atoms.largest(padded[None, :])[0]
 
 
 def bounded_forms(a: Network, b: Network, domain: Domain, radius: float = 0.0) -> BoundedForms:

@@ -19,6 +19,8 @@ from paramsym.relu.network import Network
 from paramsym.relu.precision import coarse, rounding_at
 from paramsym.relu.rationals import nearest_float
 
+_FAR = 2.0**40  # where rays are compared with rounding, which is relative
+
 
 class Loud(Exception):
     """A cell where the difference is beyond rounding."""
@@ -40,36 +42,29 @@ class Tolerance:
         ways = [k for k, ray in enumerate(cell.rays) if ray[-1] == 0]
         at = self._inputs([cell.rays[k] for k in corners]) + self.base
         along = self._inputs([cell.rays[k] for k in ways])
-        along_size = np.linalg.norm(along, axis=1)
-        if (along_size == 0).any():
+        length = np.linalg.norm(along, axis=1)[:, None]
+        if (length == 0).any():
             raise Loud
         value = self._values(cell, gaps, scale, corners)
-        tilt = self._values(cell, gaps, scale, ways) / along_size[:, None]
-        unit = along / along_size[:, None]
-        loud = np.abs(value) > self._noise(at)
-        far = 2.0**40
-        loud_way = np.abs(tilt) > self._noise(unit * far) / far
-        if loud.any() or loud_way.any():
-            raise Loud
-        direction, slope = np.zeros(len(self.base)), 0.0
-        if len(ways):
-            total = unit.sum(axis=0)
-            size = float(np.linalg.norm(total))
-            direction = total / size * (1 - 1e-9) if size > 0 else total
-            cosine = unit @ direction
-            if (cosine <= 1e-6).any():
-                raise Loud
-            slope = float((np.abs(tilt).max(axis=1) / cosine).max()) * (1 + 1e-6) + 1e-290
-        along_direction = at @ direction
-        need = np.abs(value).max(axis=1) - slope * along_direction
-        spread = np.abs(value).max(axis=1) + slope * np.abs(at).sum(axis=1)
-        offset = max(0.0, float((need + 1e-6 * spread).max())) + 1e-290
-        tight = []
-        for k in range(value.shape[1]):
-            for sign in (1.0, -1.0):
-                rest = offset + slope * along_direction - sign * value[:, k]
-                tight.append(cell.tight[corners[int(rest.argmin())]])
+        tilt = self._values(cell, gaps, scale, ways) / length
+        self._require_quiet(value, at)
+        self._require_quiet(tilt * _FAR, along / length * _FAR)
+        direction, slope = _tilted(along / length, np.abs(tilt))
+        rise = slope * (at @ direction)
+        size = np.abs(value).max(axis=1)
+        spread = size + slope * np.abs(at).sum(axis=1)
+        offset = max(0.0, float((size - rise + 1e-6 * spread).max())) + 1e-290
+        tight = [
+            cell.tight[corners[int((offset + rise - sign * value[:, k]).argmin())]]
+            for k in range(value.shape[1])
+            for sign in (1.0, -1.0)
+        ]
         return LeafBound(offset, slope, tuple(float(v) for v in direction), tuple(tight))
+
+    def _require_quiet(self, value: np.ndarray, points: np.ndarray) -> None:
+        """Raise `Loud` where a difference at a point is beyond what rounding can do there."""
+        if (np.abs(value) > self._noise(points)).any():
+            raise Loud
 
     def _inputs(self, rays: list[Form]) -> np.ndarray:
         r = self.lift.shape[1]
@@ -98,6 +93,22 @@ class Tolerance:
                 for net in (self.a, self.b):
                     noise += np.array([rounding_at(net, x) for x in points])
         return noise
+
+
+def _tilted(ways: np.ndarray, tilt: np.ndarray) -> tuple[np.ndarray, float]:
+    """(u, slope) with |u| <= 1 and tilt <= slope·u·way along all unit ways of a cell to infinity.
+
+    Raises `Loud` if no one direction leads along all of them.
+    """
+    if not len(ways):
+        return np.zeros(ways.shape[1]), 0.0
+    total = ways.sum(axis=0)
+    size = float(np.linalg.norm(total))
+    direction = total / size * (1 - 1e-9) if size > 0 else total
+    cosine = ways @ direction
+    if (cosine <= 1e-6).any():
+        raise Loud
+    return direction, float((tilt.max(axis=1) / cosine).max()) * (1 + 1e-6) + 1e-290
 
 
 def _size(ray: Form) -> int:

@@ -137,14 +137,14 @@ class _Walk:
         for k, (p, q) in enumerate(zip(left, right, strict=True)):
             for j, sign in enumerate((1, -1)):
                 wanted = [h - sign * (u - v) for h, u, v in zip(above, p, q, strict=True)]
-                bits = hints[2 * k + j] if 2 * k + j < len(hints) else 0
-                tight = [known[i] for i in range(len(known)) if bits >> i & 1]
-                if not proves(tight, wanted) and not proves_by_program(known, wanted):
+                tight = hints[2 * k + j] if 2 * k + j < len(hints) else 0
+                if not _follows(known, tight, wanted):
                     return False
         self.offset, self.slope = max(self.offset, bound.offset), max(self.slope, bound.slope)
         return True
 
     def _neuron(self, known, stage, below, forms, signs) -> bool:
+        """The rest of a layer, whose first neurons have the given signs."""
         known, signs = list(known), list(signs)
         while len(signs) < len(forms):
             if self.at >= len(self.steps):
@@ -152,27 +152,32 @@ class _Walk:
             step = self.steps[self.at]
             self.at += 1
             form = forms[len(signs)]
-            if step == 0:
+            if step == 0:  # a cut: first the active side, to its end, then the other
                 if not self._neuron([*known, form], stage, below, forms, [*signs, 1]):
                     return False
-                known.append([-v for v in form])
+                known.append(_times(-1, form))
                 signs.append(-1)
                 continue
             sign, tight = step
-            if sign not in (1, -1):
-                return False
-            wanted = form if sign > 0 else [-v for v in form]
-            hint = [known[i] for i in range(len(known)) if tight >> i & 1]
-            if not proves(hint, wanted) and not proves_by_program(known, wanted):
+            if sign not in (1, -1) or not _follows(known, tight, _times(sign, form)):
                 return False
             signs.append(sign)
-        entries: Row = []
-        for form, sign in zip(forms, signs, strict=True):
-            entries += form if sign > 0 else [ZERO] * (self.r + 1)
-        active = fmpq_mat(len(forms), self.r + 1, entries)
-        which = self.order[stage][0]
-        after = (active, below[1]) if which == 0 else (below[0], active)
+        nothing = [ZERO] * (self.r + 1)
+        active = [form if sign > 0 else nothing for form, sign in zip(forms, signs, strict=True)]
+        entries = [entry for row in active for entry in row]
+        table = fmpq_mat(len(forms), self.r + 1, entries)
+        after = (table, below[1]) if self.order[stage][0] == 0 else (below[0], table)
         return self._stage(known, stage + 1, after)
+
+
+def _times(sign: int, form: Row) -> Row:
+    return form if sign > 0 else [-v for v in form]
+
+
+def _follows(known: list[Row], tight: int, wanted: Row) -> bool:
+    """Whether an inequality follows from known ones; the bits of `tight` say from which, likely."""
+    hinted = [row for i, row in enumerate(known) if tight >> i & 1]
+    return proves(hinted, wanted) or proves_by_program(known, wanted)
 
 
 def proves(inequalities: list[Row], wanted: Row) -> bool:

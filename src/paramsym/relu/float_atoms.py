@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from paramsym.relu.clock import tick
 from paramsym.relu.domains import Ball, Box, Domain, Everywhere
 from paramsym.relu.rationals import nearest_float
 
@@ -101,6 +102,50 @@ class Atoms:
         bisect.insort(self.order, (value, index))
         bisect.insort(self.order, (-value, index))
         return index
+
+    def match(
+        self, row: np.ndarray, size: np.ndarray, radius: float
+    ) -> tuple[int, float, float, np.ndarray]:
+        """(atom, orientation, scale, largest residual) for |row| = scale·atom + residual.
+
+        The atom is the nearest that explains the row up to rounding or lies within `radius` of it,
+        relatively; or else a new one.
+        """
+        tick()
+        scale = float(np.linalg.norm(row))
+        width = len(row)
+        spread = max(float(np.linalg.norm(size)) / scale, self.spread)
+        wide = max(NOISE * UNIT * spread, radius) * 4
+        value = float(row @ self.direction()[:width]) / scale
+        window = wide * 1.5 * np.sqrt(width) + 1e-15
+        at = bisect.bisect_left(self.order, (value - window, -1))
+        best = None
+        while at < len(self.order) and self.order[at][0] <= value + window:
+            found, atom = self.order[at]
+            at += 1
+            held = self.rows[atom]
+            k = min(len(held), width)
+            sign = 1.0 if row[:k] @ held[:k] >= 0 else -1.0
+            # The best multiple rather than the ratio of norms: residuals stay in the noise.
+            factor = abs(float(row[:k] @ held[:k])) / float(held @ held)
+            length = max(len(held), width)
+            gap, reference = np.zeros(length), np.zeros(length)
+            gap[:width], reference[:width] = row, size
+            gap[: len(held)] -= sign * factor * held
+            reference[: len(held)] += factor * self.magnitudes[atom]
+            distance = float(np.linalg.norm(gap)) / scale
+            if distance > radius and not explained(gap, reference, self.dimension):
+                continue
+            if best is None or distance < best[0]:
+                best = (distance, atom, sign, factor, gap, reference)
+        if best is None:
+            held = row / scale
+            atom = self.add(held, size / scale)
+            gap, reference, sign, factor = row - scale * held, size, 1.0, scale
+        else:
+            _, atom, sign, factor, gap, reference = best
+        padded = np.abs(gap) + 4 * UNIT * reference
+        return atom, sign, factor, self.largest(padded[None, :])[0]
 
 
 def largest(rows: np.ndarray, dimension: int, sup: np.ndarray) -> np.ndarray:
