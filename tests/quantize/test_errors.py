@@ -12,10 +12,14 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, balance, find_symmetry
 from paramsym.algebra import PositiveScaling
+from paramsym.geometry.costs import cost_along_scales, scales_of
 from paramsym.geometry.result import Status
+from paramsym.quantize.assembly import Assembly
 from paramsym.quantize.errors import minimize_quantization_error
+from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.sensitivities import sensitivities
+from paramsym.quantize.smoothing import Smooth
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.patterns import UnknownName
 
@@ -286,3 +290,43 @@ def test_bad_input_is_refused_in_four_parts() -> None:
         minimize_quantization_error(symmetry, params, found, Grid(4), quantized="7.weight")
     with pytest.raises(UnknownName, match=r"minimize_quantization_error\(hold=.*'no_space'"):
         minimize_quantization_error(symmetry, params, found, Grid(4), hold="no_space")
+
+
+# -- derivatives -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [8.0, None], ids=["norm", "means"])
+@pytest.mark.parametrize("kind", ["mlp", "convolutions"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_the_matrix_of_a_smooth_cost_is_its_hessian(
+    grid: Grid, kind: str, norm: float | None
+) -> None:
+    """Against products without a matrix, and these against differences of the gradient."""
+    _, _, symmetry, params, found = problem(kind)
+    names = [n for n in found if params[n].ndim >= 2]
+    spaces = [n for n, space in symmetry.spaces.items() if scales_of(space)]
+    cost = cost_along_scales(symmetry, params, spaces, 2.0)
+    error = ExpectedError(symmetry, params, found, names, grid, cost)
+    generator = torch.Generator().manual_seed(0)
+    y, v = torch.randn(2, cost.size, generator=generator, dtype=torch.float64) * 0.3
+    means = Smooth(error, 0.0, 4.0).at(y).means
+    smooth = Smooth(error, error.log(y), norm, means, assembly=Assembly(error))
+    here = smooth.at(y)
+    matrix, product = here.matrix, here.product(v)
+    assert matrix is not None
+    torch.testing.assert_close(matrix @ v, product, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(matrix, matrix.mT)
+    step = 1e-5
+    slopes = (smooth.at(y + step * v).gradient - smooth.at(y - step * v).gradient) / (2 * step)
+    torch.testing.assert_close(product, slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_with_and_without_the_matrix_the_value_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("mlp", "convolutions"):
+        _, _, symmetry, params, found = problem(kind)
+        with_it = minimize_quantization_error(symmetry, params, found, Grid(4))
+        with monkeypatch.context() as patch:
+            patch.setattr(Assembly, "fits", staticmethod(lambda error: False))
+            without = minimize_quantization_error(symmetry, params, found, Grid(4))
+        assert with_it.status is without.status is Status.OPTIMAL
+        assert with_it.value == pytest.approx(without.value, rel=1e-3)
