@@ -26,7 +26,7 @@ _STEPS = 50  # Newton steps for each p
 _BELOW = 10  # Newton steps towards the minimum of a posynomial
 _STEEP = 1e-6  # of the cost: slopes below it are none here
 _NEGLIGIBLE = 1e-9  # weight in a mean
-_RIDGE = 1e-10  # of the curvature, so that rounding leaves a matrix positive definite
+_RIDGE = 1e-6  # of the cost: flatter directions are left to conjugate gradients, which end in time
 
 Means = Sequence[Sequence[Tensor]]  # λ by side and part; they add up to one in each group
 
@@ -150,19 +150,19 @@ class SmoothPoint:
         q, h = assembly.by_group(self.pi), self.size[:, None]
         entries = zip(self.sizes, self.rho, self.pi, strict=True)
         made = assembly.by_pair([h * (2 * norm * r + 4 * p) for h, r, p in entries])
-        made += 4 * (r - q).mT @ (h * (r - q)) - 2 * r.mT @ (h * r) - 4 * q.mT @ (h * q)
+        cross = r.mT @ (h * (2 * r - 8 * q))  # of one group 4 (r − q)(r − q)ᵀ − 2rrᵀ − 4qqᵀ
+        made += (cross + cross.mT) / 2
         for s, a in zip(shares, rows, strict=True):
-            made += 2 * (1 - norm) * a.mT @ (h * s * a)
+            made += a.mT @ (2 * (1 - norm) * h * s * a)
         return made
 
     def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
         """That of the matrix where there is one, or of the curvature, coordinate by coordinate."""
         curvature = torch.where(self.curvature > 0, self.curvature, torch.ones_like(free))
         if self.matrix is not None:
-            extra = self.f.tie * self.least.curvature if self.least else torch.zeros_like(free)
-            held = free[:, None] * self.matrix * free + torch.diag(
-                extra + _RIDGE * curvature + (1 - free) * curvature
-            )
+            held = free[:, None] * self.matrix * free
+            extra = self.f.tie * self.least.curvature if self.least else 0.0
+            held.diagonal().add_(extra + (1 - free) * curvature + _RIDGE * float(self.size.sum()))
             factor, failed = torch.linalg.cholesky_ex(held)
             if not int(failed):
                 return lambda v: torch.cholesky_solve(v[:, None], factor)[:, 0]
