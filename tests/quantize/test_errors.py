@@ -15,6 +15,7 @@ from paramsym import ParameterSymmetry, Space, act, balance, find_symmetry
 from paramsym.algebra import PositiveScaling
 from paramsym.geometry.costs import cost_along_scales, scales_of
 from paramsym.geometry.result import Status
+from paramsym.quantize import smoothing
 from paramsym.quantize.assembly import Assembly
 from paramsym.quantize.errors import minimize_quantization_error
 from paramsym.quantize.expected_error import ExpectedError
@@ -243,6 +244,24 @@ def test_flat_directions_go_to_the_least_norm() -> None:
              for r in (result, again)]  # fmt: skip
     assert norms[0] == pytest.approx(norms[1], rel=0.2)  # to the tolerance of E
     assert max(norms) < 3 * balance(symmetry, params, shifts=False).value
+
+
+def test_the_least_norm_decides_along_a_common_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E = max(2e^{−y₁}, e^{−y₂})² (16 e^{2y₁} + e^{2y₂}) is least at y₁ = y₂ + log 2, at any y₂."""
+    signature = {"a": (parse_axis("h"),), "b": (parse_axis("1"), parse_axis("h*"))}
+    symmetry = ParameterSymmetry({"h": Space("h", PositiveScaling(2))}, signature)
+    params = {"a": torch.tensor([3.0, 0.5]).double(), "b": torch.tensor([[2.0, 1.0]]).double()}
+    found = {"b": torch.tensor([[16.0, 1.0]]).double()}
+
+    def imbalance() -> float:  # the moment of the squared norm along the common scale
+        made = minimize_quantization_error(symmetry, params, found, Grid(4), tolerance=1e-5)
+        assert made.value == pytest.approx(65 / 12 / 49, rel=1e-4) and made.value < made.before
+        gain, read = (float(made.params[n].square().sum()) for n in ("a", "b"))
+        return abs(gain - read) / (gain + read)
+
+    assert imbalance() < 1e-3
+    monkeypatch.setattr(smoothing, "TIE", 0.0)
+    assert imbalance() > 1e-2
 
 
 def test_what_is_held_stays_and_is_named() -> None:

@@ -162,7 +162,8 @@ class SmoothPoint:
         if self.matrix is not None:
             held = free[:, None] * self.matrix * free
             extra = self.f.tie * self.least.curvature if self.least else 0.0
-            held.diagonal().add_(extra + (1 - free) * curvature + _RIDGE * float(self.size.sum()))
+            ridge = 1e-4 * self.f.tie if self.least else _RIDGE
+            held.diagonal().add_(extra + (1 - free) * curvature + ridge * float(self.size.sum()))
             factor, failed = torch.linalg.cholesky_ex(held)
             if not int(failed):
                 return lambda v: torch.cholesky_solve(v[:, None], factor)[:, 0]
