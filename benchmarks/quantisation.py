@@ -105,11 +105,11 @@ def with_outliers(symmetry: ParameterSymmetry, params: State, seed: int) -> Stat
     return act(symmetry, symmetry.velocity(values).exp(), params)
 
 
-def rescaled(symmetry: ParameterSymmetry, params: State, seed: int) -> State:
-    """An equivalent network with log-normal scales, σ = 1."""
+def rescaled(symmetry: ParameterSymmetry, params: State, seed: int, sigma: float = 1.0) -> State:
+    """An equivalent network with log-normal scales."""
     generator = torch.Generator().manual_seed(seed)
     values = {
-        name: torch.randn(space.size, generator=generator, dtype=torch.float64)
+        name: sigma * torch.randn(space.size, generator=generator, dtype=torch.float64)
         for name, space in symmetry.spaces.items()
     }
     return act(symmetry, symmetry.velocity(values).exp(), params)
@@ -194,7 +194,8 @@ def table(data: Digits, kind: str, seeds: int, grids: list[str], starts: list[st
 def pruned(params: State, share: float) -> State:
     """Weights of two axes or more below the global quantile of magnitude set to zero."""
     names = [n for n, p in params.items() if p.ndim >= 2]
-    level = torch.cat([params[n].abs().reshape(-1) for n in names]).quantile(share)
+    flat = torch.cat([params[n].abs().reshape(-1) for n in names]).sort().values
+    level = flat[int(share * len(flat))]
     return {n: p * (p.abs() > level) if n in names else p for n, p in params.items()}
 
 

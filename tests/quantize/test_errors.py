@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -12,11 +13,17 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, balance, find_symmetry
 from paramsym.algebra import PositiveScaling
+from paramsym.geometry.costs import cost_along_scales, scales_of
 from paramsym.geometry.result import Status
+from paramsym.quantize import smoothing
+from paramsym.quantize.assembly import Assembly
 from paramsym.quantize.errors import minimize_quantization_error
+from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.sensitivities import sensitivities
+from paramsym.quantize.smoothing import Smooth
 from paramsym.structure.axes import parse_axis
+from paramsym.structure.data import batch_of
 from paramsym.structure.patterns import UnknownName
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
@@ -70,8 +77,12 @@ def scaled(symmetry: ParameterSymmetry, params: State, seed: int, strength: floa
     """The same function at log-normal scales; units stay in their order, which groups depend on."""
     generator = torch.Generator().manual_seed(seed)
     logs = {
-        n: strength * torch.randn(space.size, generator=generator, dtype=torch.float64)
+        n: strength
+        * torch.randn(
+            *batch_of(symmetry, space), scales_of(space), generator=generator, dtype=torch.float64
+        )
         for n, space in symmetry.spaces.items()
+        if scales_of(space)
     }
     return act(symmetry, symmetry.velocity(logs).exp(), params)
 
@@ -235,6 +246,24 @@ def test_flat_directions_go_to_the_least_norm() -> None:
     assert max(norms) < 3 * balance(symmetry, params, shifts=False).value
 
 
+def test_the_least_norm_decides_along_a_common_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E = max(2e^{−y₁}, e^{−y₂})² (16 e^{2y₁} + e^{2y₂}) is least at y₁ = y₂ + log 2, at any y₂."""
+    signature = {"a": (parse_axis("h"),), "b": (parse_axis("1"), parse_axis("h*"))}
+    symmetry = ParameterSymmetry({"h": Space("h", PositiveScaling(2))}, signature)
+    params = {"a": torch.tensor([3.0, 0.5]).double(), "b": torch.tensor([[2.0, 1.0]]).double()}
+    found = {"b": torch.tensor([[16.0, 1.0]]).double()}
+
+    def imbalance() -> float:  # the moment of the squared norm along the common scale
+        made = minimize_quantization_error(symmetry, params, found, Grid(4), tolerance=1e-5)
+        assert made.value == pytest.approx(65 / 12 / 49, rel=1e-4) and made.value < made.before
+        gain, read = (float(made.params[n].square().sum()) for n in ("a", "b"))
+        return abs(gain - read) / (gain + read)
+
+    assert imbalance() < 1e-3
+    monkeypatch.setattr(smoothing, "TIE", 0.0)
+    assert imbalance() > 1e-2
+
+
 def test_what_is_held_stays_and_is_named() -> None:
     _, _, symmetry, params, found = problem()
     space = next(iter(minimize_quantization_error(symmetry, params, found, Grid(4)).moment))
@@ -286,3 +315,122 @@ def test_bad_input_is_refused_in_four_parts() -> None:
         minimize_quantization_error(symmetry, params, found, Grid(4), quantized="7.weight")
     with pytest.raises(UnknownName, match=r"minimize_quantization_error\(hold=.*'no_space'"):
         minimize_quantization_error(symmetry, params, found, Grid(4), hold="no_space")
+
+
+# -- derivatives -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [8.0, None], ids=["norm", "means"])
+@pytest.mark.parametrize("kind", ["mlp", "convolutions"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_the_matrix_of_a_smooth_cost_is_its_hessian(
+    grid: Grid, kind: str, norm: float | None
+) -> None:
+    """Against products without a matrix, and these against differences of the gradient."""
+    _, _, symmetry, params, found = problem(kind)
+    names = [n for n in found if params[n].ndim >= 2]
+    spaces = [n for n, space in symmetry.spaces.items() if scales_of(space)]
+    cost = cost_along_scales(symmetry, params, spaces, 2.0)
+    error = ExpectedError(symmetry, params, found, names, grid, cost)
+    generator = torch.Generator().manual_seed(0)
+    y, v = torch.randn(2, cost.size, generator=generator, dtype=torch.float64) * 0.3
+    means = Smooth(error, 0.0, 4.0).at(y).means
+    smooth = Smooth(error, error.log(y), norm, means, assembly=Assembly(error))
+    here = smooth.at(y)
+    matrix, product = here.matrix, here.product(v)
+    assert matrix is not None
+    torch.testing.assert_close(matrix @ v, product, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(matrix, matrix.mT)
+    step = 1e-5
+    slopes = (smooth.at(y + step * v).gradient - smooth.at(y - step * v).gradient) / (2 * step)
+    torch.testing.assert_close(product, slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_with_and_without_the_matrix_the_value_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("mlp", "convolutions"):
+        _, _, symmetry, params, found = problem(kind)
+        with_it = minimize_quantization_error(symmetry, params, found, Grid(4))
+        with monkeypatch.context() as patch:
+            patch.setattr(Assembly, "fits", staticmethod(lambda error: False))
+            without = minimize_quantization_error(symmetry, params, found, Grid(4))
+        assert with_it.status is without.status is Status.OPTIMAL
+        assert with_it.value == pytest.approx(without.value, rel=1e-3)
+
+
+# -- programs of other kinds -------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """An embedding that also reads the logits, a grouped convolution in a residual sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 6)
+        self.conv = nn.Conv1d(6, 6, 3, padding=1, groups=3)
+        self.up, self.down = nn.Linear(6, 5), nn.Linear(5, 6)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        h = self.table(tokens)
+        h = h + self.conv(h.mT).relu().mT
+        h = h + self.down(self.up(h).relu())
+        return h @ self.table.weight.mT
+
+
+class Wide(nn.Module):
+    """A chain of grouped convolutions, of widths that no group size divides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 10, 2, groups=2)
+        self.skip, self.out = nn.Conv2d(10, 10, 1), nn.Linear(10, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.second(self.first(x).relu()).relu()
+        return self.out((h + self.skip(h)).relu().mean((-1, -2)))
+
+
+@functools.cache
+def unlike(
+    kind: str, damage: str
+) -> tuple[nn.Module, torch.Tensor, ParameterSymmetry, State, State]:
+    """A network of another kind, with weights that see nothing or are nothing."""
+    torch.manual_seed(1)
+    model = (Tied() if kind == "tied" else Wide()).double()
+    x = (
+        torch.randint(0, 5, (2, 4))  # two rows of the table are never looked up
+        if kind == "tied"
+        else torch.randn(4, 3, 5, 5, dtype=torch.float64)
+    )
+    middle = model.up if isinstance(model, Tied) else model.second
+    with torch.no_grad():
+        if damage == "a dead unit":
+            middle.weight[1] = 0.0
+            assert middle.bias is not None
+            middle.bias[1] = -1.0
+        elif damage == "zeros":
+            (model.down if isinstance(model, Tied) else model.skip).weight.zero_()
+    symmetry = find_symmetry(model, (x,), check=False)
+    params = {n: p.detach().clone() for n, p in model.state_dict().items()}
+    return model, x, symmetry, params, sensitivities(model, [(x,)], projections=None)
+
+
+@pytest.mark.parametrize("damage", ["none", "a dead unit", "zeros"])
+@pytest.mark.parametrize("kind", ["tied", "wide"])
+@pytest.mark.parametrize(
+    "grid", [Grid(4), Grid(3, 4), Grid(4, "channel", symmetric=False), Grid(5, 7, False)], ids=str
+)
+def test_other_programs_agree_with_the_definition(grid: Grid, kind: str, damage: str) -> None:
+    """Value, function and bound against E from its definition, at random equivalent points."""
+    model, x, symmetry, params, found = unlike(kind, damage)
+    names = [n for n in found if params[n].ndim >= 2]
+    result = minimize_quantization_error(symmetry, params, found, grid)
+    there = measured(model, x, result.params)
+    assert result.before == pytest.approx(expected(params, found, grid, names), rel=1e-9)
+    assert result.value == pytest.approx(expected(result.params, there, grid, names), rel=1e-7)
+    assert result.value <= result.before and 0 <= result.gap <= 0.02 * result.value
+    moved = torch.func.functional_call(model, result.params, (x,)) - model(x)
+    assert float(moved.abs().max() / model(x).abs().max()) < 1e-12
+    for seed in range(2):
+        beside = scaled(symmetry, result.params, seed, 0.1)
+        rival = expected(beside, measured(model, x, beside), grid, names)
+        assert rival >= (result.value - result.gap) * (1 - 1e-9)

@@ -15,6 +15,7 @@ where φ(t) = (1 + t) log(1 + t) − t ≤ t²: the squared Newton decrement bou
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -51,8 +52,9 @@ class Place(Protocol):
     @property
     def gradient(self) -> Tensor: ...
 
-    @property
-    def curvature(self) -> Tensor: ...
+    def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+        """A positive definite map near (∇²f)⁻¹ on the free coordinates."""
+        ...
 
     def hessian(self, v: Tensor) -> Tensor: ...
 
@@ -143,9 +145,9 @@ def _conjugate_gradients(
     point: Place, free: Tensor, slope: Tensor, accuracy: float
 ) -> tuple[Tensor, Tensor]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
-    scale = torch.where(point.curvature > 0, point.curvature, torch.ones_like(slope))
+    inverse = point.inverse(free)
     direction, residual = torch.zeros_like(slope), slope
-    preconditioned = search = -slope / scale
+    preconditioned = search = -inverse(slope)
     size = product = float(-residual @ preconditioned)
     aim = min(accuracy, math.sqrt(size / point.value)) ** 2 * size if size else 0.0
     for _ in range(_PRODUCTS):
@@ -157,7 +159,7 @@ def _conjugate_gradients(
             break
         step = product / curvature
         direction, residual = direction + step * search, residual + step * along
-        preconditioned = -residual / scale
+        preconditioned = -inverse(residual)
         product, before = float(-residual @ preconditioned), product
         search = preconditioned + (product / before) * search
     return direction, residual

@@ -13,7 +13,7 @@ that neither the weighted masses nor the Hessian are ever stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -165,6 +165,12 @@ class Point:
         """Σ q² of what moves each coordinate, of shape (size,): the Hessian's diagonal, or, where
         two factors of a term are of one family, close to it."""
         return self._collected((k, k.power**2 * s) for k, s in self._each())
+
+    def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+        """The inverse of the curvature, coordinate by coordinate."""
+        curvature = self.curvature
+        scale = torch.where(curvature > 0, curvature, torch.ones_like(curvature))
+        return lambda v: v / scale
 
     def hessian(self, v: Tensor) -> Tensor:
         """∇²f(y) v, of shape (size,)."""

@@ -116,7 +116,7 @@ class ExpectedError:
         for part in self.parts:
             total = torch.zeros_like(part.weight)
             for leg in part.legs:
-                total += _placed(families[leg.family], leg, part)
+                total += leg.power * laid(families[leg.family], leg, part)
             made.append(total)
         return made
 
@@ -216,12 +216,13 @@ def _log(x: Tensor) -> Tensor:
     return torch.where(x > 0, x.log(), torch.full_like(x, NOTHING)).clamp(min=NOTHING)
 
 
-def _placed(scales: Tensor, leg: Leg, part: Part) -> Tensor:
-    """q · y of one family along its axes of a part, of size 1 along the others."""
+def laid(scales: Tensor, leg: Leg, part: Part) -> Tensor:
+    """Numbers of one family along the axes of a part that a leg stands on, of size 1 along the
+    others."""
     wide = torch.cat([scales, scales], -1) if leg.halves else scales  # copies…, then the axis
     order = sorted(range(len(leg.axes)), key=lambda k: leg.axes[k])
     shape = [n if k in leg.axes else 1 for k, n in enumerate(part.weight.shape)]
-    return leg.power * wide.permute(order).reshape(shape)
+    return wide.permute(order).reshape(shape)
 
 
 def _gathered(u: Tensor, leg: Leg) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from paramsym.geometry.newton import descended, newton_step
 from paramsym.geometry.posynomial import Point
+from paramsym.quantize.assembly import Assembly
 from paramsym.quantize.expected_error import ExpectedError
 
 NORMS = tuple(float(8 * 4**k) for k in range(9))  # p = 8 … 524288
@@ -24,6 +26,7 @@ _STEPS = 50  # Newton steps for each p
 _BELOW = 10  # Newton steps towards the minimum of a posynomial
 _STEEP = 1e-6  # of the cost: slopes below it are none here
 _NEGLIGIBLE = 1e-9  # weight in a mean
+_RIDGE = 1e-6  # of the cost: flatter directions are left to conjugate gradients, which end in time
 
 Means = Sequence[Sequence[Tensor]]  # λ by side and part; they add up to one in each group
 
@@ -47,6 +50,7 @@ class Smooth:
         norm: p; None for means.
         means: λ, where norm is None.
         tie: what the squared norm of the parameters is multiplied by before it is added.
+        assembly: makes the Hessian of E a matrix; without it, only products with it are formed.
     """
 
     def __init__(
@@ -56,8 +60,10 @@ class Smooth:
         norm: float | None = None,
         means: Means = (),
         tie: float = 0.0,
+        assembly: Assembly | None = None,
     ) -> None:
         self.error, self.level, self.norm, self.means, self.tie = error, level, norm, means, tie
+        self.assembly = assembly
 
     def at(self, y: Tensor) -> SmoothPoint:
         """The cost with its derivatives at y."""
@@ -127,8 +133,49 @@ class SmoothPoint:
         made = self.f.error.collected([h * (2 * norm * r + 4 * p) for h, r, p in entries], 2)
         return made + self.f.tie * self.least.curvature if self.least else made
 
+    @cached_property
+    def matrix(self) -> Tensor | None:
+        """The Hessian without that of the squared norm, of shape (size, size), where it is small.
+
+        With a, r and q the sums of c by λ, ρ and π in a group, ∇R = r and ∇B = −2q,
+
+            ∇²R = Σ_sides σ (p Σ λ c cᵀ + (1 − p) a aᵀ) − r rᵀ,    ∇²B = 4 (Σ π c cᵀ − q qᵀ).
+        """
+        assembly, norm = self.f.assembly, self.f.norm or 0.0
+        if assembly is None:
+            return None
+        rows = [assembly.by_group(means) for means in self.means]
+        shares = [share[:, None] for share in self.shares]
+        r = sum((s * a for s, a in zip(shares, rows, strict=True)), torch.zeros(()))
+        q, h = assembly.by_group(self.pi), self.size[:, None]
+        entries = zip(self.sizes, self.rho, self.pi, strict=True)
+        made = assembly.by_pair([h * (2 * norm * r + 4 * p) for h, r, p in entries])
+        cross = r.mT @ (h * (2 * r - 8 * q))  # of one group 4 (r − q)(r − q)ᵀ − 2rrᵀ − 4qqᵀ
+        made += (cross + cross.mT) / 2
+        for s, a in zip(shares, rows, strict=True):
+            made += a.mT @ (2 * (1 - norm) * h * s * a)
+        return made
+
+    def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+        """That of the matrix where there is one, or of the curvature, coordinate by coordinate."""
+        curvature = torch.where(self.curvature > 0, self.curvature, torch.ones_like(free))
+        if self.matrix is not None:
+            held = free[:, None] * self.matrix * free
+            extra = self.f.tie * self.least.curvature if self.least else 0.0
+            ridge = 1e-4 * self.f.tie if self.least else _RIDGE
+            held.diagonal().add_(extra + (1 - free) * curvature + ridge * float(self.size.sum()))
+            factor, failed = torch.linalg.cholesky_ex(held)
+            if not int(failed):
+                return lambda v: torch.cholesky_solve(v[:, None], factor)[:, 0]
+        return lambda v: v / curvature
+
     def hessian(self, v: Tensor) -> Tensor:
-        """∇²f(y) v, of shape (size,).
+        """∇²f(y) v, of shape (size,)."""
+        made = self.product(v) if self.matrix is None else self.matrix @ v
+        return made + self.f.tie * self.least.hessian(v) if self.least else made
+
+    def product(self, v: Tensor) -> Tensor:
+        """The Hessian without that of the squared norm, times v, of shape (size,).
 
         With D the derivative along v, D exp φ (2ρ − 2π) = exp φ ((2ρ − 2π) Dφ + 2Dρ − 2Dπ).
         """
@@ -149,8 +196,7 @@ class SmoothPoint:
             weight, own = error.spread(2 * share * self.size), error.spread(side)
             for k, (w, a, m) in enumerate(zip(weight, own, means, strict=True)):
                 entries[k] = entries[k] + w * m * (norm * (moved[k] - a) + a)
-        made = error.collected(entries)
-        return made + self.f.tie * self.least.hessian(v) if self.least else made
+        return error.collected(entries)
 
 
 def least_error(
@@ -173,15 +219,18 @@ def least_error(
     best = min(range(len(starts)), key=values.__getitem__)
     y, value, bound, slope = starts[best], values[best], -math.inf, torch.zeros_like(free)
     point, rounds = y, 0
+    assembly = Assembly(error) if Assembly.fits(error) else None
     for norm in NORMS:
         rounds += 1
         level = error.log(point)
-        smooth = Smooth(error, level, norm, tie=TIE / max(error.scales.at(point).value, 1e-300))
+        tie = TIE / max(error.scales.at(point).value, 1e-300)
+        smooth = Smooth(error, level, norm, tie=tie, assembly=assembly)
         found = descended(smooth.at(point), free, 1e-6, _STEPS, _STEEP)
         point = found.y
         if error.log(point) < value:
             y, value = point, error.log(point)
-        below = Smooth(error, level, means=_clear(error, smooth.at(point).means))
+        means = _clear(error, smooth.at(point).means)
+        below = Smooth(error, level, means=means, assembly=assembly)
         here = below.at(point)
         low = descended(here, free, tolerance / 10, _BELOW, _STEEP)
         least = low.value - newton_step(low, free, accuracy=1e-8).gap
