@@ -22,7 +22,7 @@ from paramsym.algebra import (
 )
 from paramsym.checking.moves import Claim
 from paramsym.checking.trial import State
-from paramsym.structure.axes import AxisType, Fixed, spaces_of
+from paramsym.structure.axes import AxisType, Fixed, parts_of, spaces_of
 from paramsym.structure.feature import Feature, Features
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -54,7 +54,12 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
     if space.over:  # copies for units that a tensor does not carry make `act` refuse
         single = replace(space, group=Trivial(space.size), over=())
         text = f"{claim.name}: {space.group} became {single.group}, without copies"
-        found.append((replace(symmetry, spaces={**symmetry.spaces, claim.name: single}), text))
+        try:
+            smaller = replace(symmetry, spaces={**symmetry.spaces, claim.name: single})
+        except ValueError:  # as above
+            pass
+        else:
+            found.append((smaller, text))
     typed = {**symmetry.signature, **symmetry.interfaces}
     tensors = [n for n, axes in typed.items() if claim.name in _carried(axes)]
     text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
@@ -121,14 +126,29 @@ def _held(
     inside = [name for name in tensors if name in symmetry.signature]
     shapes = shapes or {name: symmetry.shape(name) for name in inside}
     held = {name: tuple(map(Fixed, shapes.get(name, ()))) for name in inside}
-    for space in {s for name in tensors for s in _carried(typed[name])}:
-        symmetry = with_group(symmetry, space, Trivial(symmetry.spaces[space].size))
+    trivial = _sharing(typed, {s for name in tensors for s in _carried(typed[name])})
     return replace(
         symmetry,
+        spaces={
+            name: replace(space, group=Trivial(space.size)) if name in trivial else space
+            for name, space in symmetry.spaces.items()
+        },
         signature={**symmetry.signature, **held},
         inputs=_still(symmetry, "input", symmetry.inputs, tensors),
         outputs=_still(symmetry, "output", symmetry.outputs, tensors),
     )
+
+
+def _sharing(typed: Mapping[str, tuple[AxisType, ...]], names: set[str]) -> set[str]:
+    """These spaces and those that stand beside them on an axis, whose group may not admit
+    monomial neighbours: they are held together."""
+    beside = [
+        {space for space, _ in part.factors}
+        for axes in typed.values() for axis in axes for part in parts_of(axis)
+    ]  # fmt: skip
+    while more := set().union(*(each for each in beside if each & names)) - names:
+        names = names | more
+    return names
 
 
 def _still(
