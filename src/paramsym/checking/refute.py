@@ -182,14 +182,15 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     alarm, worst = _compare(trial, symmetry, passes)
     dtype, notes, count = trial.dtype, trial.notes(), len(passes)
     del trial  # of a large model: the search needs the memory
+    brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
     for seed in _FURTHER if trials.count <= TINY else ():
         if alarm:
             break
         try:
-            alarm, error = _compare(trials.quick(seed), symmetry, passes, seed)
+            alarm, error = _compare(trials.quick(seed), symmetry, brief, seed)
         except Unusable:  # of weights that happen to show nothing
             continue
-        worst, count = max(worst, error), count + len(passes)
+        worst, count = max(worst, error), count + len(brief)
     if alarm:
         search = _Search(trials, symmetry)
         if search.first.is_random():
