@@ -43,33 +43,31 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
     if claim.kind == "unreached":
         rest = {n: rows for n, rows in symmetry.unreached.items() if n != claim.name}
         return [(replace(symmetry, unreached=rest), f"rows of {claim.name} are reached")]
-    space = symmetry.spaces[claim.name]
-    found = []
-    for less in _subgroups(space.group):
-        try:
-            smaller = with_group(symmetry, claim.name, less)
-        except ValueError:  # a group that its neighbours on an axis do not admit
-            continue
-        found.append((smaller, f"{claim.name}: {space.group} became {less}"))
-    if space.over:  # copies for units that a tensor does not carry make `act` refuse
-        single = replace(space, group=Trivial(space.size), over=())
-        text = f"{claim.name}: {space.group} became {single.group}, without copies"
-        try:
-            smaller = replace(symmetry, spaces={**symmetry.spaces, claim.name: single})
-        except ValueError:  # as above
-            pass
-        else:
-            found.append((smaller, text))
+    space, found = symmetry.spaces[claim.name], _with_less(symmetry, claim.name)
     typed = {**symmetry.signature, **symmetry.interfaces}
     tensors = [n for n, axes in typed.items() if claim.name in _carried(axes)]
     text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
     return [*found, (_held(symmetry, tensors), text)]
 
 
-def with_group(symmetry: ParameterSymmetry, name: str, group: Group) -> ParameterSymmetry:
-    """The same symmetry with another group on one space."""
-    space = replace(symmetry.spaces[name], group=group)
-    return replace(symmetry, spaces={**symmetry.spaces, name: space})
+def _with_less(symmetry: ParameterSymmetry, name: str) -> list[tuple[ParameterSymmetry, str]]:
+    """The symmetry with each smaller group on one space, and at last without its copies."""
+    space = symmetry.spaces[name]
+    options = [
+        (replace(space, group=less), f"{name}: {space.group} became {less}")
+        for less in _subgroups(space.group)
+    ]
+    if space.over:  # copies for units that a tensor does not carry make `act` refuse
+        single = replace(space, group=Trivial(space.size), over=())
+        text = f"{name}: {space.group} became {single.group}, without copies"
+        options.append((single, text))
+    found = []
+    for smaller, text in options:
+        try:
+            found.append((replace(symmetry, spaces={**symmetry.spaces, name: smaller}), text))
+        except ValueError:  # a group that its neighbours on an axis do not admit
+            continue
+    return found
 
 
 def _subgroups(group: Group) -> list[Group]:
