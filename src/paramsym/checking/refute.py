@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch.utils import _pytree as pytree
@@ -34,6 +33,8 @@ from paramsym.structure.symmetry import ParameterSymmetry
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
+TINY = 2_000  # parameters up to which three draws of weights are tried: few units may all be closed
+_FURTHER = (100, 200)  # seeds of the second and the third
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
 APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
@@ -123,13 +124,13 @@ class _Trials:
         if not self.small or any(feature.axis == 0 for feature in freed):
             self.more = 1  # what is freed along the batch has its length
 
-    def quick(self) -> Trial:
+    def quick(self, seed: int = 0) -> Trial:
         """A trial in one call: at a larger batch for small models, in float32 for large ones."""
         dtype = torch.float64 if self.small else torch.float32
         try:
-            return self._trial(0, dtype, repeat=self.more)
+            return self._trial(seed, dtype, repeat=self.more)
         except Unusable:  # the batch is part of the model, or its casts need float64
-            return self.careful(0)
+            return self.careful(seed)
 
     def careful(self, seed: int) -> Trial:
         """A trial in float64 at the shapes that were given, several times for small models."""
@@ -179,8 +180,17 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     if moves_nothing(symmetry):
         return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
     alarm, worst = _compare(trial, symmetry, passes)
-    dtype, notes = trial.dtype, trial.notes()
+    dtype, notes, count = trial.dtype, trial.notes(), len(passes)
     del trial  # of a large model: the search needs the memory
+    brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
+    for seed in _FURTHER if trials.count <= TINY else ():
+        if alarm:
+            break
+        try:
+            alarm, error = _compare(trials.quick(seed), symmetry, brief, seed)
+        except Unusable:  # of weights that happen to show nothing
+            continue
+        worst, count = max(worst, error), count + len(brief)
     if alarm:
         search = _Search(trials, symmetry)
         if search.first.is_random():
@@ -188,17 +198,17 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
         symmetry, found, worst = search.run()
         refuted, dtype = (*refuted, *found), search.first.dtype
     name = str(dtype).removeprefix("torch.")
-    checked = Checked(len(passes), name, TOLERANCES[dtype], worst, refuted, "; ".join(notes))
+    checked = Checked(count, name, TOLERANCES[dtype], worst, refuted, "; ".join(notes))
     return replace(symmetry, checked=checked)
 
 
 def _compare(
-    trial: Trial, symmetry: ParameterSymmetry, passes: list[tuple[Pass, float]]
+    trial: Trial, symmetry: ParameterSymmetry, passes: list[tuple[Pass, float]], start: int = 0
 ) -> tuple[bool, float]:
-    """Whether a pass raised an alarm, and the worst error."""
+    """Whether a pass raised an alarm, and the worst error; moves are drawn from `start`."""
     worst = 0.0
     with progress(len(passes), "refutation") as advance:
-        for seed, (one, tolerance) in enumerate(passes):
+        for seed, (one, tolerance) in enumerate(passes, start):
             generator = torch.Generator().manual_seed(seed)
             try:
                 state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
@@ -209,7 +219,7 @@ def _compare(
             worst = max(worst, error)
             if error > tolerance:
                 return True, worst
-            if not seed and not error:  # rounding shows that an output depends on what moved
+            if seed == start and not error:  # rounding shows that an output depends on what moved
                 _require_sight(trial, state, ends, one)
             advance()
     return False, worst
@@ -224,7 +234,7 @@ def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> N
     changed = [n for n, t in moved_state.items() if t is not trial.state[n]]
     half = {n: moved_state[n] for n in changed[::2]}
     if len(changed) == 1:
-        half = {n: t.flip(0) if t.ndim else 2 * t for n, t in half.items()}
+        half = {n: _other(t) for n, t in half.items()}
     limit = TOLERANCES[trial.dtype]
     wrong, astray = {**trial.state, **half}, ends.astray(torch.Generator().manual_seed(0))
     tried = ((wrong, None), (trial.state, astray))
@@ -233,22 +243,38 @@ def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> N
         raise Unusable("at generic weights no output depends on what moves")
 
 
+def _other(tensor: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the same size, entry by entry: an order or a scale may change nothing."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor.flip(0) if tensor.ndim else 2 * tensor
+    drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0))
+    return tensor * (0.5 + drawn).to(tensor)
+
+
 # -- the search for what is wrong ------------------------------------------------------------------
 
 
 class _Search:
-    """Finds the claims that fail on two trials at fresh weights and inputs, and reduces them."""
+    """Finds the claims that fail on two trials at fresh weights and inputs, and reduces them.
+
+    Of a large model there are two trials; of a small one four, since a trial whose few units
+    are all closed sees nothing, and would speak for whatever is claimed.
+    """
 
     def __init__(self, trials: _Trials, symmetry: ParameterSymmetry):
         self.trials, self.symmetry, self.worst = trials, symmetry, 0.0
+        self.made: dict[int, Trial] = {}
+        self.spare = 2 if trials.small else 0  # trials that may see nothing
 
-    @cached_property
+    @property
     def first(self) -> Trial:
-        return self.trials.careful(1)
+        return self._trial(1)
 
-    @cached_property
-    def second(self) -> Trial:  # made when the first has seen something
-        return self.trials.careful(2)
+    def _trial(self, number: int) -> Trial:
+        """One of the trials, made when those before have not settled the matter."""
+        if number not in self.made:
+            self.made[number] = self.trials.careful(number)
+        return self.made[number]
 
     def run(self) -> tuple[ParameterSymmetry, tuple[str, ...], float]:
         """What survives, what was refuted, and the worst error of what survives."""
@@ -271,9 +297,12 @@ class _Search:
 
     def _fails(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
         """Whether a move changes an output on both trials, beyond what rounding does."""
-        return self._seen(self.first, symmetry, one, tolerance) and self._seen(
-            self.second, symmetry, one, tolerance
-        )
+        seen = 0
+        for number in range(1, 3 + self.spare):
+            seen += self._seen(self._trial(number), symmetry, one, tolerance)
+            if seen == 2 or number - seen > self.spare:
+                break
+        return seen == 2
 
     def _seen(self, trial: Trial, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
         tolerance = max(tolerance, TOLERANCES[trial.dtype])

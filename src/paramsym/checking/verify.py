@@ -26,6 +26,8 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.text import is_free
 
 _DRAWS = 20  # until an element is not the identity
+_FINITE = 5  # elements of orders and signs: every other one may lie in a subgroup that is true
+_CHEAP = 20_000  # numbers of a model up to which so many are drawn
 SEEN = 1e-3  # a control below it says that the function hardly depends on what was moved
 TOGETHER = "all together"
 
@@ -152,7 +154,8 @@ def verify(
         training: verify the function of the training mode.
         generator: source of the elements; by default one with seed 0.
         strength: of the elements; 1 mixes thoroughly.
-        samples: elements per row; the worst counts.
+        samples: elements per row; the worst counts. Of orders and signs of a small model five are
+            drawn at least.
         dtype: float64 with upcasts lifted to it, or float32 as the model would run.
         spaces: names of the spaces and shifts to check; all by default.
         limit: at most so many rows, evenly chosen; the last row still covers the others.
@@ -211,13 +214,15 @@ def _measure(
     bench: Bench, symmetry: ParameterSymmetry, only: list[str], strength: float, samples: int
 ) -> VerificationRow:
     error, controls, moved = 0.0, [], 0
-    for _ in range(samples):
+    for draw in range(max(samples, _fewest(bench, symmetry, only))):
         state, changed, ends = _moved(bench, symmetry, only, strength)
         entries = sum(int((t != 0).sum()) for t in changed.values())
         entries += ends.entries(bench.model, bench.arguments)
         if entries:
             moved = max(moved, entries)
             error = max(error, bench.error(state, ends))
+            if draw >= samples:
+                continue
             wrong = bench.control(changed)
             if wrong <= SEEN:  # what moves may be inputs alone
                 wrong = max(wrong, bench.error(bench.state, ends.astray(bench.generator)))
@@ -226,6 +231,13 @@ def _measure(
     name = only[0] if kind != "all" else TOGETHER
     control = min(controls, default=0.0)
     return VerificationRow(name, kind, group, dimension, error, control, exact, moved)
+
+
+def _fewest(bench: Bench, symmetry: ParameterSymmetry, only: list[str]) -> int:
+    """The least number of elements of a row: a continuous group shows itself in one."""
+    spaces = [symmetry.spaces[name] for name in only if name in symmetry.spaces]
+    cheap = sum(t.numel() for t in bench.state.values()) <= _CHEAP
+    return _FINITE if len(only) == 1 and cheap and any(s.group.log_order for s in spaces) else 1
 
 
 def _joined(found: list[VerificationRow]) -> VerificationRow:

@@ -22,7 +22,7 @@ from paramsym.algebra import (
 )
 from paramsym.checking.moves import Claim
 from paramsym.checking.trial import State
-from paramsym.structure.axes import AxisType, Fixed, spaces_of
+from paramsym.structure.axes import AxisType, Fixed, parts_of, spaces_of
 from paramsym.structure.feature import Feature, Features
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -43,28 +43,31 @@ def weaker(symmetry: ParameterSymmetry, claim: Claim) -> list[tuple[ParameterSym
     if claim.kind == "unreached":
         rest = {n: rows for n, rows in symmetry.unreached.items() if n != claim.name}
         return [(replace(symmetry, unreached=rest), f"rows of {claim.name} are reached")]
-    space = symmetry.spaces[claim.name]
-    found = []
-    for less in _subgroups(space.group):
-        try:
-            smaller = with_group(symmetry, claim.name, less)
-        except ValueError:  # a group that its neighbours on an axis do not admit
-            continue
-        found.append((smaller, f"{claim.name}: {space.group} became {less}"))
-    if space.over:  # copies for units that a tensor does not carry make `act` refuse
-        single = replace(space, group=Trivial(space.size), over=())
-        text = f"{claim.name}: {space.group} became {single.group}, without copies"
-        found.append((replace(symmetry, spaces={**symmetry.spaces, claim.name: single}), text))
+    space, found = symmetry.spaces[claim.name], _with_less(symmetry, claim.name)
     typed = {**symmetry.signature, **symmetry.interfaces}
     tensors = [n for n, axes in typed.items() if claim.name in _carried(axes)]
     text = f"{claim.name}: {space.group} became trivial, and {', '.join(tensors)} held"
     return [*found, (_held(symmetry, tensors), text)]
 
 
-def with_group(symmetry: ParameterSymmetry, name: str, group: Group) -> ParameterSymmetry:
-    """The same symmetry with another group on one space."""
-    space = replace(symmetry.spaces[name], group=group)
-    return replace(symmetry, spaces={**symmetry.spaces, name: space})
+def _with_less(symmetry: ParameterSymmetry, name: str) -> list[tuple[ParameterSymmetry, str]]:
+    """The symmetry with each smaller group on one space, and at last without its copies."""
+    space = symmetry.spaces[name]
+    options = [
+        (replace(space, group=less), f"{name}: {space.group} became {less}")
+        for less in _subgroups(space.group)
+    ]
+    if space.over:  # copies for units that a tensor does not carry make `act` refuse
+        single = replace(space, group=Trivial(space.size), over=())
+        text = f"{name}: {space.group} became {single.group}, without copies"
+        options.append((single, text))
+    found = []
+    for smaller, text in options:
+        try:
+            found.append((replace(symmetry, spaces={**symmetry.spaces, name: smaller}), text))
+        except ValueError:  # a group that its neighbours on an axis do not admit
+            continue
+    return found
 
 
 def _subgroups(group: Group) -> list[Group]:
@@ -121,14 +124,29 @@ def _held(
     inside = [name for name in tensors if name in symmetry.signature]
     shapes = shapes or {name: symmetry.shape(name) for name in inside}
     held = {name: tuple(map(Fixed, shapes.get(name, ()))) for name in inside}
-    for space in {s for name in tensors for s in _carried(typed[name])}:
-        symmetry = with_group(symmetry, space, Trivial(symmetry.spaces[space].size))
+    trivial = _sharing(typed, {s for name in tensors for s in _carried(typed[name])})
     return replace(
         symmetry,
+        spaces={
+            name: replace(space, group=Trivial(space.size)) if name in trivial else space
+            for name, space in symmetry.spaces.items()
+        },
         signature={**symmetry.signature, **held},
         inputs=_still(symmetry, "input", symmetry.inputs, tensors),
         outputs=_still(symmetry, "output", symmetry.outputs, tensors),
     )
+
+
+def _sharing(typed: Mapping[str, tuple[AxisType, ...]], names: set[str]) -> set[str]:
+    """These spaces and those that stand beside them on an axis, whose group may not admit
+    monomial neighbours: they are held together."""
+    beside = [
+        {space for space, _ in part.factors}
+        for axes in typed.values() for axis in axes for part in parts_of(axis)
+    ]  # fmt: skip
+    while more := set().union(*(each for each in beside if each & names)) - names:
+        names = names | more
+    return names
 
 
 def _still(

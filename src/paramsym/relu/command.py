@@ -133,7 +133,7 @@ def relu_verify(
     except ReLUError as error:
         verdict, why = None, str(error)
     proved = verdict is not None and verify(verdict, first, second)
-    claim = str(verdict) if verdict is not None and proved else None
+    claim = verdict.claim if verdict is not None and proved else None  # no reason: anybody's text
     if as_json:
         reason = None if proved else why
         typer.echo(json.dumps({"proved": proved, "claim": claim, "reason": reason}))

@@ -19,6 +19,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from paramsym.relu.cell_steps import CELLS_PER_SECOND
 from paramsym.relu.clock import OutOfTime, limited
 from paramsym.relu.domains import as_domain
@@ -89,7 +91,8 @@ def decide(
     cost = _budget(budget)
     run = Run(f, g, as_domain(domain, f.input_dim), mode, cost, tolerance, progress, seed)
     try:
-        with limited(cost.seconds):
+        # What overflows is infinite, and proves nothing.
+        with limited(cost.seconds), np.errstate(over="ignore", invalid="ignore"):
             made = decide_exactly(run) if mode == "exact" else _how_far(run, decide_in_floats(run))
     except OutOfTime:
         made = run.undecided(ENDED)

@@ -113,6 +113,11 @@ def nearest_float(value: fmpq) -> float:
         return math.inf if p > 0 else -math.inf
 
 
+def nearest_norm(values: Sequence[fmpq]) -> float:
+    """|x| in floats; inf beyond the range of float64, where a sum of squares would raise."""
+    return math.hypot(*map(nearest_float, values))
+
+
 def dot(left: Sequence[fmpq], right: Sequence[fmpq]) -> fmpq:
     """Σ left_i right_i."""
     total = ZERO

@@ -14,7 +14,7 @@ from paramsym.relu.arithmetic import fmpq
 from paramsym.relu.clock import OutOfTime, left, limited, unlimited
 from paramsym.relu.domains import Domain
 from paramsym.relu.network import Network
-from paramsym.relu.rationals import fractions, nearest_float, rational
+from paramsym.relu.rationals import fractions, nearest_float, nearest_norm, rational
 from paramsym.relu.verdict import Bounds, Certificate, Kind, Verdict
 from paramsym.relu.verification import check, stated_radius
 from paramsym.relu.witness import Search, simplest
@@ -132,7 +132,7 @@ class Run:
         gap = max(abs(u - v) for u, v in zip(f, g, strict=True))
         certificate, bounds = self.proof or (None, Bounds(0.0, math.inf))
         lower, furthest = _below(nearest_float(gap), gap), None
-        outside = sum(nearest_float(v) ** 2 for v in x) > self.search.radius**2
+        outside = nearest_norm(x) > self.search.radius
         if self.search.furthest is not None and (outside or self.search.best > lower):
             lower, furthest = _below(self.search.best), fractions(self.search.furthest)
         elif outside:  # bounds are stated for |x| <= radius

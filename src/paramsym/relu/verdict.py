@@ -108,6 +108,26 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"
 
+    @property
+    def claim(self) -> str:
+        """What `verify` checks, in one sentence; the reason is what the finder says beside it."""
+        domain, (lower, upper, radius) = self.domain, self.bounds[:3]
+        if self.mode == "exact":
+            how = "exactly"
+        elif self.tolerance is not None:
+            how = f"up to the tolerance {self.tolerance:.3g}"
+        else:
+            stored = self.kind is Kind.EQUAL_TO_PRECISION
+            how = f"up to {'storage precision' if stored else 'rounding'}"
+        near = "" if radius is None else f", where |x| <= {radius:.3g}"
+        bounds = f"{lower:.3g} <= sup |f - g| <= {upper:.3g}{near}"
+        if self.kind is Kind.DIFFERENT:
+            at = ", ".join(map(str, self.witness or ()))
+            return f"{self.kind}: not equal {how} on {domain}, as at x = ({at}); {bounds}"
+        if self.kind is Kind.UNDECIDED:
+            return f"{self.kind} on {domain}; {bounds}"
+        return f"{self.kind} {how} on {domain}; {bounds}"
+
     def having(self, **fields: Any) -> Verdict:
         """The same verdict with other fields."""
         return replace(self, **fields)

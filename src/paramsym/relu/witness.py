@@ -29,7 +29,7 @@ from paramsym.relu.float_atoms import UNIT
 from paramsym.relu.lines import difference_on_line
 from paramsym.relu.network import Network
 from paramsym.relu.precision import NOISE_OF_EVALUATION, threshold, unexplained
-from paramsym.relu.rationals import ONE, ZERO, nearest_float, small_rational
+from paramsym.relu.rationals import ONE, ZERO, nearest_float, nearest_norm, small_rational
 from paramsym.relu.sampling import BITS, drawn, moved_into
 
 
@@ -79,7 +79,7 @@ class Search:
         self.last = (x, f, g)
         gaps = [abs(u - v) for u, v in zip(f, g, strict=True)]
         gap = nearest_float(max(gaps))
-        if gap > self.best and sum(nearest_float(v) ** 2 for v in x) <= self.radius**2:
+        if gap > self.best and nearest_norm(x) <= self.radius:
             self.best, self.furthest = gap, x
         if self.mode == "exact":
             return True

@@ -82,7 +82,7 @@ def generic_dimension(
     dead = {n for n in symmetry.dead if n in numbers and n not in symmetry.buffers}
     live = {n: p for n, p in numbers.items() if n not in dead}
     buffers = symmetry.buffers if hold_buffers else ()
-    count, overlapping = _moving(symmetry, live, only, buffers)
+    count, overlapping = _moving(symmetry, numbers, live, only, buffers)
     ignored = sum(real_entries(numbers[n]) for n in dead)
     if only is None:
         count += ignored + _unreached(symmetry, live)
@@ -91,13 +91,13 @@ def generic_dimension(
 
 
 def _moving(
-    symmetry: ParameterSymmetry, live: Mapping[str, torch.Tensor], only: Collection[str] | None,
-    buffers: Collection[str],
+    symmetry: ParameterSymmetry, numbers: Mapping[str, torch.Tensor],
+    live: Mapping[str, torch.Tensor], only: Collection[str] | None, buffers: Collection[str],
 ) -> tuple[int, tuple[str, ...]]:  # fmt: skip
     """Directions that leave the buffers where they are, at most, and the families in doubt."""
     found = families(symmetry, {n: tuple(p.shape) for n, p in live.items()})
     found = [moves for moves in found if only is None or moves.name in only]
-    ranks = _Ranks(symmetry, live)
+    ranks = _Ranks(symmetry, live, numbers)
     low, high, unclear = ranks.bounds(found)
     held = [_within(moves, buffers) for moves in found]
     fixed, most, doubtful = ranks.bounds([moves for moves in held if moves.boxes])
@@ -129,10 +129,16 @@ def _within(moves: Moves, names: Collection[str]) -> Moves:
 
 
 class _Ranks:
-    """Bounds of ranks of generators, by elimination in blocks and then densely."""
+    """Bounds of ranks of generators, by elimination in blocks and then densely.
 
-    def __init__(self, symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]):
-        self.symmetry, self.params = symmetry, params
+    Counted are the entries of `params`; a shift may also move what is dead, among all `numbers`.
+    """
+
+    def __init__(
+        self, symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor],
+        numbers: Mapping[str, torch.Tensor],
+    ):  # fmt: skip
+        self.symmetry, self.params, self.numbers = symmetry, params, numbers
 
     def bounds(self, found: list[Moves]) -> tuple[int, int, tuple[str, ...]]:
         """Lower and upper bound of the rank on the boxes given, and what is between them."""
@@ -175,7 +181,7 @@ class _Ranks:
             signature={n: axes for n, axes in symmetry.signature.items() if n in names},
             shifts=tuple(s for s in symmetry.shifts if s.name in wanted),
         )
-        operator = tangent(small, random_weights(small, self.params))
+        operator = tangent(small, random_weights(small, self.numbers))
         blocks = tuple(block for block in operator.blocks if block.name in wanted)
         matrix = operator.dense(blocks, names)
         matrix[:, unreached_columns(operator, names)] = 0.0
