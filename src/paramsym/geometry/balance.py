@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from paramsym.geometry.bounds import Anchors, Bounds, limits_of, require_bounded
+from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.movers import movers_of
-from paramsym.geometry.result import Balanced
+from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params, Turns
 from paramsym.structure.action import check_parameters
 from paramsym.structure.patterns import Patterns
@@ -23,6 +26,8 @@ def balance(
     shifts: bool = True,
     tolerance: float = 1e-12,
     rounds: int = 100,
+    bounds: Bounds | None = None,
+    anchors: Anchors | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Balanced:
     """The equivalent parameters of least norm, and a bound on what is left to gain.
@@ -38,11 +43,17 @@ def balance(
             tensors count once, a gain that is stored as γ − 1 counts as γ.
         objective: "l2", Σ |w|², or "l1", Σ |w|, along scales alone.
         hold: patterns of spaces and shifts to leave as they are.
-        include: patterns of approximate spaces (`exact=False`) to move all the same.
+        include: patterns of approximate spaces (`exact=False`) to move all the same; their scales
+            need bounds.
         shifts: whether shifts take part. The cost is not convex in shifts and scales together, so
             that a point is called LOCAL where any has moved.
         tolerance: gap relative to the cost at which the scales are done.
         rounds: at most so many turns.
+        bounds: (low, high) by pattern of spaces: their scales, relative to the given parameters,
+            stay in between; numbers, or tensors of shape (copies…, n). Of complex kinds it is the
+            moduli, of signed ones the absolute values.
+        anchors: scales by pattern of spaces, alike: what they are fixed at, NaN for those that
+            are free. Together with bounds they may leave no point: INFEASIBLE, nothing moves.
         progress: called with one line per turn.
 
     Returns:
@@ -50,7 +61,9 @@ def balance(
 
     Raises:
         ValueError: an unknown objective; numbers that are not finite; a tensor that is missing or
-            of another shape than its type.
+            of another shape than its type; a tolerance or a number of rounds that is not positive;
+            bounds or anchors that are not positive and finite, of another shape, or for spaces
+            without scales; bounds that exclude 1; approximate scales that have none.
         UnknownName: a pattern that matches nothing.
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979); Osborne, "On
@@ -61,13 +74,33 @@ def balance(
             f"balance(objective={objective!r}): it is none of {[*OBJECTIVES]}. The sum of squares "
             "('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
+    _require_positive(tolerance, rounds)
     check_parameters(symmetry, params)
     require_finite(symmetry, params)
     power = OBJECTIVES[objective]
-    turns = Turns(
-        symmetry, params, power, movers_of(symmetry, power, hold, include, shifts), tolerance
-    )
-    return turns.run(rounds, progress)
+    movers = movers_of(symmetry, power, hold, include, shifts)
+    limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
+    require_bounded(symmetry, movers.scales, limits)
+    if limits.conflicts:
+        before = cost_along_scales(symmetry, params, (), power).constant
+        return Balanced(
+            dict(params), symmetry.identity(), before, before,
+            Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
+        )  # fmt: skip
+    return Turns(symmetry, params, power, movers, tolerance, limits.logs).run(rounds, progress)
+
+
+def _require_positive(tolerance: float, rounds: int) -> None:
+    if not 0 < tolerance < math.inf:
+        raise ValueError(
+            f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
+            "the cost at which the scales are done. Pass for example tolerance=1e-12."
+        )
+    if rounds < 1:
+        raise ValueError(
+            f"balance(rounds={rounds}): at least one turn was expected. Pass rounds=1 for one "
+            "turn of every family, or leave it at 100."
+        )
 
 
 def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "balance") -> None:

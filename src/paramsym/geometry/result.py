@@ -11,11 +11,13 @@ from paramsym.structure.element import GroupElement
 
 
 class Status(StrEnum):
-    """What is known of a point: that it is best, best nearby, or that there is no best one."""
+    """What is known of a point: that it is best, best nearby, that there is no best one, or that
+    none is allowed."""
 
     OPTIMAL = "OPTIMAL"
     LOCAL = "LOCAL"
     UNATTAINED = "UNATTAINED"
+    INFEASIBLE = "INFEASIBLE"
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,12 @@ class Balanced:
             out, for `balance`; a range, or an error, for what minimises these.
         status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
             LOCAL where that is not certified; UNATTAINED where there is no least value, because
-            what `held` names would go to zero or to infinity.
+            what `held` names would go to zero or to infinity; INFEASIBLE where bounds and anchors
+            that `held` names leave no point, and nothing has moved.
         gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰.
         moment: by space that moved, the largest derivative of the cost along its generators,
-            relative to the cost; zero where balanced.
+            relative to the cost; zero where balanced. What a bound or an anchor holds against the
+            slope counts as balanced.
         held: spaces and shifts that did not move, or not in all their units, with the reason.
         rounds: how often the families took turns.
     """
