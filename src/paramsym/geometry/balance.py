@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from paramsym.geometry.bounds import Anchors, Bounds, limits_of, require_bounded
+from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params, Turns
@@ -28,6 +29,7 @@ def balance(
     rounds: int = 100,
     bounds: Bounds | None = None,
     anchors: Anchors | None = None,
+    gains: str = "free",
     progress: Callable[[str], None] | None = None,
 ) -> Balanced:
     """The equivalent parameters of least norm, and a bound on what is left to gain.
@@ -54,6 +56,9 @@ def balance(
             moduli, of signed ones the absolute values.
         anchors: scales by pattern of spaces, alike: what they are fixed at, NaN for those that
             are free. Together with bounds they may leave no point: INFEASIBLE, nothing moves.
+        gains: "free", where gains take part as all parameters do; or "unit", where those in whose
+            frames rotations act are made one in absolute value first, by anchors. Rotations then
+            keep the norm, and the value is one and the same from every equivalent start.
         progress: called with one line per turn.
 
     Returns:
@@ -62,6 +67,7 @@ def balance(
     Raises:
         ValueError: an unknown objective; numbers that are not finite; a tensor that is missing or
             of another shape than its type; a tolerance or a number of rounds that is not positive;
+            an unknown convention for gains;
             bounds or anchors that are not positive and finite, of another shape, or for spaces
             without scales; bounds that exclude 1; approximate scales that have none.
         UnknownName: a pattern that matches nothing.
@@ -75,11 +81,17 @@ def balance(
             "('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
     _require_positive(tolerance, rounds)
+    require_gains(gains)
     check_parameters(symmetry, params)
     require_finite(symmetry, params)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts)
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
+    if gains == "unit":
+        scales, kept = unit_scales(symmetry, params)
+        movers.held |= kept
+        for space, values in scales.items():
+            anchor(limits, space, values, movers.held)
     require_bounded(symmetry, movers.scales, limits)
     if limits.conflicts:
         before = cost_along_scales(symmetry, params, (), power).constant

@@ -77,12 +77,12 @@ def limits_of(
     for pattern, values in anchors.items():
         where = f"{_CALL}(anchors={{{pattern!r}: …}})"
         for space in _with_scales(symmetry, pattern, where):
-            _anchor(limits, space, _scales(symmetry, space, values, where, free=True), held)
+            anchor(limits, space, _scales(symmetry, space, values, where, free=True), held)
     return limits
 
 
-def _anchor(limits: Limits, space: str, scales: Tensor, held: Mapping[str, str]) -> None:
-    """Fix the scales of one space; what is held has them at one."""
+def anchor(limits: Limits, space: str, scales: Tensor, held: Mapping[str, str]) -> None:
+    """Fix the scales of one space, NaN where one is free; what is held has them at one."""
     logs, free = scales.log(), scales.isnan()
     low, high = logs.masked_fill(free, -torch.inf), logs.masked_fill(free, torch.inf)
     if space in held:
