@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.descent import descended
 from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
@@ -30,6 +31,7 @@ def balance(
     bounds: Bounds | None = None,
     anchors: Anchors | None = None,
     gains: str = "free",
+    rotations: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Balanced:
     """The equivalent parameters of least norm, and a bound on what is left to gain.
@@ -59,6 +61,10 @@ def balance(
         gains: "free", where gains take part as all parameters do; or "unit", where those in whose
             frames rotations act are made one in absolute value first, by anchors. Rotations then
             keep the norm, and the value is one and the same from every equivalent start.
+        rotations: whether rotations in the frames of gains take part, by descent. They have many
+            local minima, so that the point is called LOCAL; the value is never above that
+            without them. By default they are held, and `held_moment` of the result says how
+            steep the norm is along them.
         progress: called with one line per turn.
 
     Returns:
@@ -85,7 +91,7 @@ def balance(
     check_parameters(symmetry, params)
     require_finite(symmetry, params)
     power = OBJECTIVES[objective]
-    movers = movers_of(symmetry, power, hold, include, shifts)
+    movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
     if gains == "unit":
         scales, kept = unit_scales(symmetry, params)
@@ -99,7 +105,11 @@ def balance(
             dict(params), symmetry.identity(), before, before,
             Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
         )  # fmt: skip
-    return Turns(symmetry, params, power, movers, tolerance, limits.logs).run(rounds, progress)
+    turns = Turns(symmetry, params, power, movers, tolerance, limits.logs)
+    found = turns.run(rounds, progress)
+    if not movers.rotations:
+        return found
+    return descended(turns, found, movers.rotations, rounds, progress)
 
 
 def _require_positive(tolerance: float, rounds: int) -> None:

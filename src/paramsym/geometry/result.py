@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from torch import Tensor
 
+from paramsym.geometry.rotations import rotation_moments
 from paramsym.structure.element import GroupElement
 
 
@@ -50,6 +52,16 @@ class Balanced:
     moment: dict[str, float]
     held: dict[str, str] = field(default_factory=dict)
     rounds: int = 1
+
+    @cached_property
+    def held_moment(self) -> dict[str, float]:
+        """How steep the squared norm is along what is held in the frame of a gain.
+
+        By space of rotations that did not move, the largest derivative along a generator, relative
+        to the squared norm: what `rotations=True` would descend. Computed when it is read.
+        """
+        found = rotation_moments(self.element.symmetry, self.params)
+        return {space: size for space, size in found.items() if space not in self.moment}
 
     def __str__(self) -> str:
         bound = (
