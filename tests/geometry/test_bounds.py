@@ -305,8 +305,8 @@ def test_bounds_in_traced_networks_are_kept_and_certified(name: str) -> None:
 def test_wishes_that_exclude_one_another_leave_the_parameters_as_they_are() -> None:
     symmetry, params = relu_layer()
     cases = [
-        ({"bounds": {"h": (0.5, 2.0)}, "anchors": {"h": 3.0}}, "exclude the anchor"),
-        ({"anchors": {"h": 3.0, "*": 2.0}}, "another anchor"),
+        ({"bounds": {"h": (0.5, 2.0)}, "anchors": {"h": 3.0}}, "anchored outside their bounds"),
+        ({"anchors": {"h": 3.0, "*": 2.0}}, "at two values"),
         ({"hold": "h", "anchors": {"h": 3.0}}, "held: it was asked for"),
     ]
     for wishes, why in cases:

@@ -35,15 +35,18 @@ class Limits:
     logs: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
 
-    def narrow(self, space: str, low: Tensor, high: Tensor, why: str) -> None:
-        """Bound scales further; `why` is told where that leaves nothing."""
+    def narrow(self, space: str, low: Tensor, high: Tensor) -> None:
+        """Bound scales further. Bounds contain one, so that only an anchor can leave nothing."""
         if space in self.logs:
             low, high = (
                 torch.maximum(low, self.logs[space][0]),
                 torch.minimum(high, self.logs[space][1]),
             )
         if lost := int((low > high + _SAME).sum()):
-            self.conflicts[space] = f"{lost} of {low.numel()} scales: {why}"
+            count = low.numel()
+            self.conflicts[space] = (
+                f"{lost} of {count} scales are anchored outside their bounds, or at two values"
+            )
         self.logs[space] = low, torch.maximum(low, high)
 
 
@@ -73,7 +76,7 @@ def limits_of(
         for space in _with_scales(symmetry, pattern, where):
             lowest, highest = (_scales(symmetry, space, end, where) for end in (low, high))
             _require_one_inside(where, space, lowest, highest)
-            limits.narrow(space, lowest.log(), highest.log(), "bounds that exclude one another")
+            limits.narrow(space, lowest.log(), highest.log())
     for pattern, values in anchors.items():
         where = f"{_CALL}(anchors={{{pattern!r}: …}})"
         for space in _with_scales(symmetry, pattern, where):
@@ -89,12 +92,11 @@ def anchor(limits: Limits, space: str, scales: Tensor, held: Mapping[str, str]) 
         moved = int((logs.abs() > _SAME).sum())
         if moved:
             limits.conflicts[space] = (
-                f"{moved} of {logs.numel()} scales: anchored elsewhere than at one, and held: "
+                f"{moved} of {logs.numel()} scales are anchored elsewhere than at one, and held: "
                 f"{held[space]}"
             )
         return
-    earlier = "another anchor, or bounds that exclude the anchor"
-    limits.narrow(space, low, high, earlier)
+    limits.narrow(space, low, high)
 
 
 def require_bounded(
