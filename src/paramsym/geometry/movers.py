@@ -55,17 +55,12 @@ def movers_of(
     for space in symmetry.spaces.values():
         if not symmetry.dimension(space.name):
             continue
-        turns = rotations and power == 2 and rotates_in_frames(symmetry, space.name)
-        why = "" if turns else _held(symmetry, space, power)
         if space.name in still:
-            why = "it was asked for"
+            found.held[space.name] = "it was asked for"
         elif not space.exact and space.name not in named:
-            why = "it keeps the function only approximately; name it in include= to move it"
-        if why:
-            found.held[space.name] = why
+            found.held[space.name] = _APPROXIMATE
         else:
-            bases = found.rotations if turns else found.bases
-            (found.scales if scales_of(space) else bases).append(space.name)
+            _place(found, symmetry, space, power, rotations)
     for name in symmetry.shift_of if shifts else ():
         if name in still:
             found.held[name] = "it was asked for"
@@ -74,6 +69,21 @@ def movers_of(
         else:
             found.shifts.append(name)
     return found
+
+
+_APPROXIMATE = "it keeps the function only approximately; name it in include= to move it"
+
+
+def _place(
+    found: Movers, symmetry: ParameterSymmetry, space: Space, power: float, rotations: bool
+) -> None:
+    """Put a space that nobody asked to hold where it belongs."""
+    if rotations and power == 2 and rotates_in_frames(symmetry, space.name):
+        found.rotations.append(space.name)
+    elif why := _held(symmetry, space, power):
+        found.held[space.name] = why
+    else:
+        (found.scales if scales_of(space) else found.bases).append(space.name)
 
 
 def _held(symmetry: ParameterSymmetry, space: Space, power: float) -> str:
