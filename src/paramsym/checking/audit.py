@@ -66,13 +66,14 @@ class Audit:
     relative to the largest along any; `approximate` the same for those that claim it only up to a
     small error, and keep within 1e-5. `undecided` are those that reach into parameters whose
     derivatives are below rounding here (1e-12 of the largest): neither refuted nor confirmed.
-    `residual` is that number for all directions that count as explained: it is rounding where the symmetry is exact. `gap`
-    stands between a lower bound of the smallest singular value of the Jacobian beside the explained
-    directions, and what is noise: `residual`, or the rounding of the elimination. `hunted`
-    directions looked flat at first, and further inputs refuted them. `suspects` say what the
-    unexplained directions do, and `where` gives, for each tensor, its share of their squared norm.
-    `derivative` compares autograd with finite differences. Where a twin was audited, all numbers
-    are the twin's, and `full` says of what model, with the dimension of its symmetry.
+    `residual` is that number for all directions that count as explained: it is rounding where the
+    symmetry is exact. `gap` stands between a lower bound of the smallest singular value of the
+    Jacobian beside the explained directions, and what is noise: `residual`, or the rounding of the
+    elimination. `hunted` directions looked flat at first, and further inputs refuted them.
+    `suspects` say what the unexplained directions do, and `where` gives, for each tensor, its share
+    of their squared norm. `derivative` compares autograd with finite differences. Where a twin was
+    audited, all numbers are the twin's, and `full` says of what model, with the dimension of its
+    symmetry.
     """
 
     parameters: int

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
+from paramsym.geometry.costs import cost_along_scales
+from paramsym.geometry.descent import descended
+from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.movers import movers_of
-from paramsym.geometry.result import Balanced
+from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params, Turns
 from paramsym.structure.action import check_parameters
 from paramsym.structure.patterns import Patterns
@@ -23,6 +28,10 @@ def balance(
     shifts: bool = True,
     tolerance: float = 1e-12,
     rounds: int = 100,
+    bounds: Bounds | None = None,
+    anchors: Anchors | None = None,
+    gains: str = "free",
+    rotations: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Balanced:
     """The equivalent parameters of least norm, and a bound on what is left to gain.
@@ -38,11 +47,24 @@ def balance(
             tensors count once, a gain that is stored as γ − 1 counts as γ.
         objective: "l2", Σ |w|², or "l1", Σ |w|, along scales alone.
         hold: patterns of spaces and shifts to leave as they are.
-        include: patterns of approximate spaces (`exact=False`) to move all the same.
+        include: patterns of approximate spaces (`exact=False`) to move all the same; their scales
+            need bounds.
         shifts: whether shifts take part. The cost is not convex in shifts and scales together, so
             that a point is called LOCAL where any has moved.
         tolerance: gap relative to the cost at which the scales are done.
         rounds: at most so many turns.
+        bounds: (low, high) by pattern of spaces: their scales, relative to the given parameters,
+            stay in between; numbers, or tensors of shape (copies…, n). Of complex kinds it is the
+            moduli, of signed ones the absolute values.
+        anchors: scales by pattern of spaces, alike: what they are fixed at, NaN for those that
+            are free. Together with bounds they may leave no point: INFEASIBLE, nothing moves.
+        gains: "free", where gains take part as all parameters do; or "unit", where those in whose
+            frames rotations act are made one in absolute value first, by anchors. Rotations then
+            keep the norm, and the value is one and the same from every equivalent start.
+        rotations: whether rotations in the frames of gains take part, by descent. They have many
+            local minima, so that the point is called LOCAL; the value is never above that
+            without them. By default they are held, and `held_moment` of the result says how
+            steep the norm is along them.
         progress: called with one line per turn.
 
     Returns:
@@ -50,7 +72,10 @@ def balance(
 
     Raises:
         ValueError: an unknown objective; numbers that are not finite; a tensor that is missing or
-            of another shape than its type.
+            of another shape than its type; a tolerance or a number of rounds that is not positive;
+            an unknown convention for gains;
+            bounds or anchors that are not positive and finite, of another shape, or for spaces
+            without scales; bounds that exclude 1; approximate scales that have none.
         UnknownName: a pattern that matches nothing.
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979); Osborne, "On
@@ -61,13 +86,43 @@ def balance(
             f"balance(objective={objective!r}): it is none of {[*OBJECTIVES]}. The sum of squares "
             "('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
+    _require_positive(tolerance, rounds)
+    require_gains(gains)
     check_parameters(symmetry, params)
     require_finite(symmetry, params)
     power = OBJECTIVES[objective]
-    turns = Turns(
-        symmetry, params, power, movers_of(symmetry, power, hold, include, shifts), tolerance
-    )
-    return turns.run(rounds, progress)
+    movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
+    limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
+    if gains == "unit":
+        scales, kept = unit_scales(symmetry, params)
+        movers.held |= kept
+        for space, values in scales.items():
+            anchor(limits, space, values, movers.held)
+    require_bounded(symmetry, movers.scales, limits)
+    if limits.conflicts:
+        before = cost_along_scales(symmetry, params, (), power).constant
+        return Balanced(
+            dict(params), symmetry.identity(), before, before,
+            Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
+        )  # fmt: skip
+    turns = Turns(symmetry, params, power, movers, tolerance, limits.logs)
+    found = turns.run(rounds, progress)
+    if not movers.rotations:
+        return found
+    return descended(turns, found, movers.rotations, rounds, progress)
+
+
+def _require_positive(tolerance: float, rounds: int) -> None:
+    if not 0 < tolerance < math.inf:
+        raise ValueError(
+            f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
+            "the cost at which the scales are done. Pass for example tolerance=1e-12."
+        )
+    if rounds < 1:
+        raise ValueError(
+            f"balance(rounds={rounds}): at least one turn was expected. Pass rounds=1 for one "
+            "turn of every family, or leave it at 100."
+        )
 
 
 def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "balance") -> None:

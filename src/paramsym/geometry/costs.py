@@ -66,23 +66,33 @@ def scaled_by(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupE
     return symmetry.velocity(values).exp()
 
 
-def balanced_scales(cost: Posynomial) -> tuple[Tensor, dict[str, str]]:
+def balanced_scales(
+    cost: Posynomial, bounded: Tensor | None = None
+) -> tuple[Tensor, dict[str, str]]:
     """Scales that have a best value, and why the others of each family have none.
 
     A scale with weights on one side only would go to zero or to infinity; so would several
-    together that are held from one side alone (`Posynomial.reached`).
+    together that are held from one side alone (`Posynomial.reached`). Between bounds there always
+    is a best value.
+
+    Args:
+        cost: the cost along all of them.
+        bounded: which have bounds, of shape (size,); none without it.
 
     Returns:
         1 for scales with a best value and 0 for others, of shape (size,); reasons by family.
     """
     zero, free, why = torch.zeros(cost.size, dtype=torch.float64), {}, {}
+    inside = cost.split(zero > 0 if bounded is None else bounded)
     for family in cost.shapes:
         up, down, _ = cost.pulls(family, zero)
-        free[family] = ((up > 0) & (down > 0)).double()
-        if lost := int(((up > 0) != (down > 0)).sum()):
+        held = inside[family]
+        free[family] = (held | (up > 0) & (down > 0)).double()
+        if lost := int((~held & ((up > 0) != (down > 0))).sum()):
             why[family] = f"{lost} of {up.numel()} scales have weights on one side only{_END}"
     found = cost.joined(free)
-    astray = (cost.reached(found, 1) != cost.reached(found, -1)).double()
+    loose = found if bounded is None else found * ~bounded
+    astray = (cost.reached(loose, 1) != cost.reached(loose, -1)).double()
     for family, part in cost.split(astray).items():
         if lost := int(part.sum()):
             count = part.numel()

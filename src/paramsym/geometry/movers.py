@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paramsym.algebra import AbstractMonomial, GeneralLinear
+from paramsym.algebra.linear import AbstractRotation
 from paramsym.geometry.costs import scales_of
+from paramsym.geometry.rotations import rotates_in_frames
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -13,11 +15,12 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 @dataclass
 class Movers:
-    """Spaces that move by their scales, by changes of basis, and shifts; `held` says why others
-    do not."""
+    """Spaces that move by their scales, by changes of basis, by rotations, and shifts; `held` says
+    why others do not."""
 
     scales: list[str] = field(default_factory=list)
     bases: list[str] = field(default_factory=list)
+    rotations: list[str] = field(default_factory=list)
     shifts: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
 
@@ -29,6 +32,7 @@ def movers_of(
     include: Patterns,
     shifts: bool,
     call: str = "balance",
+    rotations: bool = False,
 ) -> Movers:
     """Who takes part in Σ |w|^p.
 
@@ -39,6 +43,7 @@ def movers_of(
         include: patterns of approximate spaces to move all the same.
         shifts: whether shifts take part.
         call: the function that is named in errors.
+        rotations: whether rotations in the frames of gains take part.
 
     Raises:
         UnknownName: a pattern matches nothing.
@@ -50,15 +55,12 @@ def movers_of(
     for space in symmetry.spaces.values():
         if not symmetry.dimension(space.name):
             continue
-        why = _held(symmetry, space, power)
         if space.name in still:
-            why = "it was asked for"
+            found.held[space.name] = "it was asked for"
         elif not space.exact and space.name not in named:
-            why = "it keeps the function only approximately; name it in include= to move it"
-        if why:
-            found.held[space.name] = why
+            found.held[space.name] = _APPROXIMATE
         else:
-            (found.scales if scales_of(space) else found.bases).append(space.name)
+            _place(found, symmetry, space, power, rotations)
     for name in symmetry.shift_of if shifts else ():
         if name in still:
             found.held[name] = "it was asked for"
@@ -69,6 +71,21 @@ def movers_of(
     return found
 
 
+_APPROXIMATE = "it keeps the function only approximately; name it in include= to move it"
+
+
+def _place(
+    found: Movers, symmetry: ParameterSymmetry, space: Space, power: float, rotations: bool
+) -> None:
+    """Put a space that nobody asked to hold where it belongs."""
+    if rotations and power == 2 and rotates_in_frames(symmetry, space.name):
+        found.rotations.append(space.name)
+    elif why := _held(symmetry, space, power):
+        found.held[space.name] = why
+    else:
+        (found.scales if scales_of(space) else found.bases).append(space.name)
+
+
 def _held(symmetry: ParameterSymmetry, space: Space, power: float) -> str:
     """Why a norm is not minimised along a space; nothing where it is."""
     group = space.group
@@ -76,8 +93,13 @@ def _held(symmetry: ParameterSymmetry, space: Space, power: float) -> str:
         return "of mixed coordinates only the sum of squares is convex"
     if scales_of(space):
         return ""
-    if not isinstance(group, GeneralLinear):
-        return "rotations keep the norm, or change it without convexity in the frame of a gain"
-    if any(leg.frame for leg in symmetry.legs(space.name)):
+    framed = any(leg.frame for leg in symmetry.legs(space.name))
+    if isinstance(group, AbstractRotation) and rotates_in_frames(symmetry, space.name):
+        return (
+            "along rotations in the frame of a gain the norm is not convex; rotations=True descends"
+        )
+    if not isinstance(group, GeneralLinear) and not framed:
+        return "rotations keep the norm"
+    if framed:
         return "in the frame of a gain the norm is not convex"
     return ""

@@ -75,7 +75,7 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
         free: 1 for coordinates that may move, 0 for those that stay at zero, of shape (size,).
         tolerance: the gap relative to f at which to stop.
     """
-    return descended(f.at(_swept(f, free)), free, tolerance).y
+    return descended(f.at(swept(f, free)), free, tolerance).y
 
 
 def descended(
@@ -119,11 +119,12 @@ def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
     return Step(direction, residual, gap)
 
 
-def _swept(f: Posynomial, mask: Tensor) -> Tensor:
+def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """Sweeps: each family in turn goes where it would be best if all others stayed.
 
     Where what grows and what falls have one power it is exact, y = log(falls / grows) / 2q; where
-    a family stands on both sides of a term, half of the way.
+    a family stands on both sides of a term, half of the way. `nearest` brings each back into a box,
+    in which what falls alone, or grows alone, goes as far as it may.
     """
     y = torch.zeros(f.size, dtype=torch.float64)
     free = f.split(mask)
@@ -131,13 +132,14 @@ def _swept(f: Posynomial, mask: Tensor) -> Tensor:
         k.family for t in f.terms for k in t.factors
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
+    far = REACH if nearest else 0.0
     for _ in range(_SWEEPS):
         for family in f.shapes:
             up, down, both = f.pulls(family, y)
             power = both / (up + down)  # the mean of |q|
             step = (down / up).log() / (2 * power) * (0.5 if family in shared else 1.0)
-            moves = (up > 0) & (down > 0) & (free[family] > 0)
-            f.split(y)[family].add_(torch.where(moves, step, torch.zeros_like(step)))
+            f.split(y)[family].add_(free[family] * step.nan_to_num(0.0, far, -far))
+            y = nearest(y) if nearest else y
     return y
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from torch import Tensor
 
+from paramsym.geometry.rotations import rotation_moments
 from paramsym.structure.element import GroupElement
 
 
 class Status(StrEnum):
-    """What is known of a point: that it is best, best nearby, or that there is no best one."""
+    """What is known of a point: that it is best, best nearby, that there is no best one, or that
+    none is allowed."""
 
     OPTIMAL = "OPTIMAL"
     LOCAL = "LOCAL"
     UNATTAINED = "UNATTAINED"
+    INFEASIBLE = "INFEASIBLE"
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,12 @@ class Balanced:
             out, for `balance`; a range, or an error, for what minimises these.
         status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
             LOCAL where that is not certified; UNATTAINED where there is no least value, because
-            what `held` names would go to zero or to infinity.
+            what `held` names would go to zero or to infinity; INFEASIBLE where bounds and anchors
+            that `held` names leave no point, and nothing has moved.
         gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰.
         moment: by space that moved, the largest derivative of the cost along its generators,
-            relative to the cost; zero where balanced.
+            relative to the cost; zero where balanced. What a bound or an anchor holds against the
+            slope counts as balanced.
         held: spaces and shifts that did not move, or not in all their units, with the reason.
         rounds: how often the families took turns.
     """
@@ -46,6 +52,16 @@ class Balanced:
     moment: dict[str, float]
     held: dict[str, str] = field(default_factory=dict)
     rounds: int = 1
+
+    @cached_property
+    def held_moment(self) -> dict[str, float]:
+        """How steep the squared norm is along what is held in the frame of a gain.
+
+        By space of rotations that did not move, the largest derivative along a generator, relative
+        to the squared norm: what `rotations=True` would descend. Computed when it is read.
+        """
+        found = rotation_moments(self.element.symmetry, self.params)
+        return {space: size for space, size in found.items() if space not in self.moment}
 
     def __str__(self) -> str:
         bound = (

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from paramsym.geometry.bounds import standing
+from paramsym.geometry.boxed import Box, gap_in_box, least_in_box, slope_in_box
 from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, minimise, newton_step
+from paramsym.geometry.newton import REACH
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
@@ -44,32 +46,36 @@ class Turns:
         power: float,
         movers: Movers,
         tolerance: float,
+        limits: Mapping[str, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         self.symmetry, self.params, self.power = symmetry, params, power
         self.movers, self.tolerance = movers, tolerance
         self.current = {n: widened(p.detach()) for n, p in params.items()}
         self.element = symmetry.identity()
+        self.limits, self.box = limits or {}, None
         self.unattained: set[str] = set()
         self.slid = False
 
     def run(self, rounds: int, progress: Callable[[str], None] | None) -> Balanced:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        free, astray = balanced_scales(cost)
+        self.box = self.box or Box.of(cost, self.limits)
+        free, astray = balanced_scales(cost, self.box.bounded)
         for family, why in astray.items():
             self._give_up(family, why)
-        before = least = cost.at(torch.zeros_like(free)).value
+        before = cost.at(torch.zeros_like(free)).value
+        least = math.inf  # the first turn may rise, to where scales are anchored
         _require_range(self._counted(), before)
         done, stalled = 0, 0
         while True:
             done += 1
-            self._scale(cost, free)
+            self._scale(cost, free, self.box)
             for space in self.movers.bases:
                 self._turn(space)
             for shift in self.movers.shifts:
                 self._slide(shift)
             cost = self._cost()
-            value, gap, moment = self._measured(cost, free)
+            value, gap, moment = self._measured(cost, free, self.box)
             if progress:
                 progress(f"turn {done}: {value:.9g}")
             stalled = stalled + 1 if least - value <= 1e-15 * value else 0
@@ -77,6 +83,7 @@ class Turns:
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
             if level or stalled == _STALLED or done == rounds:
                 break
+        self.movers.held |= standing(cost, self.box)
         certified = gap <= CERTIFIED * value and not self.slid
         status = Status.OPTIMAL if certified else Status.LOCAL
         return Balanced(
@@ -91,11 +98,13 @@ class Turns:
         self.unattained.add(name)
         self.movers.held[name] = why
 
-    def _scale(self, cost: Posynomial, free: Tensor) -> None:
+    def _scale(self, cost: Posynomial, free: Tensor, box: Box) -> None:
         """All scales to their best values at once."""
-        best = minimise(cost, free, self.tolerance)
+        best = least_in_box(cost, free, box, self.tolerance)
+        self.box = box.seen_from(best)
         point = cost.at(best)
         faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
+        faded &= ~box.bounded
         gone = cost.split(faded.double())
         for family, part in gone.items():
             if bool(part.any()):
@@ -143,14 +152,16 @@ class Turns:
     def _counted(self) -> dict[str, Tensor]:
         return {n: p for n, p in self.current.items() if n not in self.symmetry.buffers}
 
-    def _measured(self, cost: Posynomial, free: Tensor) -> tuple[float, float, dict[str, float]]:
+    def _measured(
+        self, cost: Posynomial, free: Tensor, box: Box
+    ) -> tuple[float, float, dict[str, float]]:
         """The cost, how much lower it may be, and the moments.
 
         Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
         """
         here = cost.at(torch.zeros_like(free))
         size = here.value or 1.0  # where all is zero, all moments are
-        slope, gap = free * here.gradient, newton_step(here, free, accuracy=1e-6).gap
+        slope, gap = slope_in_box(here, free, box), gap_in_box(here, free, box)
         moment = {n: _largest(part) / size for n, part in cost.split(slope).items()}
         for space in self.movers.bases:
             if space not in self.unattained:

@@ -8,7 +8,7 @@ function stays is what the symmetry says; nothing about norms is assumed here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -20,6 +20,14 @@ from paramsym.structure.pairing import rows
 from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
+
+
+class Unfoldable(ValueError):
+    """A gain that no scale of the symmetry brings where it is wanted; `what` says why."""
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
 
 
 def unit_gains(
@@ -54,23 +62,50 @@ def unit_gains(
     values: dict[str, torch.Tensor] = {}
     exact: dict[str, torch.Tensor] = {}
     for name, gain in wanted.items():
-        if name not in symmetry.signature or name not in params:
-            _refuse(name, "it is no parameter of this symmetry", "the name of a gain", frames)
-        origin = symmetry.offsets.get(name, 0.0)
-        if isinstance(origin, Diagonal):
-            _refuse(name, "it is a matrix, used as W + I", "the name of a gain", frames)
-        stored = params[name].detach()
-        dtype = torch.promote_types(stored.dtype, torch.float32)
-        ratio, target = _ratio(name, stored.to(dtype) + origin, gain)
-        exact[name] = (target - origin).to(stored.dtype)
-        for block in symmetry.blocks[name]:
-            leg = _scale_of(symmetry, block, {*wanted, *frames}, {*values})
-            factor = rows(block.view(ratio), leg)[..., 0]
-            values[leg.space] = _root(symmetry, name, leg, factor)
+        found, exact[name] = folding(symmetry, params, name, gain, {*wanted, *frames}, values)
+        values |= found
     moved = act(symmetry, symmetry.element(values), params)
     for name, gain in exact.items():  # where the action brought it, up to rounding
         moved |= {n: gain for n in (name, *_aliases(symmetry, name)) if n in moved}
     return moved
+
+
+def folding(
+    symmetry: ParameterSymmetry,
+    params: Params,
+    name: str,
+    gain: torch.Tensor | float,
+    gains: Collection[str],
+    taken: Collection[str] = (),
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The scales, by space, that bring one gain where it is wanted, and what is stored there.
+
+    Args:
+        symmetry: what `find_symmetry` derived.
+        params: at least the gain.
+        name: the parameter that holds it.
+        gain: the effective gain that is wanted.
+        gains: all gains that no other may move.
+        taken: spaces that move another gain already.
+
+    Raises:
+        Unfoldable: as `unit_gains`.
+    """
+    frames = symmetry.frame_parameters
+    if name not in symmetry.signature or name not in params:
+        _refuse(name, "it is no parameter of this symmetry", "the name of a gain", frames)
+    origin = symmetry.offsets.get(name, 0.0)
+    if isinstance(origin, Diagonal):
+        _refuse(name, "it is a matrix, used as W + I", "the name of a gain", frames)
+    stored = params[name].detach()
+    dtype = torch.promote_types(stored.dtype, torch.float32)
+    ratio, target = _ratio(name, stored.to(dtype) + origin, gain)
+    values: dict[str, torch.Tensor] = {}
+    for block in symmetry.blocks[name]:
+        leg = _scale_of(symmetry, block, {*gains}, {*values, *taken})
+        factor = rows(block.view(ratio), leg)[..., 0]
+        values[leg.space] = _root(symmetry, name, leg, factor)
+    return values, (target - origin).to(stored.dtype)
 
 
 def _ratio(
@@ -134,8 +169,9 @@ def _aliases(symmetry: ParameterSymmetry, name: str) -> list[str]:
 
 def _refuse(name: str, what: str, expected: str, near: Any) -> NoReturn:
     known = f" (the frames are {sorted(near)[:6]})" if near else ""
-    raise ValueError(
+    message = (
         f"unit_gains(symmetry, params, …): the gain {name!r} cannot be folded: {what}. Expected "
         f"was {expected}{known}. Leave it out of gains={{name: value}}, which names those that "
         "shall change."
     )
+    raise Unfoldable(message, what)

@@ -1,0 +1,161 @@
+"""The minimum of a convex sum of exponentials in a box, with a certified gap.
+
+Projected Newton steps: coordinates that stand at a bound and would leave are held there, the others
+take a Newton step, and the box is where the step ends at most.
+
+The gap. In the notation of `newton`, let d be any direction and r = ∇f + ∇²f d. For every z of the
+box l ≤ z ≤ h, Fenchel's inequality with v = u(1 + Cd), |Cd| ≤ 1, leaves
+
+    f(y) − f(z) ≤ Σ u·φ(Cd) + ⟨r, y − z⟩ ≤ dᵀ∇²f d + Σ r⁺·(y − l) + Σ r⁻·(h − y),
+
+where r is taken in all coordinates. With d zero at the bounds r is there the multiplier: of the
+right sign (r ≥ 0 at l, r ≤ 0 at h) it adds nothing, of the wrong one it costs the width of the box.
+With d = 0 this is convexity alone. A coordinate without bounds counts as wide as `newton.REACH`.
+
+Source: Bertsekas, "Projected Newton methods for optimization problems with simple constraints",
+SIAM J. Control Optim. 20 (1982).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paramsym.geometry.newton import REACH, STEEP, minimise, newton_step, swept
+from paramsym.geometry.posynomial import Point, Posynomial
+
+_STEPS = 300
+_NEAR = 0.1  # e-folds from a bound at which a coordinate that goes there no longer counts as free
+_LONGEST = 8.0  # e-folds of one step
+_HALVINGS = 40
+_ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
+
+
+@dataclass(frozen=True)
+class Box:
+    """l ≤ y ≤ h, each of shape (size,), infinite where there is no bound; y = 0 is where we are."""
+
+    low: Tensor
+    high: Tensor
+
+    @staticmethod
+    def of(f: Posynomial, limits: Mapping[str, tuple[Tensor, Tensor]]) -> Box:
+        """The box with these bounds on the logarithms of some families."""
+        low = torch.full((f.size,), -torch.inf, dtype=torch.float64)
+        high = torch.full((f.size,), torch.inf, dtype=torch.float64)
+        for side, whole in enumerate((low, high)):
+            for family, view in f.split(whole).items():
+                if family in limits:
+                    view.copy_(limits[family][side])
+        return Box(low, high)
+
+    @property
+    def bounded(self) -> Tensor:
+        """Where there are bounds."""
+        return self.low.isfinite()
+
+    @property
+    def wide(self) -> Tensor:
+        """1 where there is more than one point, and 0 elsewhere."""
+        return (self.high > self.low).double()
+
+    def nearest(self, y: Tensor) -> Tensor:
+        """The point of the box next to y."""
+        return torch.minimum(torch.maximum(y, self.low), self.high)
+
+    def seen_from(self, y: Tensor) -> Box:
+        """The same box after a move by y."""
+        return Box(self.low - y, self.high - y)
+
+
+def least_in_box(f: Posynomial, free: Tensor, box: Box, tolerance: float) -> Tensor:
+    """The logarithms y of the scales at which f is least in a box, of shape (size,).
+
+    Args:
+        f: the cost.
+        free: 1 for coordinates that may move, 0 for those that stay at zero or, where the box
+            leaves them no choice, go where it has them.
+        box: where y is looked for.
+        tolerance: the gap relative to f at which to stop.
+    """
+    if not bool(box.bounded.any()):
+        return minimise(f, free, tolerance)
+    free = free * box.wide
+    point = f.at(box.nearest(swept(f, free, box.nearest)))
+    for _ in range(_STEPS):
+        direction = _direction(point, free, box)
+        level = _steepest(point, free, box) <= STEEP * point.value
+        if level and _gap(point, free, box, direction) <= tolerance * point.value:
+            break
+        following = _descended(point, free, box, direction)
+        if following is None:
+            break
+        point = following
+    return point.y
+
+
+def slope_in_box(point: Point, free: Tensor, box: Box) -> Tensor:
+    """The slope along what is free, zero where a bound holds against it, of shape (size,)."""
+    return point.gradient * free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
+
+
+def gap_in_box(point: Point, free: Tensor, box: Box, accuracy: float = 1e-6) -> float:
+    """How much lower f can be in the box, at most."""
+    if not bool(box.bounded.any()):
+        return newton_step(point, free, accuracy).gap
+    moving = free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
+    return _gap(point, free * box.wide, box, newton_step(point, moving, accuracy).direction)
+
+
+def _gap(point: Point, free: Tensor, box: Box, direction: Tensor) -> float:
+    down = torch.maximum(box.low - point.y, torch.full_like(free, -REACH))
+    up = torch.minimum(box.high - point.y, torch.full_like(free, REACH))
+
+    def fall(slope: Tensor) -> float:
+        return float(-torch.minimum(slope * down, slope * up)[free > 0].sum())
+
+    gap = fall(point.gradient)
+    if point.f.longest(direction) <= 1:
+        along = point.hessian(direction)
+        gap = min(gap, max(float(direction @ along), 0.0) + fall(point.gradient + along))
+    return gap
+
+
+def _held(y: Tensor, slope: Tensor, box: Box, near: float) -> Tensor:
+    """Where y stands within a distance of a bound, and f falls beyond it."""
+    return ((y - box.low <= near) & (slope > 0)) | ((box.high - y <= near) & (slope < 0))
+
+
+def _direction(point: Point, free: Tensor, box: Box) -> Tensor:
+    """A Newton step of what no bound holds; what is next to one goes there by itself."""
+    slope = free * point.gradient
+    alone = -slope / torch.where(point.curvature > 0, point.curvature, torch.ones_like(slope))
+    moved = float((free * (box.nearest(point.y + alone) - point.y)).abs().max())
+    held = _held(point.y, slope, box, min(_NEAR, moved))
+    return torch.where(held, alone, newton_step(point, free * ~held).direction)
+
+
+def _descended(point: Point, free: Tensor, box: Box, direction: Tensor) -> Point | None:
+    """The point a step further, halved until f falls as it should; None where rounding ends it.
+
+    Where a fall would drown in the rounding of f, the slopes have to fall.
+    """
+    length = min(1.0, _LONGEST / max(float(direction.abs().max()), 1e-300))
+    for _ in range(_HALVINGS):
+        y = box.nearest(point.y + length * direction)
+        expected = float(point.gradient @ (y - point.y))
+        following = point.f.at(y)
+        if expected > -_ROUNDING * point.value:
+            steeper = _steepest(following, free, box) >= _steepest(point, free, box)
+            return None if steeper else following
+        if following.value <= point.value + 1e-4 * expected:
+            return following
+        length /= 2
+    return None
+
+
+def _steepest(point: Point, free: Tensor, box: Box) -> float:
+    return float(slope_in_box(point, free, box).abs().max())
