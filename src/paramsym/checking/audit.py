@@ -348,8 +348,7 @@ def _result(
     explained = found.claimed + len(hunted.dead) + hunted.revived
     places = places_of(network)
     wrong = {n: r for n, r in {**found.residuals, **hunted.refuted}.items() if r > FALSE}
-    idle = found.idle.rows[:, torch.isin(found.dead, hunted.dead) & found.hidden[found.dead]]
-    below = {n for n, row in zip(found.idle.names, idle, strict=True) if bool(row.any())}
+    loose = {n: r for n, r in wrong.items() if n in inexact and r <= LOOSE}
     right = claimed.rows[[name not in wrong for name in claimed.names]]
     basis = sparse(hunted.unexplained, right) if count else hunted.unexplained
     energy = torch.linalg.qr(basis).Q.square().sum(1) / max(1, count)
@@ -370,10 +369,16 @@ def _result(
         cost=cost,
         where={n: float(energy[p].sum()) for n, p in places.items()} if count else {},
         suspects=describe(basis, {n: network.state[n] for n in network.names}, places),
-        refuted={n: r for n, r in wrong.items() if n not in inexact or r > LOOSE},
-        approximate={n: r for n, r in wrong.items() if n in inexact and r <= LOOSE},
-        undecided=tuple(sorted(found.undecided | below)),
+        refuted={n: r for n, r in wrong.items() if n not in loose},
+        approximate=loose,
+        undecided=tuple(sorted(found.undecided | _below_rounding(found, hunted))),
         hunted=max(0, dropped),
         derivative=derivative,
         singular_values=values,
     )
+
+
+def _below_rounding(found: Certificate, hunted: Hunted) -> set[str]:
+    """Claims on nothing but small numbers, which no further input brought to light."""
+    idle = found.idle.rows[:, torch.isin(found.dead, hunted.dead) & found.hidden[found.dead]]
+    return {n for n, row in zip(found.idle.names, idle, strict=True) if bool(row.any())}

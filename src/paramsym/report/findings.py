@@ -221,6 +221,7 @@ def _audit(found: Any) -> dict[str, Any] | None:
         "unexplained": found.unexplained, "dead": found.dead,
         "undeclared": found.undeclared, "complete": found.complete, "verdict": found.verdict,
         "doubts": list(found.doubts), "refuted": found.refuted, "approximate": found.approximate,
+        "undecided": list(found.undecided),
         "suspects": [{"count": s.count, "moves": dict(s.moves)} for s in found.suspects],
         "hunted": found.hunted, "derivative_error": _number(found.derivative.error),
         "jump": _number(found.derivative.jump),
