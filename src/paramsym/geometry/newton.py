@@ -15,12 +15,12 @@ where φ(t) = (1 + t) log(1 + t) − t ≤ t²: the squared Newton decrement bou
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.posynomial import Point, Posynomial
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
@@ -57,6 +57,9 @@ class Place(Protocol):
     def hessian(self, v: Tensor) -> Tensor: ...
 
 
+Located = TypeVar("Located", bound=Place)
+
+
 class Step(NamedTuple):
     """A Newton step d, its residual r = ∇f + ∇²f d, and how much lower f can be."""
 
@@ -73,17 +76,30 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
         free: 1 for coordinates that may move, 0 for those that stay at zero, of shape (size,).
         tolerance: the gap relative to f at which to stop.
     """
-    return descended(f.at(_swept(f, free)), free, tolerance).y
+    return least_point(f, free, tolerance).y
+
+
+def least_point(f: Posynomial, free: Tensor, tolerance: float, swept: bool = True) -> Point:
+    """The point at which f is least; it starts from zero, where no sweeps come first."""
+    return descended(f.at(_swept(f, free)) if swept else f.here, free, tolerance)
+
+
+def bound(point: Place, free: Tensor, tolerance: float) -> float:
+    """How much lower f can be: by its slopes alone where that is within the tolerance."""
+    gap = _slack(point, free)
+    return gap if gap <= tolerance * point.value else newton_step(point, free, accuracy=1e-6).gap
 
 
 def descended(
-    point: Place, free: Tensor, tolerance: float, steps: int = _STEPS, steep: float = STEEP
-) -> Place:
+    point: Located, free: Tensor, tolerance: float, steps: int = _STEPS, steep: float = STEEP
+) -> Located:
     """Where Newton steps lead from a point, at most so many, until slopes are below a share of the
     cost; arguments as in `minimise`."""
     for _ in range(steps):
-        step = newton_step(point, free)
         level = steepness(point, free) <= steep * point.value
+        if level and _slack(point, free) <= tolerance * point.value:
+            break
+        step = newton_step(point, free)
         if level and step.gap <= tolerance * point.value:
             break
         following = _descended(point, step.direction)
@@ -99,6 +115,11 @@ def steepness(point: Place, free: Tensor) -> float:
     return float(slope.abs().max()) if slope.numel() else 0.0
 
 
+def _slack(point: Place, free: Tensor) -> float:
+    """How much lower f can be by convexity alone."""
+    return REACH * float((free * point.gradient).abs().sum())
+
+
 def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
     """The Newton step on the free coordinates, by conjugate gradients.
 
@@ -110,7 +131,7 @@ def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
     """
     slope = free * point.gradient
     direction, residual = _conjugate_gradients(point, free, slope, accuracy)
-    gap = REACH * float(slope.abs().sum())  # by convexity alone
+    gap = _slack(point, free)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
         gap = min(gap, decrement + REACH * float(residual.abs().sum()))
@@ -124,18 +145,18 @@ def _swept(f: Posynomial, mask: Tensor) -> Tensor:
     a family stands on both sides of a term, half of the way.
     """
     y = torch.zeros(f.size, dtype=torch.float64)
-    free = f.split(mask)
     shared = {
         k.family for t in f.terms for k in t.factors
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
+    families = [*zip(f.shapes, f.flat(y), f.flat(mask > 0), strict=True)]
     for _ in range(_SWEEPS):
-        for family in f.shapes:
-            up, down, both = f.pulls(family, y)
-            power = both / (up + down)  # the mean of |q|
-            step = (down / up).log() / (2 * power) * (0.5 if family in shared else 1.0)
-            moves = (up > 0) & (down > 0) & (free[family] > 0)
-            f.split(y)[family].add_(torch.where(moves, step, torch.zeros_like(step)))
+        for family, own, free in families:
+            up, down, both = (x.reshape(-1) for x in f.pulls(family, y))
+            # the mean of |q| is both / (up + down)
+            step = (down / up).log_().mul_(up + down).div_(both)
+            moves = free & step.isfinite()
+            own.add_(step.where(moves, 0.0), alpha=0.25 if family in shared else 0.5)
     return y
 
 
@@ -163,7 +184,7 @@ def _conjugate_gradients(
     return direction, residual
 
 
-def _descended(point: Place, direction: Tensor) -> Place | None:
+def _descended(point: Located, direction: Tensor) -> Located | None:
     """The point a step further, halved until f falls as it should; None where rounding ends it."""
     slope = float(point.gradient @ direction)
     length = min(1.0, 8.0 / max(float(direction.abs().max()), 1e-300))

@@ -55,6 +55,15 @@ class Term:
         """The mass itself, in the precision that it came in or in double."""
         return self.mass if self.power is None else power_sum(self.mass, self.power)
 
+    def as_from(self, logs: Mapping[str, Tensor]) -> Term:
+        """The term as it was before scales of these logarithms, by family, came to the mass."""
+        mass = self.read()
+        for factor in self.factors:
+            order = sorted(range(len(factor.axes)), key=factor.axes.__getitem__)
+            shape = [n if k in factor.axes else 1 for k, n in enumerate(mass.shape)]
+            mass = mass * (-factor.power * logs[factor.family].permute(order).reshape(shape)).exp()
+        return Term(mass, self.factors)
+
 
 class _Pair(NamedTuple):
     """A matrix between two families, by their places in the order of `Posynomial.shapes`."""

@@ -6,22 +6,29 @@ Scales are a convex program, changes of basis have a closed form, shifts are lea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
+from paramsym.geometry.costs import (
+    balanced_scales,
+    counts,
+    family_shapes,
+    scaled_by,
+    terms_along_scales,
+)
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, minimise, newton_step
-from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.newton import REACH, bound, least_point
+from paramsym.geometry.posynomial import Point, Posynomial, Term
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
-from paramsym.structure.action import act
+from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
 from paramsym.structure.layout import widened
+from paramsym.structure.needs import moved_by
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
@@ -35,7 +42,12 @@ _STALLED = 4  # turns that gain nothing measurable before the rounding of the re
 
 
 class Turns:
-    """The families in turns, from given parameters, in double precision."""
+    """The families in turns, from given parameters, in double precision.
+
+    What scales alone move counts by its masses, which are taken once from the given parameters:
+    `origin` are the logarithms of the scales so far. `current` are the tensors that bases and
+    shifts move or read as well, in double precision, where they are now.
+    """
 
     def __init__(
         self,
@@ -47,7 +59,10 @@ class Turns:
     ) -> None:
         self.symmetry, self.params, self.power = symmetry, params, power
         self.movers, self.tolerance = movers, tolerance
-        self.current = {n: widened(p.detach()) for n, p in params.items()}
+        self.current = {n: widened(params[n].detach()) for n in self._coupled()}
+        self.shapes = family_shapes(symmetry, movers.scales)
+        self.apart = self._terms(params, [n for n in symmetry.blocks if n not in self.current])
+        self.origin: Tensor | None = None
         self.element = symmetry.identity()
         self.unattained: set[str] = set()
         self.slid = False
@@ -58,50 +73,76 @@ class Turns:
         free, astray = balanced_scales(cost)
         for family, why in astray.items():
             self._give_up(family, why)
-        before = least = cost.at(torch.zeros_like(free)).value
-        _require_range(self._counted(), before)
+        before = least = cost.here.value
+        _require_range(self.params, self.symmetry, before)
         done, stalled = 0, 0
         while True:
             done += 1
-            self._scale(cost, free)
+            point = self._scale(cost, free, swept=done == 1)
             for space in self.movers.bases:
                 self._turn(space)
             for shift in self.movers.shifts:
                 self._slide(shift)
-            cost = self._cost()
-            value, gap, moment = self._measured(cost, free)
+            if self.current:
+                cost = self._cost()
+                point = cost.here
+            value, gap, moment = self._measured(point, free)
             if progress:
                 progress(f"turn {done}: {value:.9g}")
             stalled = stalled + 1 if least - value <= 1e-15 * value else 0
             least = min(least, value)
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
-            if level or stalled == _STALLED or done == rounds:
+            if level or stalled == _STALLED or done == rounds or not self.current:
                 break
         certified = gap <= CERTIFIED * value and not self.slid
         status = Status.OPTIMAL if certified else Status.LOCAL
+        self.current, self.apart = {}, ([], 0.0)
+        del cost, point
         return Balanced(
             act(self.symmetry, self.element, self.params), self.element, before, value,
             Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held, done,
         )  # fmt: skip
 
+    def _coupled(self) -> list[str]:
+        """The tensors that bases and shifts move or read."""
+        names = {n for space in self.movers.bases for n in self.symmetry.parameters_of(space)}
+        for shift in (self.symmetry.shift_of[name] for name in self.movers.shifts):
+            for moved in shift.parameters:
+                names |= {moved, *shift.reads(moved), *shift.reads(moved, True)}
+        names = {self.symmetry.ties.get(n, n) for n in names}
+        return [n for n in self.params if n in names and counts(self.params[n])]
+
+    def _terms(self, params: Params, names: Collection[str]) -> tuple[list[Term], float]:
+        return terms_along_scales(self.symmetry, params, names, self.movers.scales, self.power)
+
     def _cost(self) -> Posynomial:
-        return cost_along_scales(self.symmetry, self.current, self.movers.scales, self.power)
+        """The cost along scales from where the parameters are now."""
+        (terms, constant), (more, fixed) = self.apart, self._terms(self.current, self.current)
+        if self.origin is None:
+            return Posynomial(self.shapes, [*terms, *more], constant + fixed)
+        whole = Posynomial(self.shapes, terms, constant + fixed, self.origin)
+        logs = whole.split(self.origin)
+        return Posynomial(
+            self.shapes, [*terms, *(t.as_from(logs) for t in more)], constant + fixed, self.origin
+        )
 
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
         self.movers.held[name] = why
 
-    def _scale(self, cost: Posynomial, free: Tensor) -> None:
+    def _scale(self, cost: Posynomial, free: Tensor, swept: bool = True) -> Point:
         """All scales to their best values at once."""
-        best = minimise(cost, free, self.tolerance)
-        point = cost.at(best)
+        point = least_point(cost, free, self.tolerance, swept)
+        best = point.y
         faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
-        gone = cost.split(faded.double())
-        for family, part in gone.items():
-            if bool(part.any()):
-                self._give_up(family, f"{int(part.sum())} scales go to zero or to infinity")
-        if gone:
+        if bool(faded.any()):
+            for family, part in cost.split(faded.double()).items():
+                if lost := int(part.sum()):
+                    self._give_up(family, f"{lost} scales go to zero or to infinity")
+        if cost.size:
             self._apply(scaled_by(self.symmetry, cost.split(best)))
+            self.origin = cost.exponents(best)
+        return point
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
@@ -130,28 +171,35 @@ class Turns:
         offsets = here.least()
         for _ in range(_HALVINGS if offsets else 0):
             step = self.symmetry.element(offsets)
-            moved = act(self.symmetry, step, self.current)
+            moved = self._moved(step)
             if ShiftNorm(self.symmetry, moved, [shift]).norm <= here.norm:
                 self.current, self.element, self.slid = moved, step @ self.element, True
                 return
             offsets = {name: delta / 2 for name, delta in offsets.items()}
 
     def _apply(self, step: GroupElement) -> None:
-        self.current = act(self.symmetry, step, self.current)
+        self.current = self._moved(step)
         self.element = step @ self.element
+
+    def _moved(self, step: GroupElement) -> dict[str, Tensor]:
+        """The tensors that are not moved by scales alone, a step further."""
+        names = {n for part in step.parts for n in moved_by(self.symmetry, part)}
+        return self.current | {
+            n: act_tensor(self.symmetry, step, n, self.current) for n in names & {*self.current}
+        }
 
     def _counted(self) -> dict[str, Tensor]:
         return {n: p for n, p in self.current.items() if n not in self.symmetry.buffers}
 
-    def _measured(self, cost: Posynomial, free: Tensor) -> tuple[float, float, dict[str, float]]:
+    def _measured(self, here: Point, free: Tensor) -> tuple[float, float, dict[str, float]]:
         """The cost, how much lower it may be, and the moments.
 
         Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
         """
-        here = cost.at(torch.zeros_like(free))
         size = here.value or 1.0  # where all is zero, all moments are
-        slope, gap = free * here.gradient, newton_step(here, free, accuracy=1e-6).gap
-        moment = {n: _largest(part) / size for n, part in cost.split(slope).items()}
+        gap = bound(here, free, self.tolerance)
+        slopes = here.f.split(free * here.gradient)
+        moment = {n: _largest(part) / size for n, part in slopes.items()}
         for space in self.movers.bases:
             if space not in self.unattained:
                 covariant, dual = gram(self.symmetry, self._counted(), space)
@@ -168,10 +216,13 @@ def _largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
-def _require_range(params: Params, cost: float) -> None:
+def _require_range(params: Params, symmetry: ParameterSymmetry, cost: float) -> None:
     """The squares of what counts have to be numbers of double precision."""
-    sizes = [_largest(p) for p in params.values() if p.is_floating_point() or p.is_complex()]
-    if not math.isfinite(cost) or (cost < 1e-290 and any(sizes)):
+    if math.isfinite(cost) and cost >= 1e-290:
+        return
+    own = [p for n, p in params.items() if n not in symmetry.buffers and counts(p)]
+    sizes = [_largest(p) for p in own]
+    if not math.isfinite(cost) or any(sizes):
         raise ValueError(
             f"balance(params): the largest number is {max(sizes):.1e}, and numbers whose squares "
             "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
