@@ -98,3 +98,19 @@ class Mass:
                 panel = room[: len(panel)].copy_(panel)
                 panel = panel if self.power is None else raised(panel, self.power)
             yield start, panel
+
+
+class Diagonal(Mass):
+    """A diagonal matrix, given by the vector on it: what two scales of each entry multiply."""
+
+    def times(self, right: Tensor) -> Tensor:
+        """m v."""
+        return self.source * right
+
+    def transposed(self, left: Tensor) -> Tensor:
+        """mᵀ u."""
+        return self.source * left
+
+    def both(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """m v and mᵀ u."""
+        return self.source * right, self.source * left

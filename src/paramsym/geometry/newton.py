@@ -15,7 +15,7 @@ where φ(t) = (1 + t) log(1 + t) − t ≤ t²: the squared Newton decrement bou
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from paramsym.geometry.posynomial import Point, Posynomial
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
+_ACCURACY = 0.1  # of a step: fewer products with the Hessian, for a few steps more
 _SWEEPS = 3
 _STEPS = 100
 _PRODUCTS = 500  # products with the Hessian for one step
@@ -60,6 +61,13 @@ class Place(Protocol):
 Located = TypeVar("Located", bound=Place)
 
 
+class Least(NamedTuple, Generic[Located]):
+    """A point and how much lower the cost can be."""
+
+    point: Located
+    gap: float
+
+
 class Step(NamedTuple):
     """A Newton step d, its residual r = ∇f + ∇²f d, and how much lower f can be."""
 
@@ -76,18 +84,19 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
         free: 1 for coordinates that may move, 0 for those that stay at zero, of shape (size,).
         tolerance: the gap relative to f at which to stop.
     """
-    return least_point(f, free, tolerance).y
+    return least_point(f, free, tolerance).point.y
 
 
-def least_point(f: Posynomial, free: Tensor, tolerance: float, swept: bool = True) -> Point:
+def least_point(f: Posynomial, free: Tensor, tolerance: float, swept: bool = True) -> Least[Point]:
     """The point at which f is least; it starts from zero, where no sweeps come first."""
-    return descended(f.at(_swept(f, free)) if swept else f.here, free, tolerance)
+    return _descend(f.at(_swept(f, free)) if swept else f.here, free, tolerance, _STEPS, STEEP)
 
 
-def bound(point: Place, free: Tensor, tolerance: float) -> float:
-    """How much lower f can be: by its slopes alone where that is within the tolerance."""
-    gap = _slack(point, free)
-    return gap if gap <= tolerance * point.value else newton_step(point, free, accuracy=1e-6).gap
+def certified(point: Located, free: Tensor, tolerance: float) -> Least[Located]:
+    """A point with a bound on how much lower f can be, which takes a Newton step only where its
+    slopes alone leave more than the tolerance."""
+    gap, level = _slack(point, free), tolerance * point.value
+    return Least(point, gap if gap <= level else newton_step(point, free, 1e-6, level).gap)
 
 
 def descended(
@@ -95,18 +104,24 @@ def descended(
 ) -> Located:
     """Where Newton steps lead from a point, at most so many, until slopes are below a share of the
     cost; arguments as in `minimise`."""
+    return _descend(point, free, tolerance, steps, steep).point
+
+
+def _descend(
+    point: Located, free: Tensor, tolerance: float, steps: int, steep: float
+) -> Least[Located]:
     for _ in range(steps):
         level = steepness(point, free) <= steep * point.value
-        if level and _slack(point, free) <= tolerance * point.value:
-            break
-        step = newton_step(point, free)
-        if level and step.gap <= tolerance * point.value:
-            break
-        following = _descended(point, step.direction)
+        enough = tolerance * point.value
+        if level and (gap := _slack(point, free)) <= enough:
+            return Least(point, gap)
+        step = newton_step(point, free, enough=enough if level else 0.0)
+        done = level and step.gap <= enough
+        following = None if done else _descended(point, step.direction)
         if following is None:
-            break
+            return Least(point, step.gap)
         point = following
-    return point
+    return Least(point, _slack(point, free))
 
 
 def steepness(point: Place, free: Tensor) -> float:
@@ -120,7 +135,9 @@ def _slack(point: Place, free: Tensor) -> float:
     return REACH * float((free * point.gradient).abs().sum())
 
 
-def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
+def newton_step(
+    point: Place, free: Tensor, accuracy: float = _ACCURACY, enough: float = 0.0
+) -> Step:
     """The Newton step on the free coordinates, by conjugate gradients.
 
     Args:
@@ -128,9 +145,10 @@ def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
         free: as in `minimise`.
         accuracy: of the residual relative to the slope, at most; it falls with the slope, so that
             the steps converge faster than linearly.
+        enough: what the residual may leave of the gap, where less is no use.
     """
     slope = free * point.gradient
-    direction, residual = _conjugate_gradients(point, free, slope, accuracy)
+    direction, residual = _conjugate_gradients(point, free, slope, accuracy, enough)
     gap = _slack(point, free)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
@@ -161,26 +179,32 @@ def _swept(f: Posynomial, mask: Tensor) -> Tensor:
 
 
 def _conjugate_gradients(
-    point: Place, free: Tensor, slope: Tensor, accuracy: float
+    point: Place, free: Tensor, slope: Tensor, accuracy: float, enough: float
 ) -> tuple[Tensor, Tensor]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
-    scale = torch.where(point.curvature > 0, point.curvature, torch.ones_like(slope))
-    direction, residual = torch.zeros_like(slope), slope
-    preconditioned = search = -slope / scale
-    size = product = float(-residual @ preconditioned)
+    curvature = point.curvature
+    inverse = curvature.reciprocal().where(curvature > 0, 1.0)
+    held = None if bool(free.all()) else free
+    direction, residual = torch.zeros_like(slope), slope.clone()
+    preconditioned = -slope * inverse
+    search = preconditioned.clone()
+    size = product = -float(residual @ preconditioned)
     aim = min(accuracy, math.sqrt(size / point.value)) ** 2 * size if size else 0.0
     for _ in range(_PRODUCTS):
-        if product <= aim:
+        if product <= aim or (enough and REACH * float(residual.abs().sum()) <= enough / 2):
             break
-        along = free * point.hessian(search)
-        curvature = float(search @ along)
-        if curvature <= 0:
+        along = point.hessian(search)
+        if held is not None:
+            along = along * held
+        bend = float(search @ along)
+        if bend <= 0:
             break
-        step = product / curvature
-        direction, residual = direction + step * search, residual + step * along
-        preconditioned = -residual / scale
-        product, before = float(-residual @ preconditioned), product
-        search = preconditioned + (product / before) * search
+        step = product / bend
+        direction.add_(search, alpha=step)
+        residual.add_(along, alpha=step)
+        torch.mul(residual, inverse, out=preconditioned)
+        product, before = float(residual @ preconditioned), product
+        search.mul_(product / before).sub_(preconditioned)
     return direction, residual
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paramsym.geometry.masses import Mass, power_sum
+from paramsym.geometry.masses import Diagonal, Mass, power_sum
 from paramsym.structure.contraction import contracted
 
 _STEEPEST = 700.0  # e-folds that a number in double precision can grow by
@@ -93,7 +93,8 @@ class Posynomial:
     ) -> None:
         self.shapes = dict(shapes)
         self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
-        self.size = sum(self.sizes.values())
+        self.lengths = [*self.sizes.values()]
+        self.size = sum(self.lengths)
         self.origin = origin
         joined: dict[tuple[Factor, ...], Tensor] = {}
         kept: list[Term] = []
@@ -116,7 +117,11 @@ class Posynomial:
         self.others: list[Term] = []
         place = {name: k for k, name in enumerate(self.shapes)}
         for term in self.terms:
-            if not _is_apart(term):
+            if _is_diagonal(term):
+                a, b = term.factors
+                mass = Diagonal(term.mass.double().permute(a.axes).reshape(-1))
+                self.pairs.append(_Pair(mass, place[a.family], place[b.family], (a.power, b.power)))
+            elif not _is_apart(term):
                 self.others.append(Term(term.mass.double(), term.factors))
             elif len(term.factors) == 1:
                 (factor,) = term.factors
@@ -139,7 +144,7 @@ class Posynomial:
 
     def flat(self, y: Tensor) -> Sequence[Tensor]:
         """The families of a vector of shape (size,), each a vector."""
-        return y.split([*self.sizes.values()]) if self.sizes else ()
+        return y.split_with_sizes(self.lengths) if self.lengths else ()
 
     def joined(self, parts: Mapping[str, Tensor]) -> Tensor:
         """One vector from the families; those that are missing are zero."""
@@ -163,7 +168,12 @@ class Posynomial:
         return y if self.origin is None else y + self.origin
 
     def longest(self, direction: Tensor) -> float:
-        """How far an exponent moves at most along a direction of shape (size,)."""
+        """How far an exponent moves at most along a direction of shape (size,), or a bound on it
+        that is no more than one."""
+        largest = float(direction.abs().max()) if self.size else 0.0
+        powers = max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
+        if largest * powers <= 1:
+            return largest * powers
         parts = self.split(direction)
         peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
         moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
@@ -342,6 +352,12 @@ def _is_apart(term: Term) -> bool:
     """Whether each axis carries one of at most two factors."""
     axes = [axis for factor in term.factors for axis in factor.axes]
     return 0 < len(term.factors) < 3 and sorted(axes) == [*range(term.mass.ndim)]
+
+
+def _is_diagonal(term: Term) -> bool:
+    """Whether two factors share all axes."""
+    axes = {factor.axes for factor in term.factors}
+    return len(term.factors) == 2 and len(axes) == 1 and len(*axes) == term.mass.ndim
 
 
 def _is_plain(term: Term) -> bool:

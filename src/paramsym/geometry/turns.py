@@ -20,7 +20,7 @@ from paramsym.geometry.costs import (
 )
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, bound, least_point
+from paramsym.geometry.newton import REACH, Least, certified, least_point
 from paramsym.geometry.posynomial import Point, Posynomial, Term
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
@@ -63,7 +63,7 @@ class Turns:
         self.shapes = family_shapes(symmetry, movers.scales)
         self.apart = self._terms(params, [n for n in symmetry.blocks if n not in self.current])
         self.origin: Tensor | None = None
-        self.element = symmetry.identity()
+        self.element = GroupElement(symmetry)  # the empty word, so that nothing moves in vain
         self.unattained: set[str] = set()
         self.slid = False
 
@@ -78,15 +78,15 @@ class Turns:
         done, stalled = 0, 0
         while True:
             done += 1
-            point = self._scale(cost, free, swept=done == 1)
+            here = self._scale(cost, free, swept=done == 1)
             for space in self.movers.bases:
                 self._turn(space)
             for shift in self.movers.shifts:
                 self._slide(shift)
             if self.current:
                 cost = self._cost()
-                point = cost.here
-            value, gap, moment = self._measured(point, free)
+                here = certified(cost.here, free, self.tolerance)
+            value, gap, moment = self._measured(here, free)
             if progress:
                 progress(f"turn {done}: {value:.9g}")
             stalled = stalled + 1 if least - value <= 1e-15 * value else 0
@@ -94,10 +94,10 @@ class Turns:
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
             if level or stalled == _STALLED or done == rounds or not self.current:
                 break
-        certified = gap <= CERTIFIED * value and not self.slid
-        status = Status.OPTIMAL if certified else Status.LOCAL
+        sure = gap <= CERTIFIED * value and not self.slid
+        status = Status.OPTIMAL if sure else Status.LOCAL
         self.current, self.apart = {}, ([], 0.0)
-        del cost, point
+        del cost, here  # no masses are left where the moved parameters are made
         return Balanced(
             act(self.symmetry, self.element, self.params), self.element, before, value,
             Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held, done,
@@ -130,10 +130,10 @@ class Turns:
         self.unattained.add(name)
         self.movers.held[name] = why
 
-    def _scale(self, cost: Posynomial, free: Tensor, swept: bool = True) -> Point:
+    def _scale(self, cost: Posynomial, free: Tensor, swept: bool = True) -> Least[Point]:
         """All scales to their best values at once."""
-        point = least_point(cost, free, self.tolerance, swept)
-        best = point.y
+        found = least_point(cost, free, self.tolerance, swept)
+        point, best = found.point, found.point.y
         faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
         if bool(faded.any()):
             for family, part in cost.split(faded.double()).items():
@@ -142,7 +142,7 @@ class Turns:
         if cost.size:
             self._apply(scaled_by(self.symmetry, cost.split(best)))
             self.origin = cost.exponents(best)
-        return point
+        return found
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
@@ -191,20 +191,22 @@ class Turns:
     def _counted(self) -> dict[str, Tensor]:
         return {n: p for n, p in self.current.items() if n not in self.symmetry.buffers}
 
-    def _measured(self, here: Point, free: Tensor) -> tuple[float, float, dict[str, float]]:
+    def _measured(self, found: Least[Point], free: Tensor) -> tuple[float, float, dict[str, float]]:
         """The cost, how much lower it may be, and the moments.
 
         Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
         """
+        here, gap = found
         size = here.value or 1.0  # where all is zero, all moments are
-        gap = bound(here, free, self.tolerance)
         slopes = here.f.split(free * here.gradient)
         moment = {n: _largest(part) / size for n, part in slopes.items()}
         for space in self.movers.bases:
             if space not in self.unattained:
                 covariant, dual = gram(self.symmetry, self._counted(), space)
                 difference = 2 * (covariant - dual)
-                gap += REACH * float(torch.linalg.svdvals(difference).sum())
+                # the sum of the singular values is at most √n times the Frobenius norm
+                sizes = torch.linalg.matrix_norm(difference)
+                gap += REACH * difference.shape[-1] ** 0.5 * float(sizes.sum())
                 moment[space] = _largest(difference) / size
         shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
         for name, slope in shifts.slope().items():
