@@ -70,20 +70,15 @@ class Turns:
     def run(self, rounds: int, progress: Callable[[str], None] | None) -> Balanced:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        free, astray = balanced_scales(cost)
-        for family, why in astray.items():
-            self._give_up(family, why)
+        free = self._free(cost)
         before = least = cost.here.value
         _require_range(self.params, self.symmetry, before)
         done, stalled = 0, 0
         while True:
             done += 1
             here = self._scale(cost, free, swept=done == 1)
-            for space in self.movers.bases:
-                self._turn(space)
-            for shift in self.movers.shifts:
-                self._slide(shift)
             if self.current:
+                self._turn_and_slide()
                 cost = self._cost()
                 here = certified(cost.here, free, self.tolerance)
             value, gap, moment = self._measured(here, free)
@@ -125,6 +120,20 @@ class Turns:
         return Posynomial(
             self.shapes, [*terms, *(t.as_from(logs) for t in more)], constant + fixed, self.origin
         )
+
+    def _free(self, cost: Posynomial) -> Tensor:
+        """1 for scales with a best value and 0 for others, which are given up."""
+        free, astray = balanced_scales(cost)
+        for family, why in astray.items():
+            self._give_up(family, why)
+        return free
+
+    def _turn_and_slide(self) -> None:
+        """Every basis and every shift to its best, one after the other."""
+        for space in self.movers.bases:
+            self._turn(space)
+        for shift in self.movers.shifts:
+            self._slide(shift)
 
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
