@@ -15,7 +15,7 @@ where φ(t) = (1 + t) log(1 + t) − t ≤ t²: the squared Newton decrement bou
 from __future__ import annotations
 
 import math
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -213,7 +213,8 @@ def _descended(point: Located, direction: Tensor) -> Located | None:
     slope = float(point.gradient @ direction)
     length = min(1.0, 8.0 / max(float(direction.abs().max()), 1e-300))
     while length > 1e-6:
-        following = point.f.at(point.y + length * direction)
+        # the points of one cost are of one kind
+        following = cast("Located", point.f.at(point.y + length * direction))
         if following.value <= point.value + 1e-4 * length * slope:
             return following
         if abs(slope) < 1e-13 * point.value:
