@@ -48,7 +48,7 @@ def boxed(seed: int, size: int) -> Box:
 def test_the_minimum_in_a_box_is_that_of_a_general_solver(seed: int) -> None:
     f = drawn(seed)
     free, box = torch.ones(f.size, dtype=torch.float64), boxed(seed, f.size)
-    y = least_in_box(f, free, box, 1e-12)
+    y = least_in_box(f, free, box, 1e-12).point.y
     assert bool(((box.low <= y) & (y <= box.high)).all())
     ends = [(None if a == -math.inf else a, None if b == math.inf else b)
             for a, b in zip(box.low.tolist(), box.high.tolist(), strict=True)]  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_minimum_in_a_box_is_that_of_a_general_solver(seed: int) -> None:
 def test_the_gap_in_a_box_is_never_less_than_what_is_left(seed: int) -> None:
     f = drawn(seed)
     free, box = torch.ones(f.size, dtype=torch.float64), boxed(seed, f.size)
-    best = f.at(least_in_box(f, free, box, 1e-13))
+    best = least_in_box(f, free, box, 1e-13).point
     generator = torch.Generator().manual_seed(seed)
     for size in (1.0, 1e-1, 1e-2, 1e-4):
         move = size * torch.randn(f.size, generator=generator, dtype=torch.float64)
@@ -91,7 +91,7 @@ def test_a_multiplier_of_the_wrong_sign_costs_the_width_of_the_box() -> None:
     assert gap_in_box(f.at(zero), one, downwards) == 0.0
     left = f.at(zero).value - f.at(0.5 * one).value
     assert left <= gap_in_box(f.at(zero), one, upwards) < 3 * left
-    assert float(least_in_box(f, one, upwards, 1e-12)) == 0.5
+    assert float(least_in_box(f, one, upwards, 1e-12).point.y) == 0.5
 
 
 # -- balance -----------------------------------------------------------------------------------

@@ -24,7 +24,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paramsym.geometry.newton import REACH, STEEP, minimise, newton_step, swept
+from paramsym.geometry.newton import (
+    REACH,
+    STEEP,
+    Least,
+    certified,
+    least_point,
+    newton_step,
+    swept,
+)
 from paramsym.geometry.posynomial import Point, Posynomial
 
 _STEPS = 300
@@ -71,8 +79,10 @@ class Box:
         return Box(self.low - y, self.high - y)
 
 
-def least_in_box(f: Posynomial, free: Tensor, box: Box, tolerance: float) -> Tensor:
-    """The logarithms y of the scales at which f is least in a box, of shape (size,).
+def least_in_box(
+    f: Posynomial, free: Tensor, box: Box, tolerance: float, sweep: bool = True
+) -> Least[Point]:
+    """The point at which f is least in a box, and how much lower it can be there.
 
     Args:
         f: the cost.
@@ -80,9 +90,10 @@ def least_in_box(f: Posynomial, free: Tensor, box: Box, tolerance: float) -> Ten
             leaves them no choice, go where it has them.
         box: where y is looked for.
         tolerance: the gap relative to f at which to stop.
+        sweep: whether sweeps come first, where there are no bounds.
     """
     if not bool(box.bounded.any()):
-        return minimise(f, free, tolerance)
+        return least_point(f, free, tolerance, sweep)
     free = free * box.wide
     point = f.at(box.nearest(swept(f, free, box.nearest)))
     for _ in range(_STEPS):
@@ -94,7 +105,7 @@ def least_in_box(f: Posynomial, free: Tensor, box: Box, tolerance: float) -> Ten
         if following is None:
             break
         point = following
-    return point.y
+    return Least(point, gap_in_box(point, free, box))
 
 
 def slope_in_box(point: Point, free: Tensor, box: Box) -> Tensor:
@@ -102,12 +113,17 @@ def slope_in_box(point: Point, free: Tensor, box: Box) -> Tensor:
     return point.gradient * free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
 
 
-def gap_in_box(point: Point, free: Tensor, box: Box, accuracy: float = 1e-6) -> float:
-    """How much lower f can be in the box, at most."""
+def certified_in_box(point: Point, free: Tensor, box: Box, tolerance: float) -> Least[Point]:
+    """A point with a bound on how much lower f can be in the box."""
     if not bool(box.bounded.any()):
-        return newton_step(point, free, accuracy).gap
+        return certified(point, free, tolerance)
+    return Least(point, gap_in_box(point, free, box))
+
+
+def gap_in_box(point: Point, free: Tensor, box: Box) -> float:
+    """How much lower f can be in the box, at most."""
     moving = free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
-    return _gap(point, free * box.wide, box, newton_step(point, moving, accuracy).direction)
+    return _gap(point, free * box.wide, box, newton_step(point, moving, 1e-6).direction)
 
 
 def _gap(point: Point, free: Tensor, box: Box, direction: Tensor) -> float:

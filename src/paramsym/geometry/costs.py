@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, ComplexScaling
+from paramsym.geometry.masses import power_sum
 from paramsym.geometry.posynomial import Factor, Posynomial, Term
 from paramsym.structure.data import batch_of
 from paramsym.structure.element import GroupElement
@@ -15,6 +16,9 @@ from paramsym.structure.origin import added
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Leg
+
+Shape = tuple[int, ...]
+_LARGE = 1 << 21  # numbers that are read from the weights again, and not kept in double precision
 
 
 def scales_of(space: Space) -> int:
@@ -39,22 +43,37 @@ def cost_along_scales(
         spaces: names of spaces with scales.
         power: p > 0.
     """
-    shapes = {
-        n: (*batch_of(symmetry, symmetry.spaces[n]), scales_of(symmetry.spaces[n])) for n in spaces
-    }
+    terms, constant = terms_along_scales(symmetry, params, symmetry.blocks, spaces, power)
+    return Posynomial(family_shapes(symmetry, spaces), terms, constant)
+
+
+def family_shapes(symmetry: ParameterSymmetry, spaces: Collection[str]) -> dict[str, Shape]:
+    """The shape of the scales of each space."""
+    found = {name: symmetry.spaces[name] for name in spaces}
+    return {n: (*batch_of(symmetry, space), scales_of(space)) for n, space in found.items()}
+
+
+def terms_along_scales(
+    symmetry: ParameterSymmetry,
+    params: Mapping[str, Tensor],
+    names: Collection[str],
+    spaces: Collection[str],
+    power: float,
+) -> tuple[list[Term], float]:
+    """What some of the parameters add to `cost_along_scales`: terms and a constant."""
     terms, constant = [], 0.0
-    for name, blocks in symmetry.blocks.items():
-        if name in symmetry.buffers or name in symmetry.ties or not _counts(params[name]):
+    for name in names:
+        if name in symmetry.buffers or name in symmetry.ties or not counts(params[name]):
             continue
         tensor = added(params[name].detach(), symmetry.offsets.get(name, 0.0))
-        for block in blocks:
-            legs = [leg for leg in block.legs if leg.space in shapes and leg.power]
+        for block in symmetry.blocks[name]:
+            legs = [leg for leg in block.legs if leg.space in spaces and leg.power]
             term = _term(symmetry, block.view(tensor), legs, power)
             if term.factors:
                 terms.append(term)
             else:
-                constant += float(term.mass.sum())
-    return Posynomial(shapes, terms, constant)
+                constant += float(term.mass)
+    return terms, constant
 
 
 def scaled_by(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
@@ -82,28 +101,26 @@ def balanced_scales(
     Returns:
         1 for scales with a best value and 0 for others, of shape (size,); reasons by family.
     """
-    zero, free, why = torch.zeros(cost.size, dtype=torch.float64), {}, {}
-    inside = cost.split(zero > 0 if bounded is None else bounded)
-    for family in cost.shapes:
-        up, down, _ = cost.pulls(family, zero)
-        held = inside[family]
-        free[family] = (held | (up > 0) & (down > 0)).double()
-        if lost := int((~held & ((up > 0) != (down > 0))).sum()):
-            why[family] = f"{lost} of {up.numel()} scales have weights on one side only{_END}"
-    found = cost.joined(free)
-    loose = found if bounded is None else found * ~bounded
+    up, down, why = cost.here.up > 0, cost.here.down > 0, {}
+    inside = torch.zeros_like(up) if bounded is None else bounded
+    found = ((up & down) | inside).double()
+    loose = found * ~inside
     astray = (cost.reached(loose, 1) != cost.reached(loose, -1)).double()
-    for family, part in cost.split(astray).items():
-        if lost := int(part.sum()):
-            count = part.numel()
-            why[family] = f"{lost} of {count} scales lead to one another alone on one side{_END}"
+    for lost, what in (
+        ((up != down) & ~inside, "have weights on one side only"),
+        (astray > 0, "lead to one another alone on one side"),
+    ):
+        for family, part in cost.split(lost).items() if bool(lost.any()) else ():
+            if count := int(part.sum()):
+                why[family] = f"{count} of {part.numel()} scales {what}{_END}"
     return found - astray, why
 
 
 _END = ", and would go to zero or to infinity"
 
 
-def _counts(tensor: Tensor) -> bool:
+def counts(tensor: Tensor) -> bool:
+    """Whether a tensor holds numbers that a norm is taken of."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -111,23 +128,15 @@ def _term(symmetry: ParameterSymmetry, x: Tensor, legs: list[Leg], power: float)
     """One block with all axes summed that no scale stands on."""
     kept = sorted({axis for leg in legs for axis in (*leg.copies, leg.axis)})
     summed = [axis for axis in range(x.ndim) if axis not in kept]
-    wide = x if x.dtype in (torch.float64, torch.complex128) else _widened(x, bool(summed))
-    size = wide.abs()
-    mass = size.square() if power == 2 else size if power == 1 else size**power
-    if summed:
-        mass = mass.sum(summed)
+    folded = [leg for leg in legs if isinstance(symmetry.spaces[leg.space].group, ComplexScaling)]
     factors = []
     for leg in legs:
-        at = kept.index(leg.axis)
-        if isinstance(symmetry.spaces[leg.space].group, ComplexScaling):
-            mass = mass.unflatten(at, (2, -1)).sum(at)
-        axes = (*(kept.index(c) for c in leg.copies), at)
+        axes = (*(kept.index(c) for c in leg.copies), kept.index(leg.axis))
         factors.append(Factor(leg.space, axes, float(leg.power) * power))
+    if not (summed or folded or x.is_complex()) and x.numel() > _LARGE:
+        return Term(x, tuple(factors), power)
+    mass = power_sum(x, power, summed)
+    for leg in folded:
+        at = kept.index(leg.axis)
+        mass = mass.unflatten(at, (2, -1)).sum(at)
     return Term(mass, tuple(factors))
-
-
-def _widened(x: Tensor, summed: bool) -> Tensor:
-    """In double precision what is going to shrink; a mass as large as the weights in single."""
-    if x.is_complex():
-        return x.to(torch.complex128)
-    return x.double() if summed or x.ndim < 2 else x.float()

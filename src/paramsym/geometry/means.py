@@ -53,7 +53,29 @@ def approaching_basis(covariant: Tensor, dual: Tensor) -> Tensor:
     return balancing_basis(raised(covariant), raised(dual))[0]
 
 
+def _regular(g: Tensor, h: Tensor) -> Tensor | None:
+    """X^½ where both matrices are well away from singular ones, by two factors and an SVD.
+
+    With G = A Aᵀ, G′ = B Bᵀ and Bᵀ A = U S Vᵀ, the mean is X = A⁻ᵀ V S Vᵀ A⁻¹. An eigenvalue of G
+    is at least 1 / ‖A⁻¹‖².
+    """
+    (a, failed), (b, fails) = torch.linalg.cholesky_ex(g), torch.linalg.cholesky_ex(h)
+    if int(failed) or int(fails):
+        return None
+    eye = torch.eye(len(g), dtype=g.dtype)
+    back, other = (torch.linalg.solve_triangular(x, eye, upper=False) for x in (a, b))
+    for root, inverse in ((a, back), (b, other)):
+        if not 10 * _ROUNDING * float(root.square().sum() * inverse.square().sum()) < 1:
+            return None
+    _, values, vectors = torch.linalg.svd(b.mT @ a)
+    half = values.sqrt()[:, None] * vectors @ back
+    return _root(half.mT @ half)
+
+
 def _one(g: Tensor, h: Tensor) -> tuple[Tensor, int]:
+    regular = _regular(g, h)
+    if regular is not None:
+        return regular, 0
     range_g, null_g = _parted(g)
     range_h, null_h = _parted(h)
     both = range_h.mT @ range_g

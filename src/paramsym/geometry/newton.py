@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.posynomial import Point, Posynomial
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
+_ACCURACY = 0.1  # of a step: fewer products with the Hessian, for a few steps more
 _SWEEPS = 3
 _STEPS = 100
 _PRODUCTS = 500  # products with the Hessian for one step
@@ -59,6 +60,16 @@ class Place(Protocol):
     def hessian(self, v: Tensor) -> Tensor: ...
 
 
+Located = TypeVar("Located", bound=Place)
+
+
+class Least(NamedTuple, Generic[Located]):
+    """A point and how much lower the cost can be."""
+
+    point: Located
+    gap: float
+
+
 class Step(NamedTuple):
     """A Newton step d, its residual r = ∇f + ∇²f d, and how much lower f can be."""
 
@@ -75,24 +86,44 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
         free: 1 for coordinates that may move, 0 for those that stay at zero, of shape (size,).
         tolerance: the gap relative to f at which to stop.
     """
-    return descended(f.at(swept(f, free)), free, tolerance).y
+    return least_point(f, free, tolerance).point.y
+
+
+def least_point(f: Posynomial, free: Tensor, tolerance: float, sweep: bool = True) -> Least[Point]:
+    """The point at which f is least; it starts from zero, where no sweeps come first."""
+    return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, STEEP)
+
+
+def certified(point: Located, free: Tensor, tolerance: float) -> Least[Located]:
+    """A point with a bound on how much lower f can be, which takes a Newton step only where its
+    slopes alone leave more than the tolerance."""
+    gap, level = _slack(point, free), tolerance * point.value
+    return Least(point, gap if gap <= level else newton_step(point, free, 1e-6, level).gap)
 
 
 def descended(
-    point: Place, free: Tensor, tolerance: float, steps: int = _STEPS, steep: float = STEEP
-) -> Place:
+    point: Located, free: Tensor, tolerance: float, steps: int = _STEPS, steep: float = STEEP
+) -> Located:
     """Where Newton steps lead from a point, at most so many, until slopes are below a share of the
     cost; arguments as in `minimise`."""
+    return _descend(point, free, tolerance, steps, steep).point
+
+
+def _descend(
+    point: Located, free: Tensor, tolerance: float, steps: int, steep: float
+) -> Least[Located]:
     for _ in range(steps):
-        step = newton_step(point, free)
         level = steepness(point, free) <= steep * point.value
-        if level and step.gap <= tolerance * point.value:
-            break
-        following = _descended(point, step.direction)
+        enough = tolerance * point.value
+        if level and (gap := _slack(point, free)) <= enough:
+            return Least(point, gap)
+        step = newton_step(point, free, enough=enough if level else 0.0)
+        done = level and step.gap <= enough
+        following = None if done else _descended(point, step.direction)
         if following is None:
-            break
+            return Least(point, step.gap)
         point = following
-    return point
+    return Least(point, _slack(point, free))
 
 
 def steepness(point: Place, free: Tensor) -> float:
@@ -101,7 +132,14 @@ def steepness(point: Place, free: Tensor) -> float:
     return float(slope.abs().max()) if slope.numel() else 0.0
 
 
-def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
+def _slack(point: Place, free: Tensor) -> float:
+    """How much lower f can be by convexity alone."""
+    return REACH * float((free * point.gradient).abs().sum())
+
+
+def newton_step(
+    point: Place, free: Tensor, accuracy: float = _ACCURACY, enough: float = 0.0
+) -> Step:
     """The Newton step on the free coordinates, by conjugate gradients.
 
     Args:
@@ -109,10 +147,11 @@ def newton_step(point: Place, free: Tensor, accuracy: float = 1e-2) -> Step:
         free: as in `minimise`.
         accuracy: of the residual relative to the slope, at most; it falls with the slope, so that
             the steps converge faster than linearly.
+        enough: what the residual may leave of the gap, where less is no use.
     """
     slope = free * point.gradient
-    direction, residual = _conjugate_gradients(point, free, slope, accuracy)
-    gap = REACH * float(slope.abs().sum())  # by convexity alone
+    direction, residual = _conjugate_gradients(point, free, slope, accuracy, enough)
+    gap = _slack(point, free)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
         gap = min(gap, decrement + REACH * float(residual.abs().sum()))
@@ -127,52 +166,56 @@ def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | Non
     in which what falls alone, or grows alone, goes as far as it may.
     """
     y = torch.zeros(f.size, dtype=torch.float64)
-    free = f.split(mask)
     shared = {
         k.family for t in f.terms for k in t.factors
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
-    far = REACH if nearest else 0.0
+    families, far = [*zip(f.shapes, f.flat(mask), strict=True)], REACH if nearest else 0.0
     for _ in range(_SWEEPS):
-        for family in f.shapes:
-            up, down, both = f.pulls(family, y)
-            power = both / (up + down)  # the mean of |q|
-            step = (down / up).log() / (2 * power) * (0.5 if family in shared else 1.0)
-            f.split(y)[family].add_(free[family] * step.nan_to_num(0.0, far, -far))
+        for k, (family, free) in enumerate(families):
+            up, down, both = (x.reshape(-1) for x in f.pulls(family, y))
+            # the mean of |q| is both / (up + down)
+            step = (down / up).log_().mul_(up + down).div_(both).nan_to_num_(0.0, far, -far)
+            f.flat(y)[k].addcmul_(free, step, value=0.25 if family in shared else 0.5)
             y = nearest(y) if nearest else y
     return y
 
 
 def _conjugate_gradients(
-    point: Place, free: Tensor, slope: Tensor, accuracy: float
+    point: Place, free: Tensor, slope: Tensor, accuracy: float, enough: float
 ) -> tuple[Tensor, Tensor]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
-    inverse = point.inverse(free)
-    direction, residual = torch.zeros_like(slope), slope
-    preconditioned = search = -inverse(slope)
-    size = product = float(-residual @ preconditioned)
+    inverse, held = point.inverse(free), None if bool(free.all()) else free
+    direction, residual = torch.zeros_like(slope), slope.clone()
+    preconditioned = inverse(residual)
+    search = -preconditioned
+    size = product = float(residual @ preconditioned)
     aim = min(accuracy, math.sqrt(size / point.value)) ** 2 * size if size else 0.0
     for _ in range(_PRODUCTS):
-        if product <= aim:
+        if product <= aim or (enough and REACH * float(residual.abs().sum()) <= enough / 2):
             break
-        along = free * point.hessian(search)
-        curvature = float(search @ along)
-        if curvature <= 0:
+        along = point.hessian(search)
+        if held is not None:
+            along = along * held
+        bend = float(search @ along)
+        if bend <= 0:
             break
-        step = product / curvature
-        direction, residual = direction + step * search, residual + step * along
-        preconditioned = -inverse(residual)
-        product, before = float(-residual @ preconditioned), product
-        search = preconditioned + (product / before) * search
+        step = product / bend
+        direction.add_(search, alpha=step)
+        residual.add_(along, alpha=step)
+        preconditioned = inverse(residual)
+        product, before = float(residual @ preconditioned), product
+        search.mul_(product / before).sub_(preconditioned)
     return direction, residual
 
 
-def _descended(point: Place, direction: Tensor) -> Place | None:
+def _descended(point: Located, direction: Tensor) -> Located | None:
     """The point a step further, halved until f falls as it should; None where rounding ends it."""
     slope = float(point.gradient @ direction)
     length = min(1.0, 8.0 / max(float(direction.abs().max()), 1e-300))
     while length > 1e-6:
-        following = point.f.at(point.y + length * direction)
+        # the points of one cost are of one kind
+        following = cast("Located", point.f.at(point.y + length * direction))
         if following.value <= point.value + 1e-4 * length * slope:
             return following
         if abs(slope) < 1e-13 * point.value:

@@ -8,20 +8,26 @@ where the mass m_t is what the entries of a block add up to that the same scales
 factor k of the term is one family of scales on one or more axes of it. f is convex, because each
 summand is the exponential of a linear function. Sums over i are products of m_t with vectors, so
 that neither the weighted masses nor the Hessian are ever stored.
+
+Most terms have one factor or two. Those with one are vectors along y, added up for each power q;
+those with two are matrices between two families. All others are contracted axis by axis.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from paramsym.geometry.masses import Diagonal, Mass, power_sum
 from paramsym.structure.contraction import contracted
 
-_CHUNK = 1 << 22  # numbers that are widened to double precision at a time
+_STEEPEST = 700.0  # e-folds that a number in double precision can grow by
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,37 @@ class Factor:
 
 @dataclass(frozen=True)
 class Term:
-    """A mass m ≥ 0 with the families of scales that multiply it."""
+    """A mass m ≥ 0 with the families of scales that multiply it.
+
+    Where a power p is given the mass is |w|^p of weights w, which are kept as they are and read
+    for each product: a mass as large as the weights takes no memory.
+    """
 
     mass: Tensor
     factors: tuple[Factor, ...]
+    power: float | None = None
+
+    def read(self) -> Tensor:
+        """The mass itself, in the precision that it came in or in double."""
+        return self.mass if self.power is None else power_sum(self.mass, self.power)
+
+    def as_from(self, logs: Mapping[str, Tensor]) -> Term:
+        """The term as it was before scales of these logarithms, by family, came to the mass."""
+        mass = self.read()
+        for factor in self.factors:
+            order = sorted(range(len(factor.axes)), key=factor.axes.__getitem__)
+            shape = [n if k in factor.axes else 1 for k, n in enumerate(mass.shape)]
+            mass = mass * (-factor.power * logs[factor.family].permute(order).reshape(shape)).exp()
+        return Term(mass, self.factors)
+
+
+class _Pair(NamedTuple):
+    """A matrix between two families, by their places in the order of `Posynomial.shapes`."""
+
+    mass: Mass
+    rows: int
+    columns: int
+    powers: tuple[float, float]
 
 
 class Posynomial:
@@ -48,27 +81,70 @@ class Posynomial:
         shapes: the shape of each family of scales.
         terms: what f adds up. Terms with the same factors are joined.
         constant: what no scale moves.
+        origin: what is added to every y, of shape (size,): then y counts from there.
     """
 
     def __init__(
-        self, shapes: Mapping[str, tuple[int, ...]], terms: Sequence[Term], constant: float = 0.0
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        terms: Sequence[Term],
+        constant: float = 0.0,
+        origin: Tensor | None = None,
     ) -> None:
         self.shapes = dict(shapes)
         self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
-        self.size = sum(self.sizes.values())
+        self.lengths = [*self.sizes.values()]
+        self.size = sum(self.lengths)
+        self.origin = origin
         joined: dict[tuple[Factor, ...], Tensor] = {}
+        kept: list[Term] = []
         for term in terms:
+            if term.power is not None and _is_plain(term):
+                kept.append(term)
+                continue
             mass, fixed = _without_cancelled(term)
             constant += fixed
             key = term.factors
             joined[key] = joined[key] + mass if key in joined else mass
-        self.terms = tuple(Term(mass, factors) for factors, mass in joined.items())
+        self.terms = (*(Term(mass, factors) for factors, mass in joined.items()), *kept)
         self.constant = constant
+        self._sort()
+
+    def _sort(self) -> None:
+        """Vectors by power, matrices between families, and the terms that are neither."""
+        self.lines: dict[float, Tensor] = {}
+        self.pairs: list[_Pair] = []
+        self.others: list[Term] = []
+        place = {name: k for k, name in enumerate(self.shapes)}
+        for term in self.terms:
+            if _is_diagonal(term):
+                a, b = term.factors
+                mass = Diagonal(term.mass.double().permute(a.axes).reshape(-1))
+                self.pairs.append(_Pair(mass, place[a.family], place[b.family], (a.power, b.power)))
+            elif not _is_apart(term):
+                self.others.append(Term(term.mass.double(), term.factors))
+            elif len(term.factors) == 1:
+                (factor,) = term.factors
+                if factor.power not in self.lines:
+                    self.lines[factor.power] = torch.zeros(self.size, dtype=torch.float64)
+                own = self.split(self.lines[factor.power])[factor.family]
+                own.add_(term.read().permute(factor.axes))
+            else:
+                a, b = _as_it_lies(term)
+                matrix = term.mass.permute(*a.axes, *b.axes)
+                matrix = matrix.reshape(math.prod(matrix.shape[: len(a.axes)]), -1)
+                pair = Mass(matrix, term.power), place[a.family], place[b.family]
+                self.pairs.append(_Pair(*pair, (a.power, b.power)))
+        self.powers = {*self.lines, *(q for pair in self.pairs for q in pair.powers)}
 
     def split(self, y: Tensor) -> dict[str, Tensor]:
         """The families of a vector of shape (size,), each in its shape."""
-        parts = torch.split(y, list(self.sizes.values())) if self.sizes else ()
+        parts = self.flat(y)
         return {n: p.reshape(s) for (n, s), p in zip(self.shapes.items(), parts, strict=True)}
+
+    def flat(self, y: Tensor) -> Sequence[Tensor]:
+        """The families of a vector of shape (size,), each a vector."""
+        return y.split_with_sizes(self.lengths) if self.lengths else ()
 
     def joined(self, parts: Mapping[str, Tensor]) -> Tensor:
         """One vector from the families; those that are missing are zero."""
@@ -82,8 +158,22 @@ class Posynomial:
         """f with its derivatives at y."""
         return Point(self, y)
 
+    @cached_property
+    def here(self) -> Point:
+        """f with its derivatives at zero."""
+        return Point(self, torch.zeros(self.size, dtype=torch.float64))
+
+    def exponents(self, y: Tensor) -> Tensor:
+        """y from where the masses were taken."""
+        return y if self.origin is None else y + self.origin
+
     def longest(self, direction: Tensor) -> float:
-        """How far an exponent moves at most along a direction of shape (size,)."""
+        """How far an exponent moves at most along a direction of shape (size,), or a bound on it
+        that is no more than one."""
+        largest = float(direction.abs().max()) if self.size else 0.0
+        powers = max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
+        if largest * powers <= 1:
+            return largest * powers
         parts = self.split(direction)
         peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
         moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
@@ -94,18 +184,30 @@ class Posynomial:
 
         Σ |q|·m·exp(…) over the factors with q > 0, and over those with q < 0.
         """
-        parts = self.split(y)
-        up, down, both = (torch.zeros(self.shapes[family], dtype=torch.float64) for _ in range(3))
-        for term in self.terms:
-            if all(factor.family != family for factor in term.factors):
-                continue
-            weights = [(k.power * parts[k.family]).exp() for k in term.factors]
-            for k, factor in enumerate(term.factors):
-                if factor.family == family:
-                    found = weights[k] * _summed(term, weights, k)
-                    (up if factor.power > 0 else down).add_(abs(factor.power) * found)
-                    both.add_(factor.power**2 * found)
-        return up, down, both
+        y = self.exponents(y)
+        parts, own = self.flat(y), [*self.shapes].index(family)
+        up, down, both = torch.zeros(3, self.sizes[family], dtype=torch.float64)
+
+        def add(power: float, found: Tensor) -> None:
+            (up if power > 0 else down).add_(found, alpha=abs(power))
+            both.add_(found, alpha=power**2)
+
+        for power, line in self.lines.items():
+            add(power, self.flat(line)[own] * grown(power, parts[own]))
+        for mass, a, b, (p, q) in self.pairs:
+            if own == a:
+                add(p, grown(p, parts[a]) * mass.times(grown(q, parts[b])))
+            if own == b:
+                add(q, grown(q, parts[b]) * mass.transposed(grown(p, parts[a])))
+        shaped = self.split(y) if self.others else {}
+        for term in self.others:
+            if any(factor.family == family for factor in term.factors):
+                weights = [(k.power * shaped[k.family]).exp() for k in term.factors]
+                for k, factor in enumerate(term.factors):
+                    if factor.family == family:
+                        add(factor.power, (weights[k] * _summed(term, weights, k)).reshape(-1))
+        shape = self.shapes[family]
+        return up.reshape(shape), down.reshape(shape), both.reshape(shape)
 
     def reached(self, free: Tensor, side: int) -> Tensor:
         """Which scales something fixed holds from one side, of shape (size,), as 0 and 1.
@@ -116,88 +218,157 @@ class Posynomial:
         infinity together, and what holds them to zero.
         """
         seen = 1.0 - free
-        while True:
-            found, parts = seen.clone(), self.split(seen)
-            into = self.split(found)
-            for term in self.terms:
-                for k, factor in enumerate(term.factors):
-                    if factor.power * side > 0:
-                        weights = [
-                            parts[j.family]
-                            if j.power * side < 0
-                            else torch.ones_like(parts[j.family])
-                            for j in term.factors
-                        ]
-                        into[factor.family].add_(_summed(term, weights, k))
-            found = (found > 0).double()
-            if torch.equal(found, seen):
-                return seen
-            seen = found
+        for power, line in self.lines.items():
+            if power * side > 0:
+                _mark(seen, line)
+        parts, before = self.flat(seen), -1.0
+        while before != float(seen.sum()):
+            before = float(seen.sum())
+            for mass, a, b, (p, q) in self.pairs[::side]:
+                for into, power, other, along, product in (
+                    (a, p, b, q, mass.times),
+                    (b, q, a, p, mass.transposed),
+                ):
+                    if power * side > 0 and not bool(parts[into].all()):
+                        weights = (
+                            parts[other] if along * side < 0 else torch.ones_like(parts[other])
+                        )
+                        _mark(parts[into], product(weights))
+            if self.others:
+                self._reach_others(self.split(seen), side)
+        return seen
+
+    def _reach_others(self, seen: Mapping[str, Tensor], side: int) -> None:
+        """One step along the arcs of terms that are no matrices."""
+        for term in self.others:
+            weights = [
+                seen[j.family] if j.power * side < 0 else torch.ones_like(seen[j.family])
+                for j in term.factors
+            ]
+            for k, factor in enumerate(term.factors):
+                if factor.power * side > 0:
+                    _mark(seen[factor.family], _summed(term, weights, k))
 
 
 class Point:
-    """f, its gradient and its Hessian at one y; computed in double precision."""
+    """f, its gradient and its Hessian at one y; computed in double precision.
+
+    Attributes:
+        y: where it is, of shape (size,).
+        value: f(y).
+        up, down: Σ |q|·m·exp(…) over the factors with q > 0, and with q < 0, of shape (size,).
+        gradient: ∇f(y), of shape (size,).
+        curvature: Σ q² of what moves each coordinate, of shape (size,): the Hessian's diagonal,
+            or, where two factors of a term are of one family, close to it.
+    """
 
     def __init__(self, f: Posynomial, y: Tensor) -> None:
         self.f, self.y = f, y
-        parts = f.split(y)
-        self.weights = [
-            [(k.power * parts[k.family]).exp() for k in term.factors] for term in f.terms
-        ]
+        z = f.exponents(y)
+        self.up, self.down, self.curvature = torch.zeros(3, f.size, dtype=torch.float64)
+        sides, curvature = {True: f.flat(self.up), False: f.flat(self.down)}, f.flat(self.curvature)
+        grown_by = {power: grown(power, z) for power in f.powers}
+        families = {power: f.flat(weights) for power, weights in grown_by.items()}
+        total = torch.zeros((), dtype=torch.float64)
+
+        def add(place: int, power: float, found: Tensor) -> None:
+            sides[power > 0][place].add_(found, alpha=abs(power))
+            curvature[place].add_(found, alpha=power**2)
+
+        for power, line in f.lines.items():
+            found = line * grown_by[power]
+            total = total + found.sum()
+            (self.up if power > 0 else self.down).add_(found, alpha=abs(power))
+            self.curvature.add_(found, alpha=power**2)
+        self.factors: list[tuple[Tensor, Tensor]] = []  # of the pairs
+        for mass, a, b, (p, q) in f.pairs:
+            left, right = families[p][a], families[q][b]
+            self.factors.append((left, right))
+            along, across = mass.both(left, right)
+            along, across = left * along, right * across
+            total = total + along.sum()
+            add(a, p, along)
+            add(b, q, across)
+        self.value = f.constant + float(total) + self._add_others(z, add)
+        self.gradient = self.up - self.down
+
+    def _add_others(self, z: Tensor, add) -> float:
+        """What the terms that are no vectors and no matrices add; their weights are kept."""
+        f = self.f
+        shaped = f.split(z) if f.others else {}
+        place = {name: k for k, name in enumerate(f.shapes)}
+        self.weights = [[(k.power * shaped[k.family]).exp() for k in t.factors] for t in f.others]
         # for each term and factor, the sum over everything else: q · it is its gradient
         self.sums = [
             [w[k] * _summed(term, w, k) for k in range(len(w))]
-            for term, w in zip(f.terms, self.weights, strict=True)
+            for term, w in zip(f.others, self.weights, strict=True)
         ]
-
-    @property
-    def value(self) -> float:
-        """f(y)."""
-        return self.f.constant + sum(float(sums[0].sum()) for sums in self.sums)
-
-    @property
-    def gradient(self) -> Tensor:
-        """∇f(y), of shape (size,)."""
-        return self._collected((k, k.power * s) for k, s in self._each())
-
-    @property
-    def curvature(self) -> Tensor:
-        """Σ q² of what moves each coordinate, of shape (size,): the Hessian's diagonal, or, where
-        two factors of a term are of one family, close to it."""
-        return self._collected((k, k.power**2 * s) for k, s in self._each())
+        for term, sums in zip(f.others, self.sums, strict=True):
+            for factor, found in zip(term.factors, sums, strict=True):
+                add(place[factor.family], factor.power, found.reshape(-1))
+        return sum(float(sums[0].sum()) for sums in self.sums)
 
     def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
         """The inverse of the curvature, coordinate by coordinate."""
         curvature = self.curvature
-        scale = torch.where(curvature > 0, curvature, torch.ones_like(curvature))
-        return lambda v: v / scale
+        scale = curvature.reciprocal().where(curvature > 0, 1.0)
+        return lambda v: v * scale
 
     def hessian(self, v: Tensor) -> Tensor:
         """∇²f(y) v, of shape (size,)."""
-        parts = self.f.split(v)
-        return self._collected(self._along(parts))
+        made = self.curvature * v
+        out, parts = self.f.flat(made), self.f.flat(v)
+        for (mass, a, b, (p, q)), (left, right) in zip(self.f.pairs, self.factors, strict=True):
+            along, across = mass.both(left * parts[a], right * parts[b])
+            out[a].addcmul_(left, along, value=p * q)
+            out[b].addcmul_(right, across, value=p * q)
+        if self.f.others:
+            self._add_mixed(self.f.split(made), self.f.split(v))
+        return made
 
-    def _along(self, parts: Mapping[str, Tensor]) -> Iterator[tuple[Factor, Tensor]]:
-        for term, weights, sums in zip(self.f.terms, self.weights, self.sums, strict=True):
+    def _add_mixed(self, out: Mapping[str, Tensor], parts: Mapping[str, Tensor]) -> None:
+        """What other factors of the same term do to each factor."""
+        for term, weights in zip(self.f.others, self.weights, strict=True):
             for k, own in enumerate(term.factors):
-                made = own.power * parts[own.family] * sums[k]
                 for other, factor in enumerate(term.factors):
                     if other != k:
                         moved = list(weights)
                         moved[other] = weights[other] * factor.power * parts[factor.family]
-                        made = made + weights[k] * _summed(term, moved, k)
-                yield own, own.power * made
+                        found = weights[k] * _summed(term, moved, k)
+                        out[own.family].add_(found, alpha=own.power)
 
-    def _each(self) -> Iterator[tuple[Factor, Tensor]]:
-        for term, sums in zip(self.f.terms, self.sums, strict=True):
-            yield from zip(term.factors, sums, strict=True)
 
-    def _collected(self, found: Iterable[tuple[Factor, Tensor]]) -> Tensor:
-        total = torch.zeros(self.f.size, dtype=torch.float64)
-        parts = self.f.split(total)
-        for factor, tensor in found:
-            parts[factor.family].add_(tensor)
-        return total
+def grown(power: float, y: Tensor) -> Tensor:
+    """exp(q·y), finite where nothing is multiplied by it."""
+    return (power * y).clamp_(max=_STEEPEST).exp_()
+
+
+def _mark(seen: Tensor, found: Tensor) -> None:
+    """Set to one what something positive is found for."""
+    seen.copy_(torch.maximum(seen, (found > 0).double()))
+
+
+def _as_it_lies(term: Term) -> tuple[Factor, Factor]:
+    """The two factors of a matrix, that of the first axis first: no transposition is needed."""
+    a, b = term.factors
+    return (a, b) if 0 in a.axes else (b, a)
+
+
+def _is_apart(term: Term) -> bool:
+    """Whether each axis carries one of at most two factors."""
+    axes = [axis for factor in term.factors for axis in factor.axes]
+    return 0 < len(term.factors) < 3 and sorted(axes) == [*range(term.mass.ndim)]
+
+
+def _is_diagonal(term: Term) -> bool:
+    """Whether two factors share all axes."""
+    axes = {factor.axes for factor in term.factors}
+    return len(term.factors) == 2 and len(axes) == 1 and len(*axes) == term.mass.ndim
+
+
+def _is_plain(term: Term) -> bool:
+    """Whether it is a matrix between two different families, of which no entry cancels."""
+    return _is_apart(term) and len({factor.family for factor in term.factors}) == 2
 
 
 def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
@@ -206,30 +377,8 @@ def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
     named = ["".join(letters[i] for i in factor.axes) for factor in term.factors]
     out = named.pop(k)
     others = [*zip([*weights[:k], *weights[k + 1 :]], named, strict=True)]
-    if len(letters) == 2 and [*letters] == sorted([out, *named]):  # a matrix and one vector
-        matrix = term.mass if out == "a" else term.mass.mT
-        if matrix.dtype == torch.float64:
-            return matrix @ others[0][0]
-    return (
-        torch.cat([*_in_pieces(term.mass, letters, others, out)])
-        if "a" in out
-        else sum(_in_pieces(term.mass, letters, others, out), torch.zeros((), dtype=torch.float64))
-    )
-
-
-def _in_pieces(
-    mass: Tensor, letters: str, others: Sequence[tuple[Tensor, str]], out: str
-) -> Iterator[Tensor]:
-    """The sum over pieces of the first axis of a mass, each widened to double precision.
-
-    Axes are in the order of `out`.
-    """
-    rows = len(mass) if mass.dtype == torch.float64 else max(1, _CHUNK // mass[0].numel())
-    for start in range(0, len(mass), rows):
-        piece = mass[start : start + rows].double()
-        cut = [(w.narrow(n.index("a"), start, len(piece)) if "a" in n else w, n) for w, n in others]
-        x, found = contracted([(piece, letters), *cut], out)
-        yield x if found == out else x.permute([found.index(c) for c in out])
+    x, found = contracted([(term.mass, letters), *others], out)
+    return x if found == out else x.permute([found.index(c) for c in out])
 
 
 def _without_cancelled(term: Term) -> tuple[Tensor, float]:
@@ -239,12 +388,12 @@ def _without_cancelled(term: Term) -> tuple[Tensor, float]:
     by one.
     """
     if len(term.factors) != 2:
-        return term.mass, 0.0
+        return term.read(), 0.0
     one, other = term.factors
     apart = [(a, b) for a, b in zip(one.axes, other.axes, strict=False) if a != b]
     if one.family != other.family or one.power != -other.power or len(apart) != 1:
-        return term.mass, 0.0
-    mass = term.mass.clone()
+        return term.read(), 0.0
+    mass = term.read().clone()
     diagonal = mass.diagonal(0, *apart[0])
     fixed = float(diagonal.double().sum())
     diagonal.zero_()

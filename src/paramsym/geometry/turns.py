@@ -6,24 +6,32 @@ Scales are a convex program, changes of basis have a closed form, shifts are lea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from paramsym.geometry.bounds import standing
-from paramsym.geometry.boxed import Box, gap_in_box, least_in_box, slope_in_box
-from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
+from paramsym.geometry.boxed import Box, certified_in_box, least_in_box, slope_in_box
+from paramsym.geometry.costs import (
+    balanced_scales,
+    counts,
+    family_shapes,
+    scaled_by,
+    terms_along_scales,
+)
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH
-from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.newton import REACH, Least
+from paramsym.geometry.posynomial import Point, Posynomial, Term
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
-from paramsym.structure.action import act
+from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
 from paramsym.structure.layout import widened
+from paramsym.structure.needs import moved_by
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
@@ -36,8 +44,21 @@ _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
+class Reached(NamedTuple):
+    """A cost, how much lower it can be, and the moments by space."""
+
+    value: float
+    gap: float
+    moment: dict[str, float]
+
+
 class Turns:
-    """The families in turns, from given parameters, in double precision."""
+    """The families in turns, from given parameters, in double precision.
+
+    What scales alone move counts by its masses, which are taken once from the given parameters:
+    `origin` are the logarithms of the scales so far. `current` are the tensors that bases and
+    shifts move or read as well, in double precision, where they are now.
+    """
 
     def __init__(
         self,
@@ -50,67 +71,121 @@ class Turns:
     ) -> None:
         self.symmetry, self.params, self.power = symmetry, params, power
         self.movers, self.tolerance = movers, tolerance
-        self.current = {n: widened(p.detach()) for n, p in params.items()}
-        self.element = symmetry.identity()
-        self.limits, self.box = limits or {}, None
+        self.current = {n: widened(params[n].detach()) for n in self._coupled()}
+        self.shapes = family_shapes(symmetry, movers.scales)
+        self.apart = self._terms(params, [n for n in symmetry.blocks if n not in self.current])
+        self.origin: Tensor | None = None
+        self.element = GroupElement(symmetry)  # the empty word, so that nothing moves in vain
+        self.scales = Posynomial(self.shapes, ())
+        self.box = Box.of(self.scales, limits or {})  # as seen from where the scales are
+        self.before: float | None = None
+        self.reached = Reached(math.inf, math.inf, {})
+        self.done = 0
         self.unattained: set[str] = set()
         self.slid = False
 
-    def run(self, rounds: int, progress: Callable[[str], None] | None) -> Balanced:
+    def settle(self, rounds: int, progress: Callable[[str], None] | None) -> None:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        self.box = self.box or Box.of(cost, self.limits)
-        free, astray = balanced_scales(cost, self.box.bounded)
-        for family, why in astray.items():
-            self._give_up(family, why)
-        before = cost.at(torch.zeros_like(free)).value
-        least = math.inf  # the first turn may rise, to where scales are anchored
-        _require_range(self._counted(), before)
-        done, stalled = 0, 0
-        while True:
-            done += 1
-            self._scale(cost, free, self.box)
-            for space in self.movers.bases:
-                self._turn(space)
-            for shift in self.movers.shifts:
-                self._slide(shift)
-            cost = self._cost()
-            value, gap, moment = self._measured(cost, free, self.box)
+        free = self._free(cost)
+        if self.before is None:
+            self.before = cost.here.value
+            _require_range(self.params, self.symmetry, self.before)
+        least, stalled = math.inf, 0  # the first turn may rise, to where scales are anchored
+        for turn in range(rounds):
+            found = self._scale(cost, free, sweep=turn == 0)
+            if self.current:
+                self._turn_and_slide()
+                cost, self.box = self._cost(), self.box.seen_from(found.point.y)
+                found = certified_in_box(cost.here, free, self.box, self.tolerance)
+            value, gap, moment = self.reached = self._measured(found, free)
+            self.done += 1
             if progress:
-                progress(f"turn {done}: {value:.9g}")
+                progress(f"turn {self.done}: {value:.9g}")
+            if not self.current:
+                self.box = self.box.seen_from(found.point.y)
+                break
             stalled = stalled + 1 if least - value <= 1e-15 * value else 0
             least = min(least, value)
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
-            if level or stalled == _STALLED or done == rounds:
+            if level or stalled == _STALLED:
                 break
-        self.movers.held |= standing(cost, self.box)
-        certified = gap <= CERTIFIED * value and not self.slid
-        status = Status.OPTIMAL if certified else Status.LOCAL
+
+    def found(self) -> Balanced:
+        """What is known of the point that was reached; no more turns can follow."""
+        (value, gap, moment), before = self.reached, self.before
+        assert before is not None
+        status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
+        self.movers.held |= standing(self.scales, self.box)
+        self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
         return Balanced(
             act(self.symmetry, self.element, self.params), self.element, before, value,
-            Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held, done,
+            Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held,
+            self.done,
         )  # fmt: skip
 
+    def apply(self, step: GroupElement) -> None:
+        """A step of any kind."""
+        self.current = self._moved(step)
+        self.element = step @ self.element
+
+    def _coupled(self) -> list[str]:
+        """The tensors that bases, rotations and shifts move or read."""
+        bases = [*self.movers.bases, *self.movers.rotations]
+        names = {n for space in bases for n in self.symmetry.parameters_of(space)}
+        names |= {other for n in [*names] for other in self.symmetry.needs(n)}
+        for shift in (self.symmetry.shift_of[name] for name in self.movers.shifts):
+            for moved in shift.parameters:
+                names |= {moved, *shift.reads(moved), *shift.reads(moved, True)}
+        names = {self.symmetry.ties.get(n, n) for n in names}
+        return [n for n in self.params if n in names and counts(self.params[n])]
+
+    def _terms(self, params: Params, names: Collection[str]) -> tuple[list[Term], float]:
+        return terms_along_scales(self.symmetry, params, names, self.movers.scales, self.power)
+
     def _cost(self) -> Posynomial:
-        return cost_along_scales(self.symmetry, self.current, self.movers.scales, self.power)
+        """The cost along scales from where the parameters are now."""
+        (terms, constant), (more, fixed) = self.apart, self._terms(self.current, self.current)
+        if self.origin is None:
+            return Posynomial(self.shapes, [*terms, *more], constant + fixed)
+        whole = Posynomial(self.shapes, terms, constant + fixed, self.origin)
+        logs = whole.split(self.origin)
+        return Posynomial(
+            self.shapes, [*terms, *(t.as_from(logs) for t in more)], constant + fixed, self.origin
+        )
+
+    def _free(self, cost: Posynomial) -> Tensor:
+        """1 for scales with a best value and 0 for others, which are given up."""
+        free, astray = balanced_scales(cost, self.box.bounded)
+        for family, why in astray.items():
+            self._give_up(family, why)
+        return free
+
+    def _turn_and_slide(self) -> None:
+        """Every basis and every shift to its best, one after the other."""
+        for space in self.movers.bases:
+            self._turn(space)
+        for shift in self.movers.shifts:
+            self._slide(shift)
 
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
         self.movers.held[name] = why
 
-    def _scale(self, cost: Posynomial, free: Tensor, box: Box) -> None:
+    def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
-        best = least_in_box(cost, free, box, self.tolerance)
-        self.box = box.seen_from(best)
-        point = cost.at(best)
+        found = least_in_box(cost, free, self.box, self.tolerance, sweep)
+        point, best = found.point, found.point.y
         faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
-        faded &= ~box.bounded
-        gone = cost.split(faded.double())
-        for family, part in gone.items():
-            if bool(part.any()):
-                self._give_up(family, f"{int(part.sum())} scales go to zero or to infinity")
-        if gone:
-            self._apply(scaled_by(self.symmetry, cost.split(best)))
+        faded &= ~self.box.bounded
+        if bool(faded.any()):
+            for family, part in cost.split(faded.double()).items():
+                if lost := int(part.sum()):
+                    self._give_up(family, f"{lost} scales go to zero or to infinity")
+        if cost.size:
+            self.apply(scaled_by(self.symmetry, cost.split(best)))
+            self.origin = cost.exponents(best)
+        return found
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
@@ -121,14 +196,14 @@ class Turns:
             if not lost or not all(bool(side.any()) for side in pair):
                 break
             # Far from balance small directions drown in the rounding of the Gram matrices.
-            self._apply(self.symmetry.element({space: approaching_basis(*pair)}))
+            self.apply(self.symmetry.element({space: approaching_basis(*pair)}))
             pair = gram(self.symmetry, self._counted(), space)
             basis, lost = balancing_basis(*pair)
         if lost:
             self.current, self.element = start
             self._give_up(space, f"{lost} null directions, along which the norm only falls")
         else:
-            self._apply(self.symmetry.element({space: basis}))
+            self.apply(self.symmetry.element({space: basis}))
 
     def _slide(self, shift: str) -> None:
         """One shift to its least norm; not all are linear, so that the step may be too long.
@@ -139,50 +214,56 @@ class Turns:
         offsets = here.least()
         for _ in range(_HALVINGS if offsets else 0):
             step = self.symmetry.element(offsets)
-            moved = act(self.symmetry, step, self.current)
+            moved = self._moved(step)
             if ShiftNorm(self.symmetry, moved, [shift]).norm <= here.norm:
                 self.current, self.element, self.slid = moved, step @ self.element, True
                 return
             offsets = {name: delta / 2 for name, delta in offsets.items()}
 
-    def _apply(self, step: GroupElement) -> None:
-        self.current = act(self.symmetry, step, self.current)
-        self.element = step @ self.element
+    def _moved(self, step: GroupElement) -> dict[str, Tensor]:
+        """The tensors that are not moved by scales alone, a step further."""
+        names = {n for part in step.parts for n in moved_by(self.symmetry, part)}
+        return self.current | {
+            n: act_tensor(self.symmetry, step, n, self.current) for n in names & {*self.current}
+        }
 
     def _counted(self) -> dict[str, Tensor]:
         return {n: p for n, p in self.current.items() if n not in self.symmetry.buffers}
 
-    def _measured(
-        self, cost: Posynomial, free: Tensor, box: Box
-    ) -> tuple[float, float, dict[str, float]]:
+    def _measured(self, found: Least[Point], free: Tensor) -> Reached:
         """The cost, how much lower it may be, and the moments.
 
         Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
         """
-        here = cost.at(torch.zeros_like(free))
+        here, gap = found
         size = here.value or 1.0  # where all is zero, all moments are
-        slope, gap = slope_in_box(here, free, box), gap_in_box(here, free, box)
-        moment = {n: _largest(part) / size for n, part in cost.split(slope).items()}
+        slopes = here.f.split(slope_in_box(here, free, self.box))
+        moment = {n: _largest(part) / size for n, part in slopes.items()}
         for space in self.movers.bases:
             if space not in self.unattained:
                 covariant, dual = gram(self.symmetry, self._counted(), space)
                 difference = 2 * (covariant - dual)
-                gap += REACH * float(torch.linalg.svdvals(difference).sum())
+                # the sum of the singular values is at most √n times the Frobenius norm
+                sizes = torch.linalg.matrix_norm(difference)
+                gap += REACH * difference.shape[-1] ** 0.5 * float(sizes.sum())
                 moment[space] = _largest(difference) / size
         shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
         for name, slope in shifts.slope().items():
             moment[name] = 2 * _largest(slope) / size
-        return here.value, gap, moment
+        return Reached(here.value, gap, moment)
 
 
 def _largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
-def _require_range(params: Params, cost: float) -> None:
+def _require_range(params: Params, symmetry: ParameterSymmetry, cost: float) -> None:
     """The squares of what counts have to be numbers of double precision."""
-    sizes = [_largest(p) for p in params.values() if p.is_floating_point() or p.is_complex()]
-    if not math.isfinite(cost) or (cost < 1e-290 and any(sizes)):
+    if math.isfinite(cost) and cost >= 1e-290:
+        return
+    own = [p for n, p in params.items() if n not in symmetry.buffers and counts(p)]
+    sizes = [_largest(p) for p in own]
+    if not math.isfinite(cost) or any(sizes):
         raise ValueError(
             f"balance(params): the largest number is {max(sizes):.1e}, and numbers whose squares "
             "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
