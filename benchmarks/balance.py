@@ -96,13 +96,13 @@ def run(case: str, solvers: bool) -> list[dict[str, Any]]:
     size = sum(p.numel() * p.itemsize for p in params.values())
     bases = [n for n, s in symmetry.spaces.items() if isinstance(s.group, GeneralLinear)]
     options: dict[str, Any] = {"shifts": False, "hold": bases if moved == "scales" else ()}
-    seconds, times = [], 5 if name == COMPARED else 1
-    for _ in range(times):
-        peak, start = _peak(), time.process_time()
-        result = balance(symmetry, params, objective, **options)
+    peak, start = _peak(), time.process_time()
+    result = balance(symmetry, params, objective, **options)
+    seconds, extra = [time.process_time() - start], (_peak() - peak) / size
+    for _ in range(20 if name == COMPARED else 0):
+        start = time.process_time()
+        balance(symmetry, params, objective, **options)
         seconds.append(time.process_time() - start)
-        if len(seconds) == 1:
-            extra = (_peak() - peak) / size
     row: dict[str, Any] = {
         "case": case, "parameters": sum(p.numel() for p in params.values()),
         "seconds": min(seconds), "extra": extra, "before": result.before, "value": result.value,
@@ -156,7 +156,7 @@ def by_cvxpy(params: State, power: float, solver: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--solvers", action="store_true", help="beside CVXPY's solvers")
     parser.add_argument("--json", action="store_true")
