@@ -153,7 +153,9 @@ def test_turns_on_aggregates_lead_where_turns_lead_that_reread(name: str, shifts
 
     def run(kind: type[Turns], rounds: int) -> tuple[float, State]:
         movers = movers_of(symmetry, 2.0, (), (), shifts)
-        result = kind(symmetry, params, 2.0, movers, 1e-12).run(rounds, None)
+        turns = kind(symmetry, params, 2.0, movers, 1e-12)
+        turns.settle(rounds, None)
+        result = turns.found()
         return result.value, result.params
 
     (value, moved), (expected, twin) = run(Turns, 3), run(Rereading, 3)

@@ -175,7 +175,8 @@ def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | Non
         for k, (family, free) in enumerate(families):
             up, down, both = (x.reshape(-1) for x in f.pulls(family, y))
             # the mean of |q| is both / (up + down)
-            step = (down / up).log_().mul_(up + down).div_(both).nan_to_num_(0.0, far, -far)
+            step = down.log().sub_(up.log()).mul_(up + down).div_(both)
+            step.nan_to_num_(0.0, far, -far)
             f.flat(y)[k].addcmul_(free, step, value=0.25 if family in shared else 0.5)
             y = nearest(y) if nearest else y
     return y
