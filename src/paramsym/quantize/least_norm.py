@@ -27,10 +27,11 @@ from torch import Tensor
 
 from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.quantize.incidence import GROUND, Incidence
-from paramsym.quantize.passes import Edges, edges_above
+from paramsym.quantize.passes import Edges, edges_above, united
 
 REACH = 10.0  # e-folds: the gap counts no point beyond this
 _NEAR = 0.5  # e-folds below its threshold from which a weight is looked at
+_SIGHT = 1.5  # e-folds below it from which it is no longer
 # a weight moves by two scales and by the logarithm of a share, which moves no more than its odds
 _STRIDE = _NEAR / 3
 _FARTHEST = 1.5  # e-folds in one step
@@ -38,7 +39,7 @@ _START = 0.1  # of f: the first Σ λ s
 _FALL = 6.0  # by this μ falls after a whole step that leaves ‖r‖₁ below Σ λ s
 _ROUGH, _ACCURACY = 0.1, 1e-2  # of a Newton step, relative: after one that was cut short, or not
 _PRODUCTS = 200  # with the Hessian, for one step
-_WORK = 4e9  # numbers that all products together may read
+_WORK = 2e9  # numbers that all products together may read
 _FEWEST, _MOST = 30, 3000  # products
 
 
@@ -104,9 +105,17 @@ class LeastNorm:
         y = torch.from_numpy(place.at[: self.incidence.nodes].copy())
         return Norm(y, place.point.value, gap)
 
-    def place(self, at: np.ndarray, mu: float) -> _Place:
-        """A point with the weights that come within reach of their thresholds there."""
-        return _Place(self, self.near(at), at, mu)
+    def place(self, at: np.ndarray, mu: float, before: _Place | None = None) -> _Place:
+        """A point with the weights that come within reach of their thresholds there.
+
+        Those of the place before it stay until they are out of sight, lest they come and go.
+        """
+        edges = self.near(at)
+        if before is not None:
+            slack = _Place(self, before.edges, at, mu).slack
+            old = Edges(*(part[slack < _SIGHT] for part in before.edges))
+            edges = united(edges, old, self.incidence.nodes)
+        return _Place(self, edges, at, mu)
 
     def near(self, at: np.ndarray) -> Edges:
         """The weights that come within reach of their thresholds."""
@@ -152,7 +161,7 @@ class _Place:
     def _spread(self, weights: np.ndarray) -> np.ndarray:
         """Σ weights · ∇s."""
         count = len(self.at)
-        made = np.bincount(self.edges.lowering, weights, count)
+        made = np.bincount(self.edges.lowering, weights, count).astype(np.float64)
         made -= np.bincount(self.edges.raising, weights, count)
         return made + np.bincount(self.column, weights * self.rise, count)
 
@@ -197,7 +206,7 @@ class _Place:
         problem, edges, count = self.problem, self.edges, len(self.at)
         inner = slice(GROUND + 1, problem.incidence.nodes)
         stiff = self.multipliers / self.slack
-        curved = np.bincount(self.column, self.bend * self.multipliers, count)
+        curved = np.bincount(self.column, self.bend * self.multipliers, count).astype(np.float64)
         curved[problem.incidence.nodes :] += (
             2 * mu * (0.25 - self.odds**2)[problem.incidence.nodes :]
         )
@@ -231,7 +240,7 @@ class _Place:
             there = _Place(self.problem, self.edges, self.at + length * step, mu)
             if there.value(mu) <= here + 0.1 * length * slope + 1e-12 * abs(here):
                 if np.abs(there.at - origin).max() > _STRIDE:
-                    anew = self.problem.place(there.at, mu)  # others may have come near
+                    anew = self.problem.place(there.at, mu, self)  # others may have come near
                     if anew.inside:
                         return length, anew
                 else:

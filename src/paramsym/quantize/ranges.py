@@ -27,7 +27,7 @@ from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import Policies
 from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
 from paramsym.quantize.least_norm import LeastNorm, Norm
-from paramsym.quantize.passes import Edges, edges_above, equalised, extremes
+from paramsym.quantize.passes import Edges, edges_above, equalised, extremes, united
 from paramsym.quantize.thresholds import Cuts
 from paramsym.structure.action import act, check_parameters
 from paramsym.structure.patterns import Patterns
@@ -228,7 +228,7 @@ class _Search:
                 break
             least = torch.from_numpy(np.exp(level + cuts.thresholds(x)))
             more = edges_above(self.incidence, y, least * (1 - 1e-3))
-            edges = _united(edges, more, self.incidence.nodes)
+            edges = united(edges, more, self.incidence.nodes)
         return found
 
     def _value(self, ranges: Tensor) -> float:
@@ -264,15 +264,3 @@ def _width(ranges: Tensor, absolute: bool) -> float:
 def _between(at: np.ndarray, model: np.ndarray) -> np.ndarray:
     """The thresholds that the cycles ask for, at most two e-folds of odds from the best known."""
     return at + np.clip(model - at, -2.0, 2.0)
-
-
-def _united(first: Edges, second: Edges, nodes: int) -> Edges:
-    """Edges of both; of those with one slot and the same ends, the one of the largest weight.
-
-    Blocks of one tensor may share their nodes, such as queries and values that read one gain.
-    """
-    joined = Edges(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-    order = np.argsort(-joined.size, kind="stable")
-    key = (joined.slot * nodes + joined.lowering) * nodes + joined.raising
-    once = order[np.unique(key[order], return_index=True)[1]]
-    return Edges(*(part[once] for part in joined))
