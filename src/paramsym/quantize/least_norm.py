@@ -238,7 +238,7 @@ class _Place:
         length = min(1.0, farthest, -0.95 / min(float(closing.min(initial=0.0)), -1e-300))
         while length > 1e-8:
             there = _Place(self.problem, self.edges, self.at + length * step, mu)
-            if there.value(mu) <= here + 0.1 * length * slope + 1e-12 * abs(here):
+            if there.value(mu) <= here + 0.1 * length * slope + 1e-10 * abs(here):
                 if np.abs(there.at - origin).max() > _STRIDE:
                     anew = self.problem.place(there.at, mu, self)  # others may have come near
                     if anew.inside:

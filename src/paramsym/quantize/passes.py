@@ -15,7 +15,7 @@ from torch import Tensor
 from paramsym.quantize.incidence import Incidence, Rows
 
 _PANEL = 1 << 17  # weights that are scaled at a time; they stay in the cache
-_SWEEPS = 4
+_SWEEPS = 2
 
 
 class Panel(NamedTuple):

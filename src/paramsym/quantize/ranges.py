@@ -24,7 +24,7 @@ from paramsym.geometry.balance import require_finite
 from paramsym.geometry.costs import balanced_scales, cost_along_scales
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
-from paramsym.quantize.excess import Policies
+from paramsym.quantize.excess import EXCESS, Policies
 from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
 from paramsym.quantize.least_norm import LeastNorm, Norm
 from paramsym.quantize.passes import Edges, edges_above, equalised, extremes, united
@@ -39,6 +39,7 @@ OBJECTIVES = ("max", "abs")
 CERTIFIED = 1e-6  # gap relative to the value up to which a point is called optimal
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
+_SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
 _SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
 _CYCLES = 200  # searches for a worst cycle in one round
 
@@ -115,7 +116,8 @@ def minimize_range(
             "least range itself, or a share such as 0.01."
         )
     check_parameters(symmetry, params)
-    require_finite(symmetry, params, call)
+    if not all(_adds_up(params[n]) for n in symmetry.signature if n in params):
+        require_finite(symmetry, params, call)
     movers = movers_of(symmetry, 1.0, hold, include, shifts=False, call=call)
     incidence = incidence_of(symmetry, params, movers.scales)
     held = {**movers.held, **incidence.held}
@@ -136,6 +138,11 @@ def minimize_range(
         act(symmetry, element, params), element, found.before, found.value, status, gap, {}, held,
         found.rounds, norm.value, norm.gap,
     )  # fmt: skip
+
+
+def _adds_up(tensor: Tensor) -> bool:
+    """Whether the sum is finite, as it is of finite numbers that do not overflow: a quick look."""
+    return tensor.dtype in (torch.float32, torch.float64) and bool(tensor.sum().isfinite())
 
 
 @dataclass(frozen=True)
@@ -240,10 +247,12 @@ class _Search:
         """Scales, thresholds x, a lower bound and the value τ that some edges allow."""
         policies = Policies(self.incidence.nodes, edges.lowering, edges.raising, y.numpy())
         bound, best, at, potentials = -np.inf, np.inf, x, y.numpy()
-        trial = x
+        trial, sharp = x, len(cuts) > 0  # a first round may look for its cycles roughly
         for _ in range(_CYCLES):
             if len(cuts):
-                model, bound = cuts.best(at)
+                rough = _SHARE * (best - bound) if best < np.inf else _FIRST
+                model, more = cuts.best(at, 0.0 if sharp or rough < _FINE else rough)
+                bound = max(bound, more)
                 trial = _between(at, model) if best < np.inf else model
             level, cycles, _ = policies.worst(edges.size - cuts.thresholds(trial)[edges.slot])
             if not cycles:
@@ -251,10 +260,12 @@ class _Search:
             new = [cuts.add(edges.slot[cycle], edges.size[cycle]) for cycle in cycles]
             if level < best:
                 best, at, potentials = level, trial, policies.potentials.copy()
-            if best - bound <= _SETTLED or (not any(new) and trial is at):
+            if best - bound <= _SETTLED or (sharp and not any(new) and trial is at):
                 break
-        made = torch.from_numpy(potentials - potentials[GROUND])
-        return made, at, bound, best
+            sharp = not any(new)
+        kept = edges.size - cuts.thresholds(at)[edges.slot] - best - EXCESS
+        potentials = policies.raised(y.numpy(), kept, potentials)
+        return torch.from_numpy(potentials - potentials[GROUND]), at, bound, best
 
 
 def _width(ranges: Tensor, absolute: bool) -> float:
