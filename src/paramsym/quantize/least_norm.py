@@ -90,7 +90,8 @@ class LeastNorm:
         place.multipliers *= mu
         gap, origin, length = place.gap(), place.at, 0.0
         while products > 0 and gap > tolerance * place.point.value:
-            least = tolerance * place.point.value / (2 * max(len(place.slack), 1))
+            held = len(place.slack) + REACH * max(len(x), 1)  # Σ λ s / μ, and what centres the odds
+            least = tolerance * place.point.value / (2 * held)
             step, used = place.newton(mu, _ROUGH if length < 0.9 else _ACCURACY)
             products -= used
             edges = place.edges
