@@ -104,7 +104,7 @@ class LeastNorm:
                 mu = max(mu / _FALL, least)
             gap = min(gap, place.gap())
         y = torch.from_numpy(place.at[: self.incidence.nodes].copy())
-        return Norm(y, place.point.value, gap)
+        return Norm(y, place.point.value, min(gap, place.point.value))  # a norm is not negative
 
     def place(self, at: np.ndarray, mu: float, before: _Place | None = None) -> _Place:
         """A point with the weights that come within reach of their thresholds there.
