@@ -15,6 +15,7 @@ import numpy as np
 
 EXCESS = 1e-13  # an edge that gains less than this is none
 _TURNS = 2000
+_RAISES = 100
 
 
 class Policies:
@@ -68,6 +69,19 @@ class Policies:
             self.potentials[self.owners[better]] = values[better]
         self.choice = chosen
         return mean, found, False
+
+    def raised(self, start: np.ndarray, weights: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """The least d ≥ `start` with w + d_v ≤ d_u on every edge, or `other` if it is far.
+
+        It stays close to the start, where edges that are not here were far below their thresholds.
+        """
+        w, d = weights[self.order], start.copy()
+        for _ in range(_RAISES):
+            most = np.maximum.reduceat(w + d[self.head], self.first) if len(w) else np.zeros(0)
+            if not (most > d[self.owners] + EXCESS).any():
+                return d
+            d[self.owners] = np.maximum(d[self.owners], most)
+        return other
 
     def _best(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The largest value among the edges of each node, and the first edge that has it."""

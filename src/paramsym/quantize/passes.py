@@ -15,7 +15,7 @@ from torch import Tensor
 from paramsym.quantize.incidence import Incidence, Rows
 
 _PANEL = 1 << 17  # weights that are scaled at a time; they stay in the cache
-_SWEEPS = 4
+_SWEEPS = 2
 
 
 class Panel(NamedTuple):
@@ -121,3 +121,15 @@ def edges_above(incidence: Incidence, y: Tensor, least: Tensor) -> Edges:
     if not made:
         return Edges(*(np.zeros(0, dtype=t) for t in (np.int64, np.int64, np.int64, np.float64)))
     return Edges(*(torch.cat(parts).numpy() for parts in zip(*made, strict=True)))
+
+
+def united(first: Edges, second: Edges, nodes: int) -> Edges:
+    """Edges of both; of those with one slot and the same ends, the one of the largest weight.
+
+    Blocks of one tensor may share their nodes, such as queries and values that read one gain.
+    """
+    joined = Edges(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    order = np.argsort(-joined.size, kind="stable")
+    key = (joined.slot * nodes + joined.lowering) * nodes + joined.raising
+    once = order[np.unique(key[order], return_index=True)[1]]
+    return Edges(*(part[once] for part in joined))

@@ -5,6 +5,9 @@ Under given thresholds for all tensors and signs, the cycle of largest mean says
 must grow, and its potentials are scales that keep them (`excess`); the cycles so far say which
 thresholds are best, and bound what any scales can reach (`thresholds`). One pass over all weights
 then measures the scales that were found, and adds the edges that they break.
+
+Many scales reach the least range. Among those that exceed it by little, the ones of least norm are
+taken (`least_norm`).
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import require_finite
+from paramsym.geometry.costs import balanced_scales, cost_along_scales
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
-from paramsym.quantize.excess import Policies
+from paramsym.quantize.excess import EXCESS, Policies
 from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
-from paramsym.quantize.passes import Edges, edges_above, equalised, extremes
+from paramsym.quantize.least_norm import LeastNorm, Norm
+from paramsym.quantize.passes import Edges, edges_above, equalised, extremes, united
 from paramsym.quantize.thresholds import Cuts
 from paramsym.structure.action import act, check_parameters
 from paramsym.structure.patterns import Patterns
@@ -32,7 +37,9 @@ Params = Mapping[str, Tensor]
 
 OBJECTIVES = ("max", "abs")
 CERTIFIED = 1e-6  # gap relative to the value up to which a point is called optimal
+NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
+_SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
 _SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
 _CYCLES = 200  # searches for a worst cycle in one round
 
@@ -46,7 +53,8 @@ def minimize_range(
     tolerance: float = 1e-10,
     rounds: int = 50,
     progress: Callable[[str], None] | None = None,
-) -> Balanced:
+    slack: float = 0.01,
+) -> Narrowed:
     """The equivalent parameters whose widest tensor is as narrow as any, and the proof.
 
     With y the logarithms of the scales and R⁺, R⁻ the largest positive and negative magnitude of a
@@ -61,6 +69,9 @@ def minimize_range(
     no objectives of their own: where layers follow each other, they have the same best scales;
     where they meet in residual sums, the product has no least value.
 
+    Many points have the least range t, and differ in all else. Of those whose range is at most
+    (1 + slack)·t, one of least Σ |w|² is returned, which is one convex problem more.
+
     Args:
         symmetry: derived or written by hand.
         params: the complete state dict; it is only read. Buffers move and cost nothing, tied
@@ -71,15 +82,19 @@ def minimize_range(
         tolerance: gap relative to the value at which to stop.
         rounds: at most so many passes over all weights.
         progress: called with one line per pass.
+        slack: how much wider than the least range the point of least norm may be, relative; with
+            0 the point is the one that proves the least range, whatever its norm. Nothing is
+            traded where the least range is not certified.
 
     Returns:
-        A `Balanced`: `value` is the range, `value − gap` a proved lower bound for every equivalent
-        network along the scales that are not in `held`; `moment` is empty. Of the many best points
-        it is the one that proves the bound, not the one of least norm.
+        A `Narrowed`: `value` is the range, `value − gap` a proved lower bound for every equivalent
+        network along the scales that are not in `held`; `moment` is empty. It is OPTIMAL where the
+        range is proved to be at most (1 + slack) times the least, up to 1e-6; what is known of
+        the norm is in `norm` and `norm_gap`.
 
     Raises:
-        ValueError: an unknown objective; numbers that are not finite; a tensor that is missing or
-            of another shape than its type.
+        ValueError: an unknown objective; a slack that is negative or not finite; numbers that are
+            not finite; a tensor that is missing or of another shape than its type.
         UnknownName: a pattern that matches nothing.
 
     Source: Cochet-Terrasson, Cohen, Gaubert, McGettrick and Quadrat (1998) for cycle means; Nagel
@@ -94,23 +109,74 @@ def minimize_range(
             "product of ranges has the same best scales in a feed-forward network and, the "
             "product, no least value in a residual one. Pass one of the two."
         )
+    if not 0 <= slack < math.inf:
+        raise ValueError(
+            f"minimize_range(slack={slack!r}): how much wider than the least range a point of less "
+            "norm may be, as a share of it, was expected: finite and not negative. Pass 0 for the "
+            "least range itself, or a share such as 0.01."
+        )
     check_parameters(symmetry, params)
-    require_finite(symmetry, params, call)
+    if not all(_adds_up(params[n]) for n in symmetry.signature if n in params):
+        require_finite(symmetry, params, call)
     movers = movers_of(symmetry, 1.0, hold, include, shifts=False, call=call)
     incidence = incidence_of(symmetry, params, movers.scales)
     held = {**movers.held, **incidence.held}
     found = _Search(incidence, objective == "abs", tolerance, progress).run(rounds)
+    certified = max(found.value - found.bound, 0.0) <= CERTIFIED * found.value
+    norm = Norm(found.y, math.nan, math.inf)
+    if slack and certified and found.bound and incidence.families:
+        norm = _of_least_norm(symmetry, params, incidence, found, slack, objective == "abs")
+        found.y, found.value = norm.y, _width(extremes(incidence, norm.y), objective == "abs")
     values = {n: y for n, y in incidence.split(found.y).items() if bool(y.any())}
     element = symmetry.velocity(values).exp() if values else symmetry.identity()
     gap = max(found.value - found.bound, 0.0)  # where they meet, either may be rounded up
-    status = Status.OPTIMAL if gap <= CERTIFIED * found.value else Status.LOCAL
+    status = Status.OPTIMAL if certified else Status.LOCAL
     if found.free:
         status = Status.UNATTAINED
         held["every scale"] = "no cycle of weights bounds the ranges: they can all go to zero"
-    return Balanced(
+    return Narrowed(
         act(symmetry, element, params), element, found.before, found.value, status, gap, {}, held,
-        found.rounds,
+        found.rounds, norm.value, norm.gap,
     )  # fmt: skip
+
+
+def _adds_up(tensor: Tensor) -> bool:
+    """Whether the sum is finite, as it is of finite numbers that do not overflow: a quick look."""
+    return tensor.dtype in (torch.float32, torch.float64) and bool(tensor.sum().isfinite())
+
+
+@dataclass(frozen=True)
+class Narrowed(Balanced):
+    """A balanced point whose objective is a range.
+
+    Attributes:
+        norm: Σ |w|² there, of all that counts; nan where ranges were not traded for it.
+        norm_gap: how much lower the norm can be within the same range, along the scales that moved
+            and up to factors of e¹⁰; infinite where that is not known.
+    """
+
+    norm: float = math.nan
+    norm_gap: float = math.inf
+
+
+def _of_least_norm(
+    symmetry: ParameterSymmetry,
+    params: Params,
+    incidence: Incidence,
+    found: _Found,
+    slack: float,
+    absolute: bool,
+) -> Norm:
+    """Scales of least norm among those whose ranges exceed the least by a share at most."""
+    cost = cost_along_scales(symmetry, params, [*incidence.families], 2.0)
+    ranges = extremes(incidence, found.y).reshape(-1, 2)
+    parted = np.flatnonzero(np.logical_and((ranges > 0).all(1).numpy(), not absolute))
+    odds = (ranges[:, 0] / ranges[:, 1])[parted].log().numpy()
+    top = math.log(found.value) + math.log1p(slack)
+    problem = LeastNorm(incidence, cost, balanced_scales(cost)[0], parted, top)
+    made = problem.run(found.y, odds, NORM_GAP)
+    kept = cost.at(problem.logs(found.y.numpy())).value
+    return made if made.value < kept else Norm(found.y, kept, made.gap + kept - made.value)
 
 
 @dataclass
@@ -169,11 +235,11 @@ class _Search:
                 break
             least = torch.from_numpy(np.exp(level + cuts.thresholds(x)))
             more = edges_above(self.incidence, y, least * (1 - 1e-3))
-            edges = _united(edges, more, self.incidence.nodes)
+            edges = united(edges, more, self.incidence.nodes)
         return found
 
     def _value(self, ranges: Tensor) -> float:
-        return float(ranges.max() if self.absolute else ranges.reshape(-1, 2).sum(1).max())
+        return _width(ranges, self.absolute)
 
     def _solved(
         self, edges: Edges, cuts: Cuts, x: np.ndarray, y: Tensor
@@ -181,10 +247,12 @@ class _Search:
         """Scales, thresholds x, a lower bound and the value τ that some edges allow."""
         policies = Policies(self.incidence.nodes, edges.lowering, edges.raising, y.numpy())
         bound, best, at, potentials = -np.inf, np.inf, x, y.numpy()
-        trial = x
+        trial, sharp = x, len(cuts) > 0  # a first round may look for its cycles roughly
         for _ in range(_CYCLES):
             if len(cuts):
-                model, bound = cuts.best(at)
+                rough = _SHARE * (best - bound) if best < np.inf else _FIRST
+                model, more = cuts.best(at, 0.0 if sharp or rough < _FINE else rough)
+                bound = max(bound, more)
                 trial = _between(at, model) if best < np.inf else model
             level, cycles, _ = policies.worst(edges.size - cuts.thresholds(trial)[edges.slot])
             if not cycles:
@@ -192,24 +260,18 @@ class _Search:
             new = [cuts.add(edges.slot[cycle], edges.size[cycle]) for cycle in cycles]
             if level < best:
                 best, at, potentials = level, trial, policies.potentials.copy()
-            if best - bound <= _SETTLED or (not any(new) and trial is at):
+            if best - bound <= _SETTLED or (sharp and not any(new) and trial is at):
                 break
-        made = torch.from_numpy(potentials - potentials[GROUND])
-        return made, at, bound, best
+            sharp = not any(new)
+        kept = edges.size - cuts.thresholds(at)[edges.slot] - best - EXCESS
+        potentials = policies.raised(y.numpy(), kept, potentials)
+        return torch.from_numpy(potentials - potentials[GROUND]), at, bound, best
+
+
+def _width(ranges: Tensor, absolute: bool) -> float:
+    return float(ranges.max() if absolute else ranges.reshape(-1, 2).sum(1).max())
 
 
 def _between(at: np.ndarray, model: np.ndarray) -> np.ndarray:
     """The thresholds that the cycles ask for, at most two e-folds of odds from the best known."""
     return at + np.clip(model - at, -2.0, 2.0)
-
-
-def _united(first: Edges, second: Edges, nodes: int) -> Edges:
-    """Edges of both; of those with one slot and the same ends, the one of the largest weight.
-
-    Blocks of one tensor may share their nodes, such as queries and values that read one gain.
-    """
-    joined = Edges(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-    order = np.argsort(-joined.size, kind="stable")
-    key = (joined.slot * nodes + joined.lowering) * nodes + joined.raising
-    once = order[np.unique(key[order], return_index=True)[1]]
-    return Edges(*(part[once] for part in joined))

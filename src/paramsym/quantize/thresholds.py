@@ -64,17 +64,18 @@ class Cuts:
         made[self.parted, 0], made[self.parted, 1] = -np.logaddexp(0, -x), -np.logaddexp(0, x)
         return made.ravel()
 
-    def best(self, x: np.ndarray) -> tuple[np.ndarray, float]:
+    def best(self, x: np.ndarray, accuracy: float = SHARP) -> tuple[np.ndarray, float]:
         """Thresholds x that are best for these cycles, and the bound that they certify.
 
         Args:
             x: where to start, of shape (parted tensors,).
+            accuracy: of τ, at which to stop.
         """
         a, shares = np.array(self.means), np.stack(self.shares)
         used = np.flatnonzero(shares.any((0, 1)))
         plus, minus = shares[:, 0, used], shares[:, 1, used]
         x = x.copy()
-        x[used], bound = _least_height(a, plus, minus, x[used])
+        x[used], bound = _least_height(a, plus, minus, x[used], accuracy)
         return x, bound
 
 
@@ -90,7 +91,7 @@ def _dual(a: np.ndarray, plus: np.ndarray, minus: np.ndarray, multipliers: np.nd
 
 
 def _least_height(
-    a: np.ndarray, plus: np.ndarray, minus: np.ndarray, x: np.ndarray
+    a: np.ndarray, plus: np.ndarray, minus: np.ndarray, x: np.ndarray, accuracy: float
 ) -> tuple[np.ndarray, float]:
     """x at which max_C g_C(x) is least, and the best bound on the way.
 
@@ -117,7 +118,7 @@ def _least_height(
         if g.max() < least:
             best, least = x, float(g.max())
         still = float(np.abs(toward).max(initial=0.0)) < 1e-7
-        if least - bound <= SHARP or (aim < 1e-16 and still):
+        if least - bound <= max(accuracy, SHARP) or (aim < 1e-16 and still):
             break  # what is left of the gap is rounding
     return best, bound
 
@@ -128,14 +129,15 @@ def _newton_step(
 ) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:  # fmt: skip
     """The steps of x, τ, λ and s, towards λ s = aim."""
     q, ratio = expit(x), multipliers / slack
-    slopes = minus * q - plus * (1 - q)  # ∇g, (cycles, tensors)
+    both = plus + minus
+    slopes = both * q - plus  # ∇g, (cycles, tensors)
     broken = g + slack - top
     pushed = (aim - multipliers * slack + multipliers * broken) / slack
-    hessian = np.diag((multipliers @ (plus + minus)) * q * (1 - q) + _RIDGE)
-    hessian += slopes.T @ (ratio[:, None] * slopes)
+    hessian = slopes.T @ (ratio[:, None] * slopes)
+    hessian.flat[:: len(x) + 1] += (multipliers @ both) * q * (1 - q) + _RIDGE
     edge = slopes.T @ ratio
     total = float(ratio.sum())
-    hessian -= np.outer(edge, edge) / total  # τ goes where it is best
+    hessian -= edge[:, None] * (edge / total)  # τ goes where it is best
     above = (multipliers.sum() + pushed.sum() - 1.0) / total
     right = above * edge - slopes.T @ (multipliers + pushed)
     toward = np.linalg.lstsq(hessian, right, rcond=None)[0]
@@ -147,5 +149,4 @@ def _newton_step(
 
 def _room(values: np.ndarray, change: np.ndarray) -> float:
     """How far positive numbers may go before one of them vanishes, nearly."""
-    falling = change < 0
-    return 0.99 * float((values[falling] / -change[falling]).min(initial=np.inf))
+    return 0.99 / max(float((-change / values).max()), 1e-300)

@@ -1,0 +1,178 @@
+"""Of the points of least range the one of least norm, against a general solver."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import nn
+
+from paramsym import ParameterSymmetry, balance, find_symmetry
+from paramsym.geometry.result import Status
+from paramsym.quantize.ranges import NORM_GAP, minimize_range
+from tests.quantize import range_twins as twin
+
+pytestmark = pytest.mark.filterwarnings("ignore::Warning")
+
+
+def norm_of(symmetry: ParameterSymmetry, params: twin.State) -> float:
+    return sum(
+        float(p.double().square().sum())
+        for n, p in params.items()
+        if n not in symmetry.buffers and p.is_floating_point()
+    )
+
+
+def slow_norm(symmetry: ParameterSymmetry, params: twin.State, top: float, one: bool) -> float:
+    """The least norm with a row for every weight, by SLSQP from the given parameters.
+
+    The variables are y and the odds x of the tensors: log|w| + ⟨c, y⟩ ≤ log top + log q.
+    """
+    c, size, tensor, negative = twin.exponents(symmetry, params)
+    scales, tensors = c.shape[1], int(tensor.max()) + 1
+    parted = np.array([not one and len(set(negative[tensor == t])) == 2 for t in range(tensors)])
+    column = np.cumsum(parted) - 1
+    has, sign = parted[tensor], np.where(negative, 1.0, -1.0)
+
+    def share(x: np.ndarray) -> np.ndarray:
+        return -np.logaddexp(0, sign * x[column[tensor]]) * has if len(x) else 0.0 * size
+
+    def room(z: np.ndarray) -> np.ndarray:
+        return math.log(top) + share(z[scales:]) - size - c @ z[:scales]
+
+    def slope(z: np.ndarray) -> np.ndarray:
+        made = np.zeros((len(c), len(z)))
+        made[:, :scales] = -c
+        if len(z) > scales:
+            steep = -sign / (1 + np.exp(-sign * z[scales:][column[tensor]])) * has
+            made[np.arange(len(c)), scales + column[tensor]] += steep
+        return made
+
+    found = minimize(
+        lambda z: float(np.exp(2 * (size + c @ z[:scales])).sum()),
+        np.zeros(scales + parted.sum()),
+        jac=lambda z: np.r_[
+            2 * c.T @ np.exp(2 * (size + c @ z[:scales])), np.zeros(len(z) - scales)
+        ],
+        constraints={"type": "ineq", "fun": room, "jac": slope},
+        method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    assert found.success and room(found.x).min() > -1e-9
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("objective", ["max", "abs"])
+@pytest.mark.parametrize("name", twin.MODELS)
+def test_the_norm_is_that_of_a_general_solver(name: str, objective: str) -> None:
+    model, x, symmetry, params = twin.built(name)
+    best = minimize_range(symmetry, params, objective, slack=0.0)
+    result = minimize_range(symmetry, params, objective)
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(twin.widest(symmetry, result.params, objective), rel=1e-12)
+    assert best.value <= result.value * (1 + 1e-12) and result.value <= 1.01 * best.value
+    assert result.value - result.gap == pytest.approx(best.value, rel=1e-9)
+    assert result.norm == pytest.approx(norm_of(symmetry, result.params), rel=1e-10)
+    assert 0 <= result.norm_gap <= NORM_GAP * result.norm
+    slow = slow_norm(symmetry, best.params, 1.01 * best.value, objective == "abs")
+    assert result.norm - result.norm_gap <= slow * (1 + 1e-7)
+    assert result.norm == pytest.approx(slow, rel=1.01 * NORM_GAP)
+    assert result.norm < 0.999 * norm_of(symmetry, best.params)  # the point of the bound has more
+    with torch.no_grad():
+        moved = torch.func.functional_call(model, result.params, (x,))
+        assert float((moved - model(x)).abs().max()) < 1e-12 * float(model(x).abs().max())
+
+
+def test_with_room_enough_it_is_the_least_norm_of_all() -> None:
+    _, _, symmetry, params = twin.built("residual MLP")
+    result = minimize_range(symmetry, params, slack=9.0)
+    least = balance(symmetry, params, shifts=False).value
+    assert least <= result.norm <= least * (1 + 1e-3)
+    assert minimize_range(symmetry, params).norm > 1.001 * least
+
+
+@pytest.mark.parametrize("name", ["MLP", "batch norm"])
+def test_the_norm_is_the_same_from_any_start(name: str) -> None:
+    _, _, symmetry, params = twin.built(name)
+    found = [
+        minimize_range(symmetry, twin.moved_at_random(symmetry, params, s)).norm for s in range(3)
+    ]
+    assert max(found) <= min(found) * (1 + NORM_GAP)
+
+
+def test_units_with_one_side_stay_where_the_range_left_them() -> None:
+    _, _, symmetry, params = twin.built("MLP")
+    params = {n: p.clone() for n, p in params.items()}
+    params["0.weight"][2], params["0.bias"][2] = 0.0, 0.0
+    params["2.weight"][:, 3] = 0.0
+    result = minimize_range(symmetry, params)
+    assert result.norm_gap <= NORM_GAP * result.norm
+    left = minimize_range(symmetry, params, slack=0.0)
+    for index in ((slice(3, 4), slice(None)), (slice(2, 3), slice(None))):  # least at zero: held
+        torch.testing.assert_close(
+            result.params["0.weight"][index], left.params["0.weight"][index], rtol=1e-12, atol=0.0
+        )
+    assert not torch.allclose(result.params["0.weight"][0], left.params["0.weight"][0], rtol=1e-6)
+
+
+def test_without_a_certificate_nothing_is_traded() -> None:
+    _, _, symmetry, params = twin.built("MLP")
+    start = twin.moved_at_random(symmetry, params, 0)
+    short = minimize_range(symmetry, start, rounds=0)
+    assert short.status is Status.LOCAL and math.isnan(short.norm) and short.norm_gap == math.inf
+    assert short.value == minimize_range(symmetry, start, rounds=0, slack=0.0).value
+
+
+def test_a_share_that_is_none_is_refused() -> None:
+    _, _, symmetry, params = twin.built("MLP")
+    for bad in (-0.01, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"slack=.*finite and not negative\. Pass 0"):
+            minimize_range(symmetry, params, slack=bad)
+
+
+# -- gains -------------------------------------------------------------------------------------
+
+
+def test_a_net_with_norms_has_a_least_range_because_gains_count() -> None:
+    """Over matrices alone they could all go to zero, and a gain to infinity."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1),
+        nn.BatchNorm2d(5), nn.ReLU(), nn.Flatten(), nn.LayerNorm(5 * 16), nn.Linear(5 * 16, 3),
+    ).double().eval()  # fmt: skip
+    x = torch.randn(2, 2, 6, 6).double()
+    symmetry, params = find_symmetry(model, (x,), check=False), twin.state_of(model)
+    result = minimize_range(symmetry, params)
+    assert result.status is Status.OPTIMAL
+    sizes = torch.cat([
+        p.abs().flatten() for n, p in result.params.items()
+        if n not in symmetry.buffers and p.is_floating_point()
+    ])  # fmt: skip
+    assert float(sizes.max()) < 10 and float(sizes[sizes > 0].median()) > 1e-3
+    loose = {n: torch.zeros_like(p) if p.ndim == 1 else p for n, p in params.items()}
+    for n in symmetry.buffers:
+        loose[n] = params[n]
+    free = minimize_range(symmetry, loose)  # nothing on the gains: no bound where they were
+    assert free.status is Status.UNATTAINED or free.value < 0.9 * result.value
+
+
+def test_the_worst_layer_the_sum_and_the_product_have_the_same_scales() -> None:
+    """In a feed-forward net a common factor of a layer is free, and equalises the layers."""
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 5, bias=False), nn.ReLU(),
+        nn.Linear(5, 3, bias=False),
+    ).double()  # fmt: skip
+    symmetry = find_symmetry(model, (torch.randn(2, 4).double(),), check=False)
+    params = twin.state_of(model)
+    result = minimize_range(symmetry, params, slack=0.0)
+    widths = twin.ranges(symmetry, result.params).sum(1)
+    np.testing.assert_allclose(widths, result.value, rtol=1e-9)  # all layers are equally wide
+    product = float(np.prod(widths))
+    for seed in range(20):
+        beside = twin.moved_at_random(symmetry, result.params, seed)
+        assert np.prod(twin.ranges(symmetry, beside).sum(1)) > product
+        assert twin.ranges(symmetry, beside).sum() > widths.sum()
