@@ -30,6 +30,10 @@ from paramsym.quantize.grids import Grid
 ELSEWHERE = ("int8 tensor", "int4 channel")  # on these, weights that do not start as trained
 ACTIVATIONS = "int4 channel, 6-bit inputs"
 WEIGHTED, TURNED = "error-weighted", "Hadamard, then error-weighted"
+ORDER = (
+    "untouched", "equalised", "range", "L2", "unit gains", "random rotation", "Hadamard rotation",
+    WEIGHTED, TURNED,
+)  # fmt: skip
 Rows = dict[str, dict[str, float]]
 
 
@@ -126,8 +130,9 @@ class Results:
     """All numbers of one kind of network, by start, method and grid; one for each seed."""
 
     def __init__(self, kind: str, seeds: int, cache: Path) -> None:
-        self.seeds = [{s: results(kind, k, s, cache) for s in STARTS} for k in range(seeds)]
-        self.methods = [*self.seeds[0]["as trained"]]
+        self.starts = CASES[kind](0, cache).starts
+        self.seeds = [{s: results(kind, k, s, cache) for s in self.starts} for k in range(seeds)]
+        self.methods = [m for m in ORDER if m in self.seeds[0]["as trained"]]
 
     def of(self, start: str, method: str, grid: str, what: str = "error") -> list[float]:
         """Nothing where it was not measured."""
@@ -156,7 +161,7 @@ def grids_table(found: Results) -> None:
 
 def starts_table(found: Results) -> None:
     """From other starts: the error relative to that of the untouched weights as trained."""
-    heads = [(s, g) for s in STARTS if s != "as trained" for g in ELSEWHERE]
+    heads = [(s, g) for s in found.starts[1:] for g in ELSEWHERE]
     table([f"{s}, {g}" for s, g in heads], {
         m: [spread(found.relative(s, m, g)) for s, g in heads] for m in found.methods
     })  # fmt: skip
@@ -164,7 +169,7 @@ def starts_table(found: Results) -> None:
 
 def losses_table(found: Results, grids: list[str]) -> None:
     """From every start: the rise of the task's loss over that of the network as trained."""
-    heads = [(s, g) for s in STARTS for g in grids]
+    heads = [(s, g) for s in found.starts for g in grids]
     table([f"{s}, {g}" for s, g in heads], {
         m: [spread(found.rise(s, m, g)) for s, g in heads] for m in found.methods
     })  # fmt: skip
@@ -219,10 +224,12 @@ def main() -> None:
         seeds = 1 if kind == "encoder" else chosen.seeds
         found = Results(kind, seeds, chosen.cache)
         print(f"\n## {kind}, {seeds} seeds, by {'torchao' if with_torchao() else 'own rounding'}\n")
-        kept = [found.of(s, m, "none") for s in STARTS for m in found.methods]
+        kept = [found.of(s, m, "none") for s in found.starts for m in found.methods]
         print(f"error without rounding: at most {max(x for each in kept for x in each):.1g}\n")
         gaps = [
-            found.of(s, WEIGHTED, f"gap {g}") for s in STARTS for g in ("tensor", "channel", GROUP)
+            found.of(s, WEIGHTED, f"gap {g}")
+            for s in found.starts
+            for g in ("tensor", "channel", GROUP)
         ]
         print(f"least expected error: within {max(x for each in gaps for x in each):.2g}\n")
         grids_table(found)

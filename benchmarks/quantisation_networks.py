@@ -39,6 +39,7 @@ class Case:
         layers: the modules whose weights are rounded.
         activations: whether their inputs are rounded as well, for comparison.
         draws: of the rounding errors, over which small networks are averaged.
+        starts: the points of the orbit that are measured.
         weighted: the groups of grids for which the least expected error is sought.
     """
 
@@ -51,6 +52,7 @@ class Case:
     layers: list[str]
     activations: bool = False
     draws: int = 1
+    starts: tuple[str, ...] = ("as trained", "rescaled", "outliers")
     weighted: tuple[str | int, ...] = ("tensor", "channel", 32)
 
     def params(self) -> State:
@@ -203,6 +205,7 @@ def language(seed: int, cache: Path) -> Case:
     return Case(
         model, [(train_rows[:16, :-1],)], [(held[:, :-1],)], root_probabilities, divergence, loss,
         [n for n, m in model.named_modules() if isinstance(m, nn.Linear)], activations=True,
+        starts=("as trained", "rescaled", "outliers", "faint channels"),
     )  # fmt: skip
 
 
@@ -248,7 +251,7 @@ def encoder(seed: int, cache: Path) -> Case:
         model, [inputs(order[32:])], [inputs(order[:32])], lambda x: x,
         lambda before, after: float((1 - (before.double() * after.double()).sum(-1)).mean()), None,
         [n for n, m in model.named_modules() if isinstance(m, nn.Linear)],
-        weighted=("tensor", "channel"),
+        starts=("as trained", "rescaled"), weighted=("tensor", "channel"),
     )  # fmt: skip
 
 

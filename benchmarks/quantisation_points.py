@@ -86,25 +86,45 @@ def rescaled(orbit: Orbit, params: State, seed: int) -> State:
     return orbit.scaled(params, orbit.shapes, logarithms)
 
 
-def with_outliers(orbit: Orbit, params: State, seed: int) -> State:
+def with_outliers(orbit: Orbit, params: State, seed: int, factor: float = FACTOR) -> State:
     """Two coordinates of every space 30 times as large.
 
     Where gains of norms have scales, theirs alone, at the same two coordinates of the stream in
     each norm: what the norms write then has two outlier channels, as in large language models.
     """
-    norms = [n for n in orbit.shapes if n.endswith("norm")]
+    gains = {
+        leg.space: float(leg.power)
+        for name in orbit.symmetry.frame_parameters
+        for block in orbit.scales.blocks[name]
+        for leg in block.legs
+        if leg.space in orbit.shapes
+    }
     rank = torch.rand(4096, generator=torch.Generator().manual_seed(seed))
 
     def logarithms(shape: tuple[int, ...]) -> Tensor:
         made = torch.zeros(shape, dtype=torch.float64)
-        made[..., rank[: shape[-1]].topk(min(2, shape[-1])).indices] = math.log(FACTOR)
+        made[..., rank[: shape[-1]].topk(min(2, shape[-1])).indices] = math.log(factor)
         return made
 
-    return orbit.scaled(params, norms or orbit.shapes, logarithms)
+    if not gains:
+        return orbit.scaled(params, orbit.shapes, logarithms)
+    for power in {*gains.values()}:
+        chosen = [space for space, own in gains.items() if own == power]
+        params = orbit.scaled(params, chosen, lambda shape, p=power: logarithms(shape) / p)
+    return params
 
 
-STARTS = {"as trained": lambda orbit, params, seed: params, "rescaled": rescaled,
-          "outliers": with_outliers}  # fmt: skip
+def with_faint_channels(orbit: Orbit, params: State, seed: int) -> State:
+    """The reverse: two channels 30 times smaller, and the weights that read them larger."""
+    return with_outliers(orbit, params, seed, 1 / FACTOR)
+
+
+STARTS: dict[str, Callable[[Orbit, State, int], State]] = {
+    "as trained": lambda orbit, params, seed: params,
+    "rescaled": rescaled,
+    "outliers": with_outliers,
+    "faint channels": with_faint_channels,
+}
 
 # -- methods -----------------------------------------------------------------------------------
 
@@ -116,11 +136,14 @@ def equalised(orbit: Orbit, params: State) -> State:
     turns, until none moves. Gains and biases count as weights do: over matrices alone a network
     with gains has no equalised point.
     """
+    spaces = orbit.scales.spaces
+    # Both of a pair of queries and keys that a gain scales would be raised or lowered together.
+    names = [n for n in orbit.shapes if not isinstance(spaces[n].group, ComplexScaling)]
     for _ in range(_CALLS):
-        incidence = incidence_of(orbit.scales, params, [*orbit.shapes])
+        incidence = incidence_of(orbit.scales, params, names)
+        assert not incidence.held, incidence.held
         y = passes.equalised(incidence)
-        logs = incidence.split(y)
-        params = act(orbit.scales, scaled_by(orbit.scales, logs), params)
+        params = act(orbit.scales, scaled_by(orbit.scales, incidence.split(y)), params)
         if float(y.abs().max()) < _SETTLED:
             break
     return params
