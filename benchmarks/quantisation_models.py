@@ -1,6 +1,6 @@
 """What equivalent weights lose when they are rounded: a convolutional network, an encoder, a Llama.
 
-    python benchmarks/quantisation_models.py [convolutional|folded|language|encoder|torchao …]
+    python benchmarks/quantisation_models.py [convolutional|folded|language|encoder|steps|torchao …]
 
 Prints the tables of docs/findings-quantisation-models.md. The error is the Kullback–Leibler
 divergence from the network as trained (of the encoder one minus the cosine), on held-out inputs,
@@ -100,11 +100,11 @@ def narrow(params: State) -> State:
     return {n: p.float() if p.is_floating_point() else p for n, p in params.items()}
 
 
-def results(kind: str, seed: int, start: str, cache: Path) -> dict[str, Rows]:
+def results(kind: str, seed: int, start: str, cache: Path, cached: bool = False) -> dict[str, Rows]:
     """By method what `Study` measures, read where it was written before."""
     path, clock = cache / f"{kind}-{seed}-{start}.json", time.process_time()
     found: dict[str, Rows] = json.loads(path.read_text()) if path.exists() else {}
-    if "complete" not in found:
+    if "complete" not in found and not cached:
         study = Study(kind, seed, start, cache)
         for method in study.methods():
             if method not in found:
@@ -129,9 +129,11 @@ def spread(values: list[float]) -> str:
 class Results:
     """All numbers of one kind of network, by start, method and grid; one for each seed."""
 
-    def __init__(self, kind: str, seeds: int, cache: Path) -> None:
+    def __init__(self, kind: str, seeds: int, cache: Path, cached: bool) -> None:
         self.starts = CASES[kind](0, cache).starts
-        self.seeds = [{s: results(kind, k, s, cache) for s in self.starts} for k in range(seeds)]
+        self.seeds = [
+            {s: results(kind, k, s, cache, cached) for s in self.starts} for k in range(seeds)
+        ]
         self.methods = [m for m in ORDER if m in self.seeds[0]["as trained"]]
 
     def of(self, start: str, method: str, grid: str, what: str = "error") -> list[float]:
@@ -198,6 +200,28 @@ def torchao_table(cache: Path) -> None:
         print(f"| {name} | {apart:.1g} | {ratio} |")
 
 
+def steps_table(cache: Path, seeds: int, draws: int = 12) -> None:
+    """At int4 per channel: uniform errors, `Grid` and torchao, before and after error-weighting."""
+    grid = Grid(4, "channel")
+    noise = torch.Generator().manual_seed(0)
+
+    def uniform(w: torch.Tensor) -> torch.Tensor:
+        step = (grid.ranges(w) / grid.steps)[grid.group_of(tuple(w.shape))]
+        return w + ((torch.rand(w.shape, generator=noise) - 0.5) * step).float()
+
+    rounds = {"uniform": uniform, "Grid": grid.rounded, "torchao": ROUNDINGS["int4 channel"]}
+    for seed in range(seeds):
+        study = Study("folded", seed, "as trained", cache)
+        case, names = study.case, {f"{n}.weight" for n in study.case.layers}
+        least = weighted(study.orbit, case, study.params, grid)[0]
+        for method, point in (("untouched", study.params), (WEIGHTED, least)):
+            near = [narrow(p) for p in nearby(study.orbit, point, draws)]
+            for how, one in rounds.items():
+                made = [{n: one(w) if n in names else w for n, w in p.items()} for p in near]
+                errors = [case.error(study.before[0], case.outputs(p, case.held)[0]) for p in made]
+                print(f"network {seed}, {method}, {how}: {spread(errors)}")
+
+
 def relative_to_grid(
     how: Rounding, weights: list[torch.Tensor], theirs: list[torch.Tensor]
 ) -> float:
@@ -212,26 +236,29 @@ def relative_to_grid(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=[*CASES, "torchao"])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("tables", nargs="*", default=[*CASES, "steps", "torchao"])
+    parser.add_argument("--seeds", type=int, default=1)
     default = Path(tempfile.gettempdir()) / "paramsym-quantisation"
     parser.add_argument("--cache", type=Path, default=default)
+    parser.add_argument("--cached", action="store_true", help="print what was measured before")
     chosen = parser.parse_args()
     for kind in chosen.tables:
         if kind == "torchao":
             torchao_table(chosen.cache)
             continue
+        if kind == "steps":
+            steps_table(chosen.cache, 2)
+            continue
         seeds = 1 if kind == "encoder" else chosen.seeds
-        found = Results(kind, seeds, chosen.cache)
+        found = Results(kind, seeds, chosen.cache, chosen.cached)
         print(f"\n## {kind}, {seeds} seeds, by {'torchao' if with_torchao() else 'own rounding'}\n")
+        groups = ("tensor", "channel", GROUP)
         kept = [found.of(s, m, "none") for s in found.starts for m in found.methods]
-        print(f"error without rounding: at most {max(x for each in kept for x in each):.1g}\n")
         gaps = [
-            found.of(s, WEIGHTED, f"gap {g}")
-            for s in found.starts
-            for g in ("tensor", "channel", GROUP)
+            found.of(s, m, f"gap {g}") for s in found.starts for m in found.methods for g in groups
         ]
-        print(f"least expected error: within {max(x for each in gaps for x in each):.2g}\n")
+        print(f"error without rounding: at most {max(sum(kept, [])):.1g}")
+        print(f"least expected error: within {max(sum(gaps, []), default=math.nan):.2g}\n")
         grids_table(found)
         starts_table(found)
         if kind == "language":
