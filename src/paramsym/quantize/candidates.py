@@ -87,7 +87,9 @@ def candidates(
     return {
         UNTOUCHED: lambda: params,
         "equalised": lambda: equalise(symmetry, params, hold),
-        "range": lambda: minimize_range(with_diagonals(symmetry), params, hold=hold, progress=progress).params,
+        "range": lambda: minimize_range(
+            with_diagonals(symmetry), params, hold=hold, progress=progress
+        ).params,
         "l2": lambda: balance(
             symmetry, params, hold=hold, shifts=False, progress=progress
         ).params,
