@@ -192,31 +192,11 @@ def weighted(orbit: Orbit, case: Case, params: State, grid: Grid) -> tuple[State
     model.load_state_dict(params)
     signs = torch.Generator().manual_seed(2)
     found = sensitivities(model, case.calibration, PROJECTIONS, signs, case.features)
-    layers = {f"{layer}.weight" for layer in case.layers}
-    value = gap = 0.0
-    for spaces, names in _parts(orbit, layers):
-        result = minimize_quantization_error(
-            orbit.scales.restrict(spaces=sorted(spaces)), params, found, grid, sorted(names),
-            tolerance=TOLERANCE,
-        )  # fmt: skip
-        params, value, gap = result.params, value + result.value, gap + result.gap
-    return params, gap / value
-
-
-def _parts(orbit: Orbit, layers: set[str]) -> list[tuple[set[str], set[str]]]:
-    """Spaces with the rounded weights that they scale, in parts without a weight in common.
-
-    The error is a sum over such parts, of which each is small enough to stay in the cache.
-    """
-    parts: list[tuple[set[str], set[str]]] = []
-    for space in orbit.shapes:
-        spaces, names = {space}, layers.intersection(orbit.scales.parameters_of(space))
-        for part in [p for p in parts if not names.isdisjoint(p[1])]:
-            parts.remove(part)
-            spaces, names = spaces | part[0], names | part[1]
-        if names:
-            parts.append((spaces, names))
-    return parts
+    layers = [f"{layer}.weight" for layer in case.layers]
+    result = minimize_quantization_error(
+        orbit.symmetry, params, found, grid, layers, tolerance=TOLERANCE
+    )
+    return result.params, result.gap / result.value
 
 
 def methods(orbit: Orbit, params: State, seed: int) -> dict[str, Callable[[], State]]:

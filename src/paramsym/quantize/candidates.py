@@ -8,6 +8,7 @@ from torch import Tensor
 
 from paramsym.geometry.balance import balance
 from paramsym.geometry.movers import movers_of
+from paramsym.quantize.diagonals import with_diagonals
 from paramsym.quantize.errors import minimize_quantization_error
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.incidence import incidence_of
@@ -28,7 +29,7 @@ def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -
     """Cross-layer equalisation to convergence: what raises a unit is as large as what it lowers.
 
     Every parameter takes part, gains and biases too, and every scale of the symmetry that is not
-    held or approximate.
+    held or approximate, those inside changes of basis too.
 
     Args:
         symmetry: whose scales they are.
@@ -41,6 +42,7 @@ def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -
     Source: Nagel, van Baalen, Blankevoort and Welling, "Data-free quantization through weight
     equalization and bias correction" (2019).
     """
+    symmetry = with_diagonals(symmetry)
     movers = movers_of(symmetry, 1.0, hold, (), shifts=False, call="equalise")
     logs: dict[str, Tensor] = {}
     moved = dict(params)
@@ -85,7 +87,9 @@ def candidates(
     return {
         UNTOUCHED: lambda: params,
         "equalised": lambda: equalise(symmetry, params, hold),
-        "range": lambda: minimize_range(symmetry, params, hold=hold, progress=progress).params,
+        "range": lambda: minimize_range(
+            with_diagonals(symmetry), params, hold=hold, progress=progress
+        ).params,
         "l2": lambda: balance(
             symmetry, params, hold=hold, shifts=False, progress=progress
         ).params,

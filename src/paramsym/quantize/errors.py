@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor
 
-from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
+from paramsym.geometry.costs import balanced_scales, cost_along_scales
 from paramsym.geometry.movers import Movers, movers_of
-from paramsym.geometry.newton import minimise
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params
+from paramsym.quantize.components import least_error_apart
+from paramsym.quantize.diagonals import scaled_within, with_diagonals
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.shares import tensors_to_round
-from paramsym.quantize.smoothing import least_error
 from paramsym.structure.action import act, check_parameters
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -44,8 +42,10 @@ def minimize_quantization_error(
         E = Σ_G Δ_G²/12 · Σ_{i∈G} F_i.
 
     Scales multiply w_i by e^{⟨c_i,y⟩} and F_i by e^{−2⟨c_i,y⟩}, so that E is convex in y. All
-    quantised tensors count at once, those that take up a scale included. Where E does not depend on
-    a scale, the least squared norm decides.
+    quantised tensors count at once, those that take up a scale included. Of a change of basis the
+    positive diagonal matrices move, as the scales that they are. Where E does not depend on a
+    scale, the least squared norm decides. Scales that share no group of weights are independent,
+    and solved one after the other.
 
     Args:
         symmetry: derived or written by hand.
@@ -82,18 +82,16 @@ def minimize_quantization_error(
     check_parameters(symmetry, params)
     names = tensors_to_round(symmetry, params, quantized, _CALL)
     _check_numbers(params, sensitivities, names)
-    movers = _movers(symmetry, names, hold, include)
-    cost = cost_along_scales(symmetry, params, movers.scales, 2.0)
-    zero = torch.zeros(cost.size, dtype=torch.float64)
+    scaling = with_diagonals(symmetry)
+    movers = _movers(scaling, names, hold, include)
+    cost = cost_along_scales(scaling, params, movers.scales, 2.0)
     free, astray = balanced_scales(cost)
     movers.held |= astray
-    error = ExpectedError(symmetry, params, sensitivities, names, grid, cost)
-    starts = [zero, minimise(cost, free, 1e-9)]
-    before = math.exp(error.log(zero))
-    solved = least_error(error, free, starts, tolerance, progress)
+    error = ExpectedError(scaling, params, sensitivities, names, grid, cost)
+    before, solved = least_error_apart(error, free, tolerance, progress)
     gap = max(solved.value - solved.bound, 0.0)
     status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
-    element = scaled_by(symmetry, cost.split(solved.y))
+    element = scaled_within(symmetry, cost.split(solved.y))
     moment = {
         n: float(s.abs().max()) if s.numel() else 0.0 for n, s in cost.split(solved.slope).items()
     }
@@ -134,11 +132,9 @@ def _check_numbers(params: Params, sensitivities: Mapping[str, Tensor], names: l
 def _movers(
     symmetry: ParameterSymmetry, names: list[str], hold: Patterns, include: Patterns
 ) -> Movers:
-    """The spaces whose scales move; along the others ranges are not convex."""
+    """The spaces whose scales move, those inside changes of basis too; along the rest ranges are
+    not convex."""
     movers = movers_of(symmetry, 2.0, hold, include, shifts=False, call=_CALL)
-    for name in movers.bases:
-        movers.held[name] = "a change of basis mixes weights, whose ranges are not convex along it"
-    movers.bases.clear()
     for name in list(movers.scales):
         stored = [n for n in symmetry.parameters_of(name) if n in names and n in symmetry.offsets]
         if stored:

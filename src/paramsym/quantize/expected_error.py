@@ -17,9 +17,10 @@ and mean, the slope of the norm: that the two meet certifies the minimum.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -96,6 +97,18 @@ class ExpectedError:
                 self.parts.append(_part(symmetry, block, views, grid.symmetric, scales.shapes))
             self.groups = int(index.max()) + 1
         self.constant = -math.log(12.0) - 2 * math.log(grid.steps)
+
+    def alone(self, parts: Sequence[Part], scales: Posynomial) -> ExpectedError:
+        """The summands of some parts, which share no group with others; arguments as the attributes
+        of the same names."""
+        made = copy.copy(self)
+        numbers, index = torch.cat(
+            [torch.zeros(0, dtype=torch.int64), *(part.groups for part in parts)]
+        ).unique(return_inverse=True)
+        own = index.split([part.groups.numel() for part in parts]) if parts else ()
+        made.parts = [replace(part, groups=k) for part, k in zip(parts, own, strict=True)]
+        made.scales, made.groups = scales, numbers.numel()
+        return made
 
     def log(self, y: Tensor) -> float:
         """log E(y)."""

@@ -1,0 +1,46 @@
+"""The scales inside changes of basis: diagonal matrices, along which ranges are convex.
+
+A change of basis mixes weights, and a range is not convex along it. The positive diagonal matrices
+in GL(n) multiply each weight by a number, as every other scale does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import GeneralLinear, PositiveScaling
+from paramsym.geometry.costs import scaled_by
+from paramsym.structure.element import GroupElement
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+def with_diagonals(symmetry: ParameterSymmetry) -> ParameterSymmetry:
+    """The subgroup in which every change of basis is a positive diagonal matrix, names unchanged.
+
+    All other spaces keep their groups. Bases in the frame of a gain stay whole.
+    """
+    framed = {leg.space for blocks in symmetry.blocks.values() for block in blocks
+              for leg in block.legs if leg.frame}  # fmt: skip
+    spaces = {
+        name: replace(space, group=PositiveScaling(space.size))
+        if isinstance(space.group, GeneralLinear) and name not in framed
+        else space
+        for name, space in symmetry.spaces.items()
+    }
+    return replace(symmetry, spaces=spaces) if spaces != symmetry.spaces else symmetry
+
+
+def scaled_within(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:
+    """The element of a symmetry with given logarithms of scales, by space, of shape (copies…, n);
+    of a change of basis they are the logarithms of a diagonal matrix."""
+    bases = {n for n in logs if isinstance(symmetry.spaces[n].group, GeneralLinear)}
+    scales = scaled_by(symmetry, {n: y for n, y in logs.items() if n not in bases})
+    if not bases:
+        return scales
+    return (
+        symmetry.element({n: torch.diag_embed(logs[n].exp()) for n in logs if n in bases}) @ scales
+    )
