@@ -12,6 +12,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, balance, find_symmetry
 from paramsym.geometry.result import Status
+from paramsym.quantize.least_norm import LeastNorm, Norm
 from paramsym.quantize.ranges import NORM_GAP, minimize_range
 from tests.quantize import range_twins as twin
 
@@ -124,6 +125,37 @@ def test_without_a_certificate_nothing_is_traded() -> None:
     short = minimize_range(symmetry, start, rounds=0)
     assert short.status is Status.LOCAL and math.isnan(short.norm) and short.norm_gap == math.inf
     assert short.value == minimize_range(symmetry, start, rounds=0, slack=0.0).value
+
+
+class Astray(LeastNorm):
+    """A search that goes astray: to scales far off, or to a norm that is no less than claimed."""
+
+    wide = True
+
+    def run(self, y: torch.Tensor, x: np.ndarray, tolerance: float) -> Norm:
+        if not self.wide:
+            return Norm(y, 0.0, 0.0)  # claims a norm of zero, and has moved nothing
+        found = super().run(y, x, tolerance)
+        far = found.y.clone()
+        far[1:] += 0.5 * torch.sin(torch.arange(1.0, len(far)))
+        return Norm(far, 0.5 * found.value, 0.0)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_search_for_the_norm_that_goes_astray_leaves_the_point_of_the_least_range(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, symmetry, params = twin.built("residual MLP")
+    exact = minimize_range(symmetry, params, slack=0.0)
+    sound = minimize_range(symmetry, params)
+    monkeypatch.setattr("paramsym.quantize.ranges.LeastNorm", Astray)
+    monkeypatch.setattr(Astray, "wide", wide)
+    result = minimize_range(symmetry, params)
+    assert result.status is Status.OPTIMAL and result.value == exact.value
+    assert all(torch.equal(result.params[n], exact.params[n]) for n in params)
+    assert result.norm == pytest.approx(norm_of(symmetry, exact.params), rel=1e-12)
+    # nothing false is said of the norm: the least is in reach of the gap
+    assert result.norm - result.norm_gap <= sound.norm < result.norm
 
 
 def test_a_share_that_is_none_is_refused() -> None:

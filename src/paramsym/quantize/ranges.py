@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import require_finite
-from paramsym.geometry.costs import balanced_scales, cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import EXCESS, Policies
@@ -40,6 +40,7 @@ CERTIFIED = 1e-6  # gap relative to the value up to which a point is called opti
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
 _SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
+_ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
 _SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
 _CYCLES = 200  # searches for a worst cycle in one round
 
@@ -128,7 +129,7 @@ def minimize_range(
         norm = _of_least_norm(symmetry, params, incidence, found, slack, objective == "abs")
         found.y, found.value = norm.y, _width(extremes(incidence, norm.y), objective == "abs")
     values = {n: y for n, y in incidence.split(found.y).items() if bool(y.any())}
-    element = symmetry.velocity(values).exp() if values else symmetry.identity()
+    element = scaled_by(symmetry, values) if values else symmetry.identity()
     gap = max(found.value - found.bound, 0.0)  # where they meet, either may be rounded up
     status = Status.OPTIMAL if certified else Status.LOCAL
     if found.free:
@@ -167,16 +168,24 @@ def _of_least_norm(
     slack: float,
     absolute: bool,
 ) -> Norm:
-    """Scales of least norm among those whose ranges exceed the least by a share at most."""
+    """Scales of least norm among those whose ranges exceed the least by a share at most.
+
+    What the search returns is measured: where its ranges are wider than that, or its norm is not
+    below that of the scales that prove the least range, these stay.
+    """
     cost = cost_along_scales(symmetry, params, [*incidence.families], 2.0)
     ranges = extremes(incidence, found.y).reshape(-1, 2)
     parted = np.flatnonzero(np.logical_and((ranges > 0).all(1).numpy(), not absolute))
     odds = (ranges[:, 0] / ranges[:, 1])[parted].log().numpy()
     top = math.log(found.value) + math.log1p(slack)
     problem = LeastNorm(incidence, cost, balanced_scales(cost)[0], parted, top)
-    made = problem.run(found.y, odds, NORM_GAP)
     kept = cost.at(problem.logs(found.y.numpy())).value
-    return made if made.value < kept else Norm(found.y, kept, made.gap + kept - made.value)
+    made = problem.run(found.y, odds, NORM_GAP)
+    width = _width(extremes(incidence, made.y), absolute)
+    if not width <= (1 + slack) * found.value * (1 + _ROUNDING):
+        return Norm(found.y, kept, math.inf)
+    norm = cost.at(problem.logs(made.y.numpy())).value
+    return made if norm < kept else Norm(found.y, kept, made.gap + max(kept - made.value, 0.0))
 
 
 @dataclass
