@@ -39,6 +39,7 @@ OBJECTIVES = ("max", "abs")
 CERTIFIED = 1e-6  # gap relative to the value up to which a point is called optimal
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
+_FAINTER, _FAINTEST = 8, 1e-60  # without a cycle: the next share is its power, after this all
 _SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
 _ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
 _SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
@@ -227,11 +228,17 @@ class _Search:
         cuts = Cuts(len(signs), np.logical_and(signs.all(1), not self.absolute))
         pairs = ranges.reshape(-1, 2)[torch.from_numpy(cuts.parted)]
         x = (pairs[:, 0] / pairs[:, 1]).log().numpy()
-        edges = edges_above(self.incidence, y, _NEAR * ranges)
+        share = _NEAR
+        edges = edges_above(self.incidence, y, share * ranges)
         for done in range(1, rounds + 1):
             y, x, bound, level = self._solved(edges, cuts, x, y)
             if not len(cuts):
-                return _Found(zero, before, before, 0.0, done, free=True)
+                if not share:
+                    return _Found(zero, before, before, 0.0, done, free=True)
+                # fainter weights may close one: a start far off hides them
+                share = share**_FAINTER if share > _FAINTEST else 0.0
+                edges = edges_above(self.incidence, y, share * ranges)
+                continue
             ranges = extremes(self.incidence, y)
             value = self._value(ranges)
             found.rounds, found.bound = done, max(found.bound, math.exp(bound))
