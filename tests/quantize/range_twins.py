@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from paramsym import ParameterSymmetry, Space, act, find_symmetry
+from paramsym.algebra import ComplexScaling
+from paramsym.geometry.costs import scaled_by
 
 State = dict[str, torch.Tensor]
 MODELS = ("MLP", "residual MLP", "batch norm")
@@ -104,7 +106,7 @@ def exponents(
             continue
         shape = shape_of(symmetry, space.name)
         for unit in torch.eye(math.prod(shape), dtype=torch.float64):
-            step = symmetry.velocity({space.name: unit.reshape(shape)}).exp()
+            step = scaled_by(symmetry, {space.name: unit.reshape(shape)})
             moved = act(symmetry, step, params)
             columns.append((torch.cat([moved[n].flatten() for n in names]) / flat).log())
     keep = (flat != 0).numpy()
@@ -113,9 +115,10 @@ def exponents(
 
 
 def shape_of(symmetry: ParameterSymmetry, name: str) -> tuple[int, ...]:
-    """That of the scales of a space: one for each place that it stands over."""
+    """That of the scales of a space, or its moduli: one for each place that it stands over."""
     space = symmetry.spaces[name]
-    return (*(symmetry.spaces[base].size for base in space.over), space.size)
+    size = space.size // 2 if isinstance(space.group, ComplexScaling) else space.size
+    return (*(symmetry.spaces[base].size for base in space.over), size)
 
 
 def _moves(space: Space, spaces: Collection[str] | None) -> bool:
@@ -199,4 +202,4 @@ def moved_at_random(
     for name in scales_of(symmetry, params) if spaces is None else spaces:
         shape = shape_of(symmetry, name)
         made[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return act(symmetry, symmetry.velocity(made).exp(), params)
+    return act(symmetry, scaled_by(symmetry, made), params)

@@ -64,7 +64,8 @@ def minimize_range(
     linear for every weight w. Around a cycle of weights whose scales cancel, from the input to the
     output or back through a residual sum, Σ log|w| is the same for all equivalent networks, which
     bounds the ranges from below; together these bounds give the least range. Signs stay as they
-    are: R⁺ + R⁻ may depend on them, and of a scale that may be negative only the modulus moves.
+    are: R⁺ + R⁻ may depend on them, and of a scale that may be negative or complex only the modulus
+    moves.
 
     All parameters take part, gains and biases too: over the matrices alone a network with norms has
     no least range, because its gains could take up everything. Sums and products of the ranges are
