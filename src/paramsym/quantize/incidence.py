@@ -112,13 +112,7 @@ def _rows(
     legs = [leg for leg in block.legs if leg.space in families and leg.power]
     x = torch.view_as_real(x) if x.is_complex() else x
     kept = sorted({axis for leg in legs for axis in (*leg.copies, leg.axis)})
-    left = [axis for axis in range(x.ndim) if axis not in kept]
-    upper = x.amax(left) if left else x
-    lower = x.amin(left) if left else x
-    for leg in (leg for leg in legs if leg.space in paired):
-        at = kept.index(leg.axis)
-        upper = upper.unflatten(at, (2, -1)).amax(at)
-        lower = lower.unflatten(at, (2, -1)).amin(at)
+    upper, lower = _extremes(x, kept, [leg.axis for leg in legs if leg.space in paired])
     if not kept:
         one = torch.tensor([GROUND])
         return Rows(tensor, upper.reshape(1), lower.reshape(1), one, one)
@@ -128,6 +122,17 @@ def _rows(
         side = 1 if leg.power * family.factor > 0 else -1
         ends[side] = _nodes(family, [kept.index(a) for a in (*leg.copies, leg.axis)], len(kept))
     return Rows(tensor, upper, lower, ends[1], ends[-1])
+
+
+def _extremes(x: Tensor, kept: list[int], pairs: list[int]) -> tuple[Tensor, Tensor]:
+    """The largest and the smallest weight along the other axes, and within pairs on some."""
+    left = [axis for axis in range(x.ndim) if axis not in kept]
+    upper = x.amax(left) if left else x
+    lower = x.amin(left) if left else x
+    for at in map(kept.index, pairs):
+        upper = upper.unflatten(at, (2, -1)).amax(at)
+        lower = lower.unflatten(at, (2, -1)).amin(at)
+    return upper, lower
 
 
 def _nodes(family: Family, axes: Sequence[int], count: int) -> Tensor:
@@ -151,8 +156,7 @@ def _oriented(
     balanced.
     """
     held: dict[str, str] = {}
-    found = {s: symmetry.spaces[s] for s in spaces}
-    count = {s: math.prod(batch_of(symmetry, f)) * scales_of(f) for s, f in found.items()}
+    count = {s: _scales(symmetry, s) for s in spaces}
     while True:
         moved = [s for s in spaces if s not in held]
         legs = [[g for g in b.legs if g.space in moved and g.power] for b in blocks]
@@ -163,6 +167,12 @@ def _oriented(
                 power = {g.space: abs(float(g.power)) for found in legs for g in found}
                 return {s: sides[s] / power.get(s, 1.0) for s in moved}, held
         held[clash[0]] = clash[1]
+
+
+def _scales(symmetry: ParameterSymmetry, name: str) -> int:
+    """How many scales or moduli a space has in all its copies."""
+    space = symmetry.spaces[name]
+    return math.prod(batch_of(symmetry, space)) * scales_of(space)
 
 
 def _crowded(count: dict[str, int], legs: Sequence[list[Leg]]) -> Iterator[tuple[str, str]]:
