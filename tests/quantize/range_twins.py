@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +12,9 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 from torch import nn
 
-from paramsym import ParameterSymmetry, act, find_symmetry
+from paramsym import ParameterSymmetry, Space, act, find_symmetry
+from paramsym.algebra import ComplexScaling
+from paramsym.geometry.costs import scaled_by
 
 State = dict[str, torch.Tensor]
 MODELS = ("MLP", "residual MLP", "batch norm")
@@ -86,23 +90,40 @@ def widest(symmetry: ParameterSymmetry, params: State, objective: str) -> float:
     return float(found.max() if objective == "abs" else found.sum(1).max())
 
 
-def exponents(symmetry: ParameterSymmetry, params: State) -> tuple[np.ndarray, ...]:
-    """By weight: c, log|w|, its tensor, whether it is negative. c is measured by moving."""
+def exponents(
+    symmetry: ParameterSymmetry, params: State, spaces: Collection[str] | None = None
+) -> tuple[np.ndarray, ...]:
+    """By weight: c, log|w|, its tensor, whether it is negative. c is measured by moving.
+
+    Along some spaces, or along all that have scales.
+    """
     names = [n for n, p in params.items() if n not in symmetry.buffers and p.is_floating_point()]
     flat = torch.cat([params[n].flatten() for n in names])
     tensor = np.repeat(range(len(names)), [params[n].numel() for n in names])
     columns = []
     for space in symmetry.spaces.values():
-        if not getattr(space.group, "scales", False):
+        if not _moves(space, spaces):
             continue
-        shape = (*(symmetry.spaces[base].size for base in space.over), space.size)
+        shape = shape_of(symmetry, space.name)
         for unit in torch.eye(math.prod(shape), dtype=torch.float64):
-            step = symmetry.velocity({space.name: unit.reshape(shape)}).exp()
+            step = scaled_by(symmetry, {space.name: unit.reshape(shape)})
             moved = act(symmetry, step, params)
             columns.append((torch.cat([moved[n].flatten() for n in names]) / flat).log())
     keep = (flat != 0).numpy()
-    c = torch.stack(columns, 1).numpy()[keep]
+    c = torch.stack(columns, 1).numpy()[keep] if columns else np.zeros((int(keep.sum()), 0))
     return c, flat.abs().log().numpy()[keep], tensor[keep], (flat < 0).numpy()[keep]
+
+
+def shape_of(symmetry: ParameterSymmetry, name: str) -> tuple[int, ...]:
+    """That of the scales of a space, or its moduli: one for each place that it stands over."""
+    space = symmetry.spaces[name]
+    size = space.size // 2 if isinstance(space.group, ComplexScaling) else space.size
+    return (*(symmetry.spaces[base].size for base in space.over), size)
+
+
+def _moves(space: Space, spaces: Collection[str] | None) -> bool:
+    scaled = bool(getattr(space.group, "scales", False))
+    return scaled if spaces is None else space.name in spaces
 
 
 def tangent(width: int, at: int, pair: np.ndarray) -> tuple[np.ndarray, float]:
@@ -113,13 +134,20 @@ def tangent(width: int, at: int, pair: np.ndarray) -> tuple[np.ndarray, float]:
     return row, float(q @ np.log(q))
 
 
-def slow_range(symmetry: ParameterSymmetry, params: State, objective: str) -> float:
+def slow_range(
+    symmetry: ParameterSymmetry,
+    params: State,
+    objective: str,
+    spaces: Collection[str] | None = None,
+    reach: float = 30.0,
+) -> float:
     """The least range by linear programs with one row for each weight.
 
     The variables are y, log R⁺ and log R⁻ by tensor, and τ. log(R⁺ + R⁻) ≤ τ is convex: tangents
-    of it are added where it is broken, until it holds.
+    of it are added where it is broken, until it holds. No logarithm of a scale or a range is beyond
+    the reach.
     """
-    c, size, tensor, negative = exponents(symmetry, params)
+    c, size, tensor, negative = exponents(symmetry, params, spaces)
     scales, tensors = c.shape[1], int(tensor.max()) + 1
     width, slot = scales + 2 * tensors + 1, scales + 2 * tensor + negative
     rows = np.zeros((len(c), width))
@@ -136,7 +164,7 @@ def slow_range(symmetry: ParameterSymmetry, params: State, objective: str) -> fl
         for odds in np.linspace(-5, 5, 41):
             row, offset = tangent(width, scales + 2 * t, np.array([odds, 0.0]))
             rows, right = np.vstack([rows, row]), np.r_[right, offset]
-    bounds = [(-30, 30)] * (width - 1) + [(-60, 60)]
+    bounds = [(-reach, reach)] * (width - 1) + [(-2 * reach, 2 * reach)]
     value = np.r_[np.zeros(width - 1), 1.0]
     for _ in range(200):
         found = linprog(value, csr_array(rows), right, bounds=bounds, method="highs",
@@ -155,16 +183,23 @@ def slow_range(symmetry: ParameterSymmetry, params: State, objective: str) -> fl
     return math.exp(found.x[-1])
 
 
+def matrices_alone(symmetry: ParameterSymmetry, params: State) -> ParameterSymmetry:
+    """The symmetry with every gain and bias among the buffers, which move and cost nothing."""
+    vectors = [n for n in symmetry.signature if n not in symmetry.buffers and params[n].ndim < 2]
+    return replace(symmetry, buffers=(*symmetry.buffers, *vectors))
+
+
 def scales_of(symmetry: ParameterSymmetry, params: State) -> list[str]:
     return [n for n, s in symmetry.spaces.items() if s.exact and getattr(s.group, "scales", False)]
 
 
-def moved_at_random(symmetry: ParameterSymmetry, params: State, seed: int) -> State:
-    """Log-normal scales, σ = 1."""
+def moved_at_random(
+    symmetry: ParameterSymmetry, params: State, seed: int, spaces: Collection[str] | None = None
+) -> State:
+    """Log-normal scales, σ = 1, of some spaces or of all exact ones."""
     generator = torch.Generator().manual_seed(seed)
     made = {}
-    for name in scales_of(symmetry, params):
-        space = symmetry.spaces[name]
-        shape = (*(symmetry.spaces[base].size for base in space.over), space.size)
+    for name in scales_of(symmetry, params) if spaces is None else spaces:
+        shape = shape_of(symmetry, name)
         made[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return act(symmetry, symmetry.velocity(made).exp(), params)
+    return act(symmetry, scaled_by(symmetry, made), params)

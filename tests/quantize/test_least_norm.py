@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 from torch import nn
 
-from paramsym import ParameterSymmetry, balance, find_symmetry
+from paramsym import ParameterSymmetry, act, balance, find_symmetry
 from paramsym.geometry.result import Status
+from paramsym.quantize.least_norm import LeastNorm, Norm
 from paramsym.quantize.ranges import NORM_GAP, minimize_range
 from tests.quantize import range_twins as twin
 
@@ -126,6 +127,37 @@ def test_without_a_certificate_nothing_is_traded() -> None:
     assert short.value == minimize_range(symmetry, start, rounds=0, slack=0.0).value
 
 
+class Astray(LeastNorm):
+    """A search that goes astray: to scales far off, or to a norm that is no less than claimed."""
+
+    wide = True
+
+    def run(self, y: torch.Tensor, x: np.ndarray, tolerance: float) -> Norm:
+        if not self.wide:
+            return Norm(y, 0.0, 0.0)  # claims a norm of zero, and has moved nothing
+        found = super().run(y, x, tolerance)
+        far = found.y.clone()
+        far[1:] += 0.5 * torch.sin(torch.arange(1.0, len(far)))
+        return Norm(far, 0.5 * found.value, 0.0)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_search_for_the_norm_that_goes_astray_leaves_the_point_of_the_least_range(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, symmetry, params = twin.built("residual MLP")
+    exact = minimize_range(symmetry, params, slack=0.0)
+    sound = minimize_range(symmetry, params)
+    monkeypatch.setattr("paramsym.quantize.ranges.LeastNorm", Astray)
+    monkeypatch.setattr(Astray, "wide", wide)
+    result = minimize_range(symmetry, params)
+    assert result.status is Status.OPTIMAL and result.value == exact.value
+    assert all(torch.equal(result.params[n], exact.params[n]) for n in params)
+    assert result.norm == pytest.approx(norm_of(symmetry, exact.params), rel=1e-12)
+    # nothing false is said of the norm: the least is in reach of the gap
+    assert result.norm - result.norm_gap <= sound.norm < result.norm
+
+
 def test_a_share_that_is_none_is_refused() -> None:
     _, _, symmetry, params = twin.built("MLP")
     for bad in (-0.01, math.nan, math.inf):
@@ -136,27 +168,68 @@ def test_a_share_that_is_none_is_refused() -> None:
 # -- gains -------------------------------------------------------------------------------------
 
 
-def test_a_net_with_norms_has_a_least_range_because_gains_count() -> None:
-    """Over matrices alone they could all go to zero, and a gain to infinity."""
+def normed() -> tuple[nn.Module, torch.Tensor, ParameterSymmetry, twin.State]:
+    """Batch norm after convolutions, unfolded, and a layer norm before the head."""
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1),
-        nn.BatchNorm2d(5), nn.ReLU(), nn.Flatten(), nn.LayerNorm(5 * 16), nn.Linear(5 * 16, 3),
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LayerNorm(4 * 4), nn.Linear(4 * 4, 3),
     ).double().eval()  # fmt: skip
-    x = torch.randn(2, 2, 6, 6).double()
-    symmetry, params = find_symmetry(model, (x,), check=False), twin.state_of(model)
-    result = minimize_range(symmetry, params)
-    assert result.status is Status.OPTIMAL
-    sizes = torch.cat([
-        p.abs().flatten() for n, p in result.params.items()
-        if n not in symmetry.buffers and p.is_floating_point()
-    ])  # fmt: skip
-    assert float(sizes.max()) < 10 and float(sizes[sizes > 0].median()) > 1e-3
-    loose = {n: torch.zeros_like(p) if p.ndim == 1 else p for n, p in params.items()}
-    for n in symmetry.buffers:
-        loose[n] = params[n]
-    free = minimize_range(symmetry, loose)  # nothing on the gains: no bound where they were
-    assert free.status is Status.UNATTAINED or free.value < 0.9 * result.value
+    for module in model.modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+    x = torch.randn(2, 2, 4, 4).double()
+    return model, x, find_symmetry(model, (x,), check=False), twin.state_of(model)
+
+
+def largest(params: twin.State, names: list[str]) -> float:
+    return max(float(params[n].abs().max()) for n in names)
+
+
+def test_a_net_with_norms_has_a_least_range_because_gains_count() -> None:
+    model, _, symmetry, params = normed()
+    vectors = [n for n, p in model.named_parameters() if p.ndim == 1]
+    exact = minimize_range(symmetry, params, slack=0.0)
+    assert exact.status is Status.OPTIMAL
+    assert exact.value == pytest.approx(twin.slow_range(symmetry, params, "max"), rel=1e-8)
+    for seed in range(3):
+        start = twin.moved_at_random(symmetry, params, seed)
+        result = minimize_range(symmetry, start)
+        assert result.status is Status.OPTIMAL and result.value <= 1.01 * exact.value
+        assert result.value - result.gap == pytest.approx(exact.value, rel=1e-9)
+        assert largest(start, vectors) > largest(result.params, vectors)
+        assert largest(result.params, vectors) <= result.value * (1 + 1e-12)
+
+
+def test_over_matrices_alone_a_net_with_norms_has_no_least_range() -> None:
+    """They all go to zero, and gains to infinity, while the function stays: the control."""
+    model, x, symmetry, params = normed()
+    alone = twin.matrices_alone(symmetry, params)
+    result = minimize_range(alone, params)
+    assert result.status is Status.UNATTAINED and "go to zero" in result.held["every scale"]
+    found = [twin.slow_range(alone, params, "abs", reach=r) for r in (5.0, 10.0, 20.0)]
+    assert found[1] < 1e-1 * found[0] and found[2] < 1e-3 * found[1]  # as far as one looks
+    # with the gains, the reach is no matter
+    near, far = (twin.slow_range(symmetry, params, "abs", reach=r) for r in (10.0, 20.0))
+    assert near == pytest.approx(far, rel=1e-8)
+    # along such a direction, the functions are equal
+    c, size, _, _ = twin.exponents(alone, params)
+    rows, scales = np.c_[c, -np.ones(len(c))], c.shape[1]
+    bounds = [(-20.0, 20.0)] * scales + [(None, None)]
+    best = linprog(np.r_[np.zeros(scales), 1.0], rows, -size, bounds=bounds).x[:-1]
+    step, at = {}, 0
+    for name in twin.scales_of(symmetry, params):
+        shape = twin.shape_of(symmetry, name)
+        step[name] = torch.tensor(best[at : at + math.prod(shape)]).reshape(shape)
+        at += math.prod(shape)
+    moved = act(symmetry, symmetry.velocity(step).exp(), params)
+    matrices = [n for n, p in model.named_parameters() if p.ndim > 1]
+    gains = ["1.weight", "4.weight", "7.weight"]
+    assert largest(moved, matrices) < 1e-6 and largest(moved, gains) > 1e6
+    with torch.no_grad():
+        error = (torch.func.functional_call(model, moved, (x,)) - model(x)).abs().max()
+    assert float(error) < 1e-9 * float(model(x).abs().max())
 
 
 def test_the_worst_layer_the_sum_and_the_product_have_the_same_scales() -> None:

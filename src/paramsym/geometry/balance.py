@@ -45,7 +45,8 @@ def balance(
         symmetry: derived or written by hand.
         params: the complete state dict; it is only read. Buffers move and cost nothing, tied
             tensors count once, a gain that is stored as γ − 1 counts as γ.
-        objective: "l2", Σ |w|², or "l1", Σ |w|, along scales alone.
+        objective: "l2", Σ |w|², or "l1", Σ |w|, along scales and moduli
+            alone.
         hold: patterns of spaces and shifts to leave as they are.
         include: patterns of approximate spaces (`exact=False`) to move all the same; their scales
             need bounds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paramsym.algebra import AbstractMonomial, GeneralLinear
+from paramsym.algebra import AbstractMonomial, ComplexScaling, GeneralLinear
 from paramsym.algebra.linear import AbstractRotation
 from paramsym.geometry.costs import scales_of
 from paramsym.geometry.rotations import rotates_in_frames
@@ -38,7 +38,8 @@ def movers_of(
 
     Args:
         symmetry: whose spaces and shifts they are.
-        power: p; what mixes coordinates takes part for p = 2 alone.
+        power: p; what mixes coordinates takes part for p = 2 alone, but for moduli of complex
+            scalings, whose phases are then in `held`.
         hold: patterns of those to leave as they are.
         include: patterns of approximate spaces to move all the same.
         shifts: whether shifts take part.
@@ -71,6 +72,7 @@ def movers_of(
     return found
 
 
+_PHASES = "a phase mixes the coordinates of a pair: moduli alone can move"
 _APPROXIMATE = "it keeps the function only approximately; name it in include= to move it"
 
 
@@ -84,15 +86,17 @@ def _place(
         found.held[space.name] = why
     else:
         (found.scales if scales_of(space) else found.bases).append(space.name)
+        if power != 2 and isinstance(space.group, ComplexScaling):
+            found.held[f"{space.name} (phases)"] = _PHASES
 
 
 def _held(symmetry: ParameterSymmetry, space: Space, power: float) -> str:
     """Why a norm is not minimised along a space; nothing where it is."""
     group = space.group
+    if scales_of(space):
+        return ""  # moduli too: one of them multiplies both coordinates of its pair
     if power != 2 and not isinstance(group, AbstractMonomial):
         return "of mixed coordinates only the sum of squares is convex"
-    if scales_of(space):
-        return ""
     framed = any(leg.frame for leg in symmetry.legs(space.name))
     if isinstance(group, AbstractRotation) and rotates_in_frames(symmetry, space.name):
         return (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.costs import scaled_by
 from paramsym.geometry.movers import movers_of
 from paramsym.quantize.diagonals import with_diagonals
 from paramsym.quantize.errors import minimize_quantization_error
@@ -52,7 +53,7 @@ def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -
         logs = {n: y + logs[n] if n in logs else y for n, y in step.items()}
         moving = {n: y for n, y in logs.items() if bool(y.any())}
         if moving:
-            moved = act(symmetry, symmetry.velocity(moving).exp(), params)
+            moved = act(symmetry, scaled_by(symmetry, moving), params)
         if max((float(y.abs().max()) for y in step.values() if y.numel()), default=0) < _SETTLED:
             break
     return moved

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paramsym.algebra import ComplexScaling
 from paramsym.geometry.costs import scales_of
 from paramsym.structure.data import batch_of
 from paramsym.structure.origin import added
@@ -94,20 +95,24 @@ def incidence_of(
         families[name] = family
         nodes += math.prod(family.shape)
     rows = []
+    paired = {n for n in families if isinstance(symmetry.spaces[n].group, ComplexScaling)}
     for k, name in enumerate(names):
         tensor = added(params[name].detach(), symmetry.offsets.get(name, 0.0))
-        rows += [_rows(k, block, block.view(tensor), families) for block in symmetry.blocks[name]]
+        rows += [_rows(k, b, b.view(tensor), families, paired) for b in symmetry.blocks[name]]
     return Incidence(names, [r for r in rows if r.upper.numel()], families, nodes, held)
 
 
-def _rows(tensor: int, block: Block, x: Tensor, families: Mapping[str, Family]) -> Rows:
-    """One block, all axes that no scale stands on left out by their extremes."""
+def _rows(
+    tensor: int, block: Block, x: Tensor, families: Mapping[str, Family], paired: set[str]
+) -> Rows:
+    """One block, all axes that no scale stands on left out by their extremes.
+
+    Of `paired` families a scale is a modulus, of the coordinates k and k + n/2 alike.
+    """
     legs = [leg for leg in block.legs if leg.space in families and leg.power]
     x = torch.view_as_real(x) if x.is_complex() else x
     kept = sorted({axis for leg in legs for axis in (*leg.copies, leg.axis)})
-    left = [axis for axis in range(x.ndim) if axis not in kept]
-    upper = x.amax(left) if left else x
-    lower = x.amin(left) if left else x
+    upper, lower = _extremes(x, kept, [leg.axis for leg in legs if leg.space in paired])
     if not kept:
         one = torch.tensor([GROUND])
         return Rows(tensor, upper.reshape(1), lower.reshape(1), one, one)
@@ -117,6 +122,17 @@ def _rows(tensor: int, block: Block, x: Tensor, families: Mapping[str, Family]) 
         side = 1 if leg.power * family.factor > 0 else -1
         ends[side] = _nodes(family, [kept.index(a) for a in (*leg.copies, leg.axis)], len(kept))
     return Rows(tensor, upper, lower, ends[1], ends[-1])
+
+
+def _extremes(x: Tensor, kept: list[int], pairs: list[int]) -> tuple[Tensor, Tensor]:
+    """The largest and the smallest weight along the other axes, and within pairs on some."""
+    left = [axis for axis in range(x.ndim) if axis not in kept]
+    upper = x.amax(left) if left else x
+    lower = x.amin(left) if left else x
+    for at in map(kept.index, pairs):
+        upper = upper.unflatten(at, (2, -1)).amax(at)
+        lower = lower.unflatten(at, (2, -1)).amin(at)
+    return upper, lower
 
 
 def _nodes(family: Family, axes: Sequence[int], count: int) -> Tensor:
@@ -140,22 +156,29 @@ def _oriented(
     balanced.
     """
     held: dict[str, str] = {}
+    count = {s: _scales(symmetry, s) for s in spaces}
     while True:
         moved = [s for s in spaces if s not in held]
         legs = [[g for g in b.legs if g.space in moved and g.power] for b in blocks]
-        clash = next(_crowded(symmetry, legs), None) or next(_uneven(legs), None)
+        clash = next(_crowded(count, legs), None) or next(_uneven(legs), None)
         if clash is None:
-            sides, clash = _sides(moved, legs)
+            sides, clash = _sides(moved, legs, count)
             if clash is None:
                 power = {g.space: abs(float(g.power)) for found in legs for g in found}
                 return {s: sides[s] / power.get(s, 1.0) for s in moved}, held
         held[clash[0]] = clash[1]
 
 
-def _crowded(symmetry: ParameterSymmetry, legs: Sequence[list[Leg]]) -> Iterator[tuple[str, str]]:
+def _scales(symmetry: ParameterSymmetry, name: str) -> int:
+    """How many scales or moduli a space has in all its copies."""
+    space = symmetry.spaces[name]
+    return math.prod(batch_of(symmetry, space)) * scales_of(space)
+
+
+def _crowded(count: dict[str, int], legs: Sequence[list[Leg]]) -> Iterator[tuple[str, str]]:
     for found in legs:
         if len(found) > 2:
-            smallest = min(found, key=lambda leg: symmetry.dimension(leg.space))
+            smallest = min(found, key=lambda leg: count[leg.space])
             yield smallest.space, "a weight carries it and two other scales: no range along it"
 
 
@@ -167,9 +190,13 @@ def _uneven(legs: Sequence[list[Leg]]) -> Iterator[tuple[str, str]]:
 
 
 def _sides(
-    spaces: Sequence[str], legs: Sequence[list[Leg]]
+    spaces: Sequence[str], legs: Sequence[list[Leg]], count: dict[str, int]
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
-    """A sign for each space by which two on one weight pull opposite ways; or who cannot."""
+    """A sign for each space by which two on one weight pull opposite ways; or who cannot.
+
+    Of two that conflict it is the one of fewer scales: a query–key space rather than the gain
+    before it.
+    """
     why = "it raises weights together with another scale: no range along it"
     beside: dict[str, list[tuple[str, float]]] = {s: [] for s in spaces}
     for found in legs:
@@ -190,5 +217,5 @@ def _sides(
                     sides[there] = sides[here] * needed
                     reached.append(there)
                 elif sides[there] != sides[here] * needed:
-                    return sides, (here, why)
+                    return sides, (min(here, there, key=count.__getitem__), why)
     return sides, None

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import require_finite
-from paramsym.geometry.costs import balanced_scales, cost_along_scales
+from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import EXCESS, Policies
@@ -39,7 +39,9 @@ OBJECTIVES = ("max", "abs")
 CERTIFIED = 1e-6  # gap relative to the value up to which a point is called optimal
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
+_FAINTER, _FAINTEST = 8, 1e-60  # without a cycle: the next share is its power, after this all
 _SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
+_ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
 _SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
 _CYCLES = 200  # searches for a worst cycle in one round
 
@@ -62,7 +64,8 @@ def minimize_range(
     linear for every weight w. Around a cycle of weights whose scales cancel, from the input to the
     output or back through a residual sum, Σ log|w| is the same for all equivalent networks, which
     bounds the ranges from below; together these bounds give the least range. Signs stay as they
-    are: R⁺ + R⁻ may depend on them, and of a scale that may be negative only the modulus moves.
+    are: R⁺ + R⁻ may depend on them, and of a scale that may be negative or complex only the modulus
+    moves.
 
     All parameters take part, gains and biases too: over the matrices alone a network with norms has
     no least range, because its gains could take up everything. Sums and products of the ranges are
@@ -128,7 +131,7 @@ def minimize_range(
         norm = _of_least_norm(symmetry, params, incidence, found, slack, objective == "abs")
         found.y, found.value = norm.y, _width(extremes(incidence, norm.y), objective == "abs")
     values = {n: y for n, y in incidence.split(found.y).items() if bool(y.any())}
-    element = symmetry.velocity(values).exp() if values else symmetry.identity()
+    element = scaled_by(symmetry, values) if values else symmetry.identity()
     gap = max(found.value - found.bound, 0.0)  # where they meet, either may be rounded up
     status = Status.OPTIMAL if certified else Status.LOCAL
     if found.free:
@@ -167,16 +170,24 @@ def _of_least_norm(
     slack: float,
     absolute: bool,
 ) -> Norm:
-    """Scales of least norm among those whose ranges exceed the least by a share at most."""
+    """Scales of least norm among those whose ranges exceed the least by a share at most.
+
+    What the search returns is measured: where its ranges are wider than that, or its norm is not
+    below that of the scales that prove the least range, these stay.
+    """
     cost = cost_along_scales(symmetry, params, [*incidence.families], 2.0)
     ranges = extremes(incidence, found.y).reshape(-1, 2)
     parted = np.flatnonzero(np.logical_and((ranges > 0).all(1).numpy(), not absolute))
     odds = (ranges[:, 0] / ranges[:, 1])[parted].log().numpy()
     top = math.log(found.value) + math.log1p(slack)
     problem = LeastNorm(incidence, cost, balanced_scales(cost)[0], parted, top)
-    made = problem.run(found.y, odds, NORM_GAP)
     kept = cost.at(problem.logs(found.y.numpy())).value
-    return made if made.value < kept else Norm(found.y, kept, made.gap + kept - made.value)
+    made = problem.run(found.y, odds, NORM_GAP)
+    width = _width(extremes(incidence, made.y), absolute)
+    if not width <= (1 + slack) * found.value * (1 + _ROUNDING):
+        return Norm(found.y, kept, math.inf)
+    norm = cost.at(problem.logs(made.y.numpy())).value
+    return made if norm < kept else Norm(found.y, kept, made.gap + max(kept - made.value, 0.0))
 
 
 @dataclass
@@ -218,11 +229,17 @@ class _Search:
         cuts = Cuts(len(signs), np.logical_and(signs.all(1), not self.absolute))
         pairs = ranges.reshape(-1, 2)[torch.from_numpy(cuts.parted)]
         x = (pairs[:, 0] / pairs[:, 1]).log().numpy()
-        edges = edges_above(self.incidence, y, _NEAR * ranges)
+        share = _NEAR
+        edges = edges_above(self.incidence, y, share * ranges)
         for done in range(1, rounds + 1):
             y, x, bound, level = self._solved(edges, cuts, x, y)
             if not len(cuts):
-                return _Found(zero, before, before, 0.0, done, free=True)
+                if not share:
+                    return _Found(zero, before, before, 0.0, done, free=True)
+                # fainter weights may close one: a start far off hides them
+                share = share**_FAINTER if share > _FAINTEST else 0.0
+                edges = edges_above(self.incidence, y, share * ranges)
+                continue
             ranges = extremes(self.incidence, y)
             value = self._value(ranges)
             found.rounds, found.bound = done, max(found.bound, math.exp(bound))
