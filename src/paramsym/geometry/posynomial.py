@@ -163,6 +163,11 @@ class Posynomial:
         """f with its derivatives at zero."""
         return Point(self, torch.zeros(self.size, dtype=torch.float64))
 
+    @cached_property
+    def _fastest(self) -> float:
+        """Σ |q| over the factors of a term, at most."""
+        return max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
+
     def exponents(self, y: Tensor) -> Tensor:
         """y from where the masses were taken."""
         return y if self.origin is None else y + self.origin
@@ -171,43 +176,39 @@ class Posynomial:
         """How far an exponent moves at most along a direction of shape (size,), or a bound on it
         that is no more than one."""
         largest = float(direction.abs().max()) if self.size else 0.0
-        powers = max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
-        if largest * powers <= 1:
-            return largest * powers
+        if largest * self._fastest <= 1:
+            return largest * self._fastest
         parts = self.split(direction)
         peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
         moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
         return max(moved, default=0.0)
 
-    def pulls(self, family: str, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """By scale of one family, what grows with it, what falls with it, and Σ q² of both.
+    def pulls(self, family: str, z: Tensor) -> dict[float, Tensor]:
+        """What multiplies exp(q·z) of one family in f, by power q, each of the family's size.
 
-        Σ |q|·m·exp(…) over the factors with q > 0, and over those with q < 0.
+        Args:
+            family: whose scales they are.
+            z: the `exponents`, of shape (size,).
         """
-        y = self.exponents(y)
-        parts, own = self.flat(y), [*self.shapes].index(family)
-        up, down, both = torch.zeros(3, self.sizes[family], dtype=torch.float64)
+        parts, own = self.flat(z), [*self.shapes].index(family)
+        found = {q: self.flat(line)[own] for q, line in self.lines.items()}
 
-        def add(power: float, found: Tensor) -> None:
-            (up if power > 0 else down).add_(found, alpha=abs(power))
-            both.add_(found, alpha=power**2)
+        def add(power: float, pull: Tensor) -> None:
+            found[power] = found[power] + pull if power in found else pull
 
-        for power, line in self.lines.items():
-            add(power, self.flat(line)[own] * grown(power, parts[own]))
         for mass, a, b, (p, q) in self.pairs:
             if own == a:
-                add(p, grown(p, parts[a]) * mass.times(grown(q, parts[b])))
+                add(p, mass.times(grown(q, parts[b])))
             if own == b:
-                add(q, grown(q, parts[b]) * mass.transposed(grown(p, parts[a])))
-        shaped = self.split(y) if self.others else {}
+                add(q, mass.transposed(grown(p, parts[a])))
+        shaped = self.split(z) if self.others else {}
         for term in self.others:
             if any(factor.family == family for factor in term.factors):
                 weights = [(k.power * shaped[k.family]).exp() for k in term.factors]
                 for k, factor in enumerate(term.factors):
                     if factor.family == family:
-                        add(factor.power, (weights[k] * _summed(term, weights, k)).reshape(-1))
-        shape = self.shapes[family]
-        return up.reshape(shape), down.reshape(shape), both.reshape(shape)
+                        add(factor.power, _summed(term, weights, k).reshape(-1))
+        return found
 
     def reached(self, free: Tensor, side: int) -> Tensor:
         """Which scales something fixed holds from one side, of shape (size,), as 0 and 1.
@@ -265,38 +266,33 @@ class Point:
     def __init__(self, f: Posynomial, y: Tensor) -> None:
         self.f, self.y = f, y
         z = f.exponents(y)
-        self.up, self.down, self.curvature = torch.zeros(3, f.size, dtype=torch.float64)
-        sides, curvature = {True: f.flat(self.up), False: f.flat(self.down)}, f.flat(self.curvature)
         grown_by = {power: grown(power, z) for power in f.powers}
-        families = {power: f.flat(weights) for power, weights in grown_by.items()}
-        total = torch.zeros((), dtype=torch.float64)
-
-        def add(place: int, power: float, found: Tensor) -> None:
-            sides[power > 0][place].add_(found, alpha=abs(power))
-            curvature[place].add_(found, alpha=power**2)
-
-        for power, line in f.lines.items():
-            found = line * grown_by[power]
-            total = total + found.sum()
-            (self.up if power > 0 else self.down).add_(found, alpha=abs(power))
-            self.curvature.add_(found, alpha=power**2)
+        weights = {power: f.flat(whole) for power, whole in grown_by.items()}
+        # what multiplies exp(q·z), by power q
+        pulls = {
+            q: f.lines[q].clone() if q in f.lines else torch.zeros_like(z) for q in f.powers
+        }  # fmt: skip
+        parts = {power: f.flat(whole) for power, whole in pulls.items()}
+        value = f.constant + sum(float(line @ grown_by[q]) for q, line in f.lines.items())
         self.factors: list[tuple[Tensor, Tensor]] = []  # of the pairs
         for mass, a, b, (p, q) in f.pairs:
-            left, right = families[p][a], families[q][b]
+            left, right = weights[p][a], weights[q][b]
             self.factors.append((left, right))
             along, across = mass.both(left, right)
-            along, across = left * along, right * across
-            total = total + along.sum()
-            add(a, p, along)
-            add(b, q, across)
-        self.value = f.constant + float(total) + self._add_others(z, add)
+            value += float(left @ along)
+            parts[p][a].add_(along)
+            parts[q][b].add_(across)
+        for power, whole in pulls.items():
+            whole.mul_(grown_by[power])
+        self.value = value + self._add_others(z, pulls)
+        self.up, self.down = (_weighted(pulls, side, 1, z) for side in (1, -1))
         self.gradient = self.up - self.down
+        self.curvature = _weighted(pulls, 1, 2, z) + _weighted(pulls, -1, 2, z)
 
-    def _add_others(self, z: Tensor, add) -> float:
+    def _add_others(self, z: Tensor, pulls: dict[float, Tensor]) -> float:
         """What the terms that are no vectors and no matrices add; their weights are kept."""
         f = self.f
         shaped = f.split(z) if f.others else {}
-        place = {name: k for k, name in enumerate(f.shapes)}
         self.weights = [[(k.power * shaped[k.family]).exp() for k in t.factors] for t in f.others]
         # for each term and factor, the sum over everything else: q · it is its gradient
         self.sums = [
@@ -305,7 +301,8 @@ class Point:
         ]
         for term, sums in zip(f.others, self.sums, strict=True):
             for factor, found in zip(term.factors, sums, strict=True):
-                add(place[factor.family], factor.power, found.reshape(-1))
+                whole = pulls.setdefault(factor.power, torch.zeros_like(z))
+                f.split(whole)[factor.family].add_(found)
         return sum(float(sums[0].sum()) for sums in self.sums)
 
     def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
@@ -341,6 +338,12 @@ class Point:
 def grown(power: float, y: Tensor) -> Tensor:
     """exp(q·y), finite where nothing is multiplied by it."""
     return (power * y).clamp_(max=_STEEPEST).exp_()
+
+
+def _weighted(found: Mapping[float, Tensor], side: int, order: int, like: Tensor) -> Tensor:
+    """Σ |q|^order of what is found for powers q of one sign."""
+    made = [x * abs(q) ** order for q, x in found.items() if q * side > 0]
+    return sum(made[1:], made[0]) if made else torch.zeros_like(like)
 
 
 def _mark(seen: Tensor, found: Tensor) -> None:
