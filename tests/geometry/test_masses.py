@@ -14,7 +14,8 @@ from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.masses import Diagonal, Mass, power_sum
 from paramsym.geometry.means import _regular, _root_of_mean
 from paramsym.geometry.movers import movers_of
-from paramsym.geometry.posynomial import Factor, Posynomial, Term
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.terms import Factor, Term
 from paramsym.geometry.turns import Turns
 from tests.tracing.zoo import build
 

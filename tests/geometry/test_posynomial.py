@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from paramsym.geometry.newton import minimise, newton_step, steepness
-from paramsym.geometry.posynomial import Factor, Posynomial, Term
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.terms import Factor, Term
 
 SHAPES = {"a": (3,), "b": (2, 4), "c": (1,)}
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -64,6 +64,11 @@ class Box:
         """Where there are bounds."""
         return self.low.isfinite()
 
+    @cached_property
+    def everywhere(self) -> bool:
+        """Whether there are no bounds."""
+        return not bool(self.bounded.any())
+
     @property
     def wide(self) -> Tensor:
         """1 where there is more than one point, and 0 elsewhere."""
@@ -91,7 +96,7 @@ def least_in_box(
         tolerance: the gap relative to f at which to stop.
         sweep: whether sweeps come first, where there are no bounds.
     """
-    if not bool(box.bounded.any()):
+    if box.everywhere:
         return least_point(f, free, tolerance, sweep)
     free = free * box.wide
     point = f.at(box.nearest(swept(f, free, box.nearest)))
@@ -110,12 +115,14 @@ def least_in_box(
 
 def slope_in_box(point: Point, free: Tensor, box: Box) -> Tensor:
     """The slope along what is free, zero where a bound holds against it, of shape (size,)."""
+    if box.everywhere:
+        return point.gradient * free
     return point.gradient * free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
 
 
 def certified_in_box(point: Point, free: Tensor, box: Box, tolerance: float) -> Least[Point]:
     """A point with a bound on how much lower f can be in the box."""
-    if not bool(box.bounded.any()):
+    if box.everywhere:
         return certified(point, free, tolerance)
     return Least(point, gap_in_box(point, free, box))
 

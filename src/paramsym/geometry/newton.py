@@ -197,7 +197,7 @@ def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | Non
 
 
 def _step_to_best(pulls: dict[float, Tensor], z: Tensor) -> Tensor:
-    """How far scales of logarithms z go where the others stay, not finite where only one side pulls."""
+    """How far scales of logarithms z go if others stay, not finite where one side alone pulls."""
     if len(pulls) == 2 and sum(pulls) == 0:
         power = max(pulls)
         return pulls[-power].log().sub_(pulls[power].log()).div_(2 * power).sub_(z)

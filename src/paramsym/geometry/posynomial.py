@@ -17,52 +17,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.masses import Diagonal, Mass, power_sum
-from paramsym.structure.contraction import contracted
+from paramsym.geometry.masses import Diagonal, Mass
+from paramsym.geometry.terms import (
+    Factor,
+    Term,
+    as_it_lies,
+    is_apart,
+    is_diagonal,
+    is_plain,
+    summed,
+    without_cancelled,
+)
 
 _STEEPEST = 700.0  # e-folds that a number in double precision can grow by
-
-
-@dataclass(frozen=True)
-class Factor:
-    """The scales of one family on axes of a mass, to a power q ≠ 0: exp(q · y[…])."""
-
-    family: str
-    axes: tuple[int, ...]
-    power: float
-
-
-@dataclass(frozen=True)
-class Term:
-    """A mass m ≥ 0 with the families of scales that multiply it.
-
-    Where a power p is given the mass is |w|^p of weights w, which are kept as they are and read
-    for each product: a mass as large as the weights takes no memory.
-    """
-
-    mass: Tensor
-    factors: tuple[Factor, ...]
-    power: float | None = None
-
-    def read(self) -> Tensor:
-        """The mass itself, in the precision that it came in or in double."""
-        return self.mass if self.power is None else power_sum(self.mass, self.power)
-
-    def as_from(self, logs: Mapping[str, Tensor]) -> Term:
-        """The term as it was before scales of these logarithms, by family, came to the mass."""
-        mass = self.read()
-        for factor in self.factors:
-            order = sorted(range(len(factor.axes)), key=factor.axes.__getitem__)
-            shape = [n if k in factor.axes else 1 for k, n in enumerate(mass.shape)]
-            mass = mass * (-factor.power * logs[factor.family].permute(order).reshape(shape)).exp()
-        return Term(mass, self.factors)
 
 
 class _Pair(NamedTuple):
@@ -99,10 +72,10 @@ class Posynomial:
         joined: dict[tuple[Factor, ...], Tensor] = {}
         kept: list[Term] = []
         for term in terms:
-            if term.power is not None and _is_plain(term):
+            if term.power is not None and is_plain(term):
                 kept.append(term)
                 continue
-            mass, fixed = _without_cancelled(term)
+            mass, fixed = without_cancelled(term)
             constant += fixed
             key = term.factors
             joined[key] = joined[key] + mass if key in joined else mass
@@ -117,11 +90,11 @@ class Posynomial:
         self.others: list[Term] = []
         place = {name: k for k, name in enumerate(self.shapes)}
         for term in self.terms:
-            if _is_diagonal(term):
+            if is_diagonal(term):
                 a, b = term.factors
                 mass = Diagonal(term.mass.double().permute(a.axes).reshape(-1))
                 self.pairs.append(_Pair(mass, place[a.family], place[b.family], (a.power, b.power)))
-            elif not _is_apart(term):
+            elif not is_apart(term):
                 self.others.append(Term(term.mass.double(), term.factors))
             elif len(term.factors) == 1:
                 (factor,) = term.factors
@@ -130,7 +103,7 @@ class Posynomial:
                 own = self.split(self.lines[factor.power])[factor.family]
                 own.add_(term.read().permute(factor.axes))
             else:
-                a, b = _as_it_lies(term)
+                a, b = as_it_lies(term)
                 matrix = term.mass.permute(*a.axes, *b.axes)
                 matrix = matrix.reshape(math.prod(matrix.shape[: len(a.axes)]), -1)
                 pair = Mass(matrix, term.power), place[a.family], place[b.family]
@@ -207,7 +180,7 @@ class Posynomial:
                 weights = [(k.power * shaped[k.family]).exp() for k in term.factors]
                 for k, factor in enumerate(term.factors):
                     if factor.family == family:
-                        add(factor.power, _summed(term, weights, k).reshape(-1))
+                        add(factor.power, summed(term, weights, k).reshape(-1))
         return found
 
     def reached(self, free: Tensor, side: int) -> Tensor:
@@ -222,9 +195,9 @@ class Posynomial:
         for power, line in self.lines.items():
             if power * side > 0:
                 _mark(seen, line)
-        parts, before = self.flat(seen), -1.0
-        while before != float(seen.sum()):
-            before = float(seen.sum())
+        parts, before, now = self.flat(seen), -1.0, float(seen.sum())
+        while before != now < self.size:
+            before = now
             for mass, a, b, (p, q) in self.pairs[::side]:
                 for into, power, other, along, product in (
                     (a, p, b, q, mass.times),
@@ -237,6 +210,7 @@ class Posynomial:
                         _mark(parts[into], product(weights))
             if self.others:
                 self._reach_others(self.split(seen), side)
+            now = float(seen.sum())
         return seen
 
     def _reach_others(self, seen: Mapping[str, Tensor], side: int) -> None:
@@ -248,7 +222,7 @@ class Posynomial:
             ]
             for k, factor in enumerate(term.factors):
                 if factor.power * side > 0:
-                    _mark(seen[factor.family], _summed(term, weights, k))
+                    _mark(seen[factor.family], summed(term, weights, k))
 
 
 class Point:
@@ -296,7 +270,7 @@ class Point:
         self.weights = [[(k.power * shaped[k.family]).exp() for k in t.factors] for t in f.others]
         # for each term and factor, the sum over everything else: q · it is its gradient
         self.sums = [
-            [w[k] * _summed(term, w, k) for k in range(len(w))]
+            [w[k] * summed(term, w, k) for k in range(len(w))]
             for term, w in zip(f.others, self.weights, strict=True)
         ]
         for term, sums in zip(f.others, self.sums, strict=True):
@@ -331,7 +305,7 @@ class Point:
                     if other != k:
                         moved = list(weights)
                         moved[other] = weights[other] * factor.power * parts[factor.family]
-                        found = weights[k] * _summed(term, moved, k)
+                        found = weights[k] * summed(term, moved, k)
                         out[own.family].add_(found, alpha=own.power)
 
 
@@ -348,56 +322,4 @@ def _weighted(found: Mapping[float, Tensor], side: int, order: int, like: Tensor
 
 def _mark(seen: Tensor, found: Tensor) -> None:
     """Set to one what something positive is found for."""
-    seen.copy_(torch.maximum(seen, (found > 0).double()))
-
-
-def _as_it_lies(term: Term) -> tuple[Factor, Factor]:
-    """The two factors of a matrix, that of the first axis first: no transposition is needed."""
-    a, b = term.factors
-    return (a, b) if 0 in a.axes else (b, a)
-
-
-def _is_apart(term: Term) -> bool:
-    """Whether each axis carries one of at most two factors."""
-    axes = [axis for factor in term.factors for axis in factor.axes]
-    return 0 < len(term.factors) < 3 and sorted(axes) == [*range(term.mass.ndim)]
-
-
-def _is_diagonal(term: Term) -> bool:
-    """Whether two factors share all axes."""
-    axes = {factor.axes for factor in term.factors}
-    return len(term.factors) == 2 and len(axes) == 1 and len(*axes) == term.mass.ndim
-
-
-def _is_plain(term: Term) -> bool:
-    """Whether it is a matrix between two different families, of which no entry cancels."""
-    return _is_apart(term) and len({factor.family for factor in term.factors}) == 2
-
-
-def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
-    """Σ m · Π of the weights of all factors but the k-th, over the axes that it does not have."""
-    letters = "".join(chr(ord("a") + i) for i in range(term.mass.ndim))
-    named = ["".join(letters[i] for i in factor.axes) for factor in term.factors]
-    out = named.pop(k)
-    others = [*zip([*weights[:k], *weights[k + 1 :]], named, strict=True)]
-    x, found = contracted([(term.mass, letters), *others], out)
-    return x if found == out else x.permute([found.index(c) for c in out])
-
-
-def _without_cancelled(term: Term) -> tuple[Tensor, float]:
-    """The mass without the entries on which its two factors cancel, and what these add up to.
-
-    A map from a family to itself multiplies entry (i, j) by exp(q (y_i − y_j)), and its diagonal
-    by one.
-    """
-    if len(term.factors) != 2:
-        return term.read(), 0.0
-    one, other = term.factors
-    apart = [(a, b) for a, b in zip(one.axes, other.axes, strict=False) if a != b]
-    if one.family != other.family or one.power != -other.power or len(apart) != 1:
-        return term.read(), 0.0
-    mass = term.read().clone()
-    diagonal = mass.diagonal(0, *apart[0])
-    fixed = float(diagonal.double().sum())
-    diagonal.zero_()
-    return mass, fixed
+    seen.masked_fill_(found > 0, 1.0)
