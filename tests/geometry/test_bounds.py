@@ -16,8 +16,9 @@ from paramsym import ParameterSymmetry, Space, act, balance, find_symmetry
 from paramsym.algebra import GeneralLinear, PositiveScaling
 from paramsym.geometry.boxed import Box, gap_in_box, least_in_box, slope_in_box
 from paramsym.geometry.newton import minimise
-from paramsym.geometry.posynomial import Factor, Posynomial, Term
+from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.result import Status
+from paramsym.geometry.terms import Factor, Term
 from paramsym.structure.patterns import UnknownName
 from tests.geometry.test_balance import by_hand, normal, outputs, relu_layer, state_of
 from tests.geometry.test_posynomial import drawn, slow

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from paramsym.geometry.newton import minimise, newton_step, steepness
-from paramsym.geometry.posynomial import Factor, Posynomial, Term
+from paramsym.geometry import newton
+from paramsym.geometry.newton import further, minimise, newton_step, steepness, swept
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.terms import Factor, Term
 
 SHAPES = {"a": (3,), "b": (2, 4), "c": (1,)}
 
@@ -124,3 +126,42 @@ def test_masses_in_single_precision_are_summed_in_double() -> None:
     rounded = Posynomial(SHAPES, [Term(t.mass.double(), t.factors) for t in narrow.terms],
                          narrow.constant)  # fmt: skip
     torch.testing.assert_close(narrow.at(y).gradient, rounded.at(y).gradient, rtol=1e-12, atol=0)
+
+
+def chain(size: int) -> Posynomial:
+    """Two layers of units, each with weights on either side."""
+    generator = torch.Generator().manual_seed(0)
+    middle = torch.rand(size, size, generator=generator, dtype=torch.float64)
+    sides = torch.rand(2, size, generator=generator, dtype=torch.float64) + size / 2
+    a, b = (lambda q: Factor("a", (0,), q)), (lambda q: Factor("b", (0,), q))
+    return Posynomial(
+        {"a": (size,), "b": (size,)},
+        [
+            Term(9 * sides[0], (a(2.0),)), Term(sides[1], (b(-2.0),)),
+            Term(middle, (b(2.0), Factor("a", (1,), -2.0))),
+        ],
+    )  # fmt: skip
+
+
+def test_sweeps_foresee_the_moves_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = chain(40)
+    free = torch.ones(f.size, dtype=torch.float64)
+    foreseen = steepness(f.at(swept(f, free)), free)
+    monkeypatch.setattr(newton, "_still_to_come", lambda before, last: torch.zeros_like(last))
+    assert foreseen < 0.1 * steepness(f.at(swept(f, free)), free)
+
+
+def test_steps_that_drown_in_rounding_are_taken_where_slopes_fall() -> None:
+    f = chain(40)
+    free = torch.ones(f.size, dtype=torch.float64)
+    best = f.at(minimise(f, free, 1e-12))
+    away = 1e-8 * torch.randn(f.size, generator=torch.Generator().manual_seed(1)).double()
+    near = f.at(best.y + away)
+    assert abs(near.value - best.value) < 1e-12 * best.value
+
+    def steepest(point) -> float:
+        return steepness(point, free)
+
+    found = further(near, newton_step(near, free, 1e-6).direction, steepest)
+    assert found is not None and steepest(found) < 1e-3 * steepest(near)
+    assert further(near, away, steepest) is None  # uphill, where no value tells

@@ -120,6 +120,8 @@ def require_bounded(
 
 def standing(f: Posynomial, box: Box) -> dict[str, str]:
     """Which scales of each family stand where a bound ends, or an anchor has them, in words."""
+    if box.everywhere:
+        return {}
     found: dict[str, list[str]] = {}
     fixed = box.low == box.high
     at_bound = ~fixed & ((box.low == 0) | (box.high == 0))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from paramsym.geometry.newton import (
     STEEP,
     Least,
     certified,
+    further,
     least_point,
     newton_step,
     swept,
@@ -37,9 +39,6 @@ from paramsym.geometry.posynomial import Point, Posynomial
 
 _STEPS = 300
 _NEAR = 0.1  # e-folds from a bound at which a coordinate that goes there no longer counts as free
-_LONGEST = 8.0  # e-folds of one step
-_HALVINGS = 40
-_ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,11 @@ class Box:
     def bounded(self) -> Tensor:
         """Where there are bounds."""
         return self.low.isfinite()
+
+    @cached_property
+    def everywhere(self) -> bool:
+        """Whether there are no bounds."""
+        return not bool(self.bounded.any())
 
     @property
     def wide(self) -> Tensor:
@@ -92,7 +96,7 @@ def least_in_box(
         tolerance: the gap relative to f at which to stop.
         sweep: whether sweeps come first, where there are no bounds.
     """
-    if not bool(box.bounded.any()):
+    if box.everywhere:
         return least_point(f, free, tolerance, sweep)
     free = free * box.wide
     point = f.at(box.nearest(swept(f, free, box.nearest)))
@@ -101,7 +105,8 @@ def least_in_box(
         level = _steepest(point, free, box) <= STEEP * point.value
         if level and _gap(point, free, box, direction) <= tolerance * point.value:
             break
-        following = _descended(point, free, box, direction)
+        steepest = partial(_steepest, free=free, box=box)
+        following = further(point, direction, steepest, box.nearest)
         if following is None:
             break
         point = following
@@ -110,12 +115,14 @@ def least_in_box(
 
 def slope_in_box(point: Point, free: Tensor, box: Box) -> Tensor:
     """The slope along what is free, zero where a bound holds against it, of shape (size,)."""
+    if box.everywhere:
+        return point.gradient * free
     return point.gradient * free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
 
 
 def certified_in_box(point: Point, free: Tensor, box: Box, tolerance: float) -> Least[Point]:
     """A point with a bound on how much lower f can be in the box."""
-    if not bool(box.bounded.any()):
+    if box.everywhere:
         return certified(point, free, tolerance)
     return Least(point, gap_in_box(point, free, box))
 
@@ -152,25 +159,6 @@ def _direction(point: Point, free: Tensor, box: Box) -> Tensor:
     moved = float((free * (box.nearest(point.y + alone) - point.y)).abs().max())
     held = _held(point.y, slope, box, min(_NEAR, moved))
     return torch.where(held, alone, newton_step(point, free * ~held).direction)
-
-
-def _descended(point: Point, free: Tensor, box: Box, direction: Tensor) -> Point | None:
-    """The point a step further, halved until f falls as it should; None where rounding ends it.
-
-    Where a fall would drown in the rounding of f, the slopes have to fall.
-    """
-    length = min(1.0, _LONGEST / max(float(direction.abs().max()), 1e-300))
-    for _ in range(_HALVINGS):
-        y = box.nearest(point.y + length * direction)
-        expected = float(point.gradient @ (y - point.y))
-        following = point.f.at(y)
-        if expected > -_ROUNDING * point.value:
-            steeper = _steepest(following, free, box) >= _steepest(point, free, box)
-            return None if steeper else following
-        if following.value <= point.value + 1e-4 * expected:
-            return following
-        length /= 2
-    return None
 
 
 def _steepest(point: Point, free: Tensor, box: Box) -> float:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, ComplexScaling
 from paramsym.geometry.masses import power_sum
-from paramsym.geometry.posynomial import Factor, Posynomial, Term
+from paramsym.geometry.posynomial import Posynomial
+from paramsym.geometry.terms import Factor, Term
 from paramsym.structure.data import batch_of
 from paramsym.structure.element import GroupElement
 from paramsym.structure.origin import added

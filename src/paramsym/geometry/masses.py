@@ -29,7 +29,10 @@ def power_sum(x: Tensor, power: float, summed: Sequence[int] = ()) -> Tensor:
         summed: the axes to sum over.
     """
     if x.numel() <= _PANEL or not x.ndim:
-        mass = raised(_widened(x), power)
+        if x.dtype == torch.float64:  # one pass over memory less than a copy
+            mass = x.square() if power == 2 else x.abs() if power == 1 else x.abs().pow_(power)
+        else:
+            mass = raised(_widened(x), power)
         return mass.sum([*summed]) if summed else mass
     along = max(range(x.ndim), key=lambda axis: x.shape[axis])
     rows = max(1, _PANEL * x.shape[along] // x.numel())

@@ -16,18 +16,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.posynomial import Point, Posynomial
+from paramsym.geometry.posynomial import Point, Posynomial, grown
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
 _ACCURACY = 0.1  # of a step: fewer products with the Hessian, for a few steps more
-_SWEEPS = 3
+_SWEEPS = 4
+_SLOWEST = 0.8  # share that a sweep leaves of a move, up to which the rest is foreseen
 _STEPS = 100
+_LONGEST = 8.0  # e-folds of one step
+_HALVINGS = 40
+_ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
 _PRODUCTS = 500  # products with the Hessian for one step
 
 
@@ -97,7 +102,7 @@ def least_point(f: Posynomial, free: Tensor, tolerance: float, sweep: bool = Tru
 def certified(point: Located, free: Tensor, tolerance: float) -> Least[Located]:
     """A point with a bound on how much lower f can be, which takes a Newton step only where its
     slopes alone leave more than the tolerance."""
-    gap, level = _slack(point, free), tolerance * point.value
+    gap, level = _slack(free * point.gradient), tolerance * point.value
     return Least(point, gap if gap <= level else newton_step(point, free, 1e-6, level).gap)
 
 
@@ -113,28 +118,32 @@ def _descend(
     point: Located, free: Tensor, tolerance: float, steps: int, steep: float
 ) -> Least[Located]:
     for _ in range(steps):
-        level = steepness(point, free) <= steep * point.value
+        slopes = (free * point.gradient).abs()
+        level = _largest(slopes) <= steep * point.value
         enough = tolerance * point.value
-        if level and (gap := _slack(point, free)) <= enough:
+        if level and (gap := REACH * float(slopes.sum())) <= enough:
             return Least(point, gap)
         step = newton_step(point, free, enough=enough if level else 0.0)
         done = level and step.gap <= enough
-        following = None if done else _descended(point, step.direction)
+        following = None if done else further(point, step.direction, partial(steepness, free=free))
         if following is None:
             return Least(point, step.gap)
         point = following
-    return Least(point, _slack(point, free))
+    return Least(point, _slack(free * point.gradient))
 
 
 def steepness(point: Place, free: Tensor) -> float:
     """The largest slope along a coordinate that is free."""
-    slope = free * point.gradient
-    return float(slope.abs().max()) if slope.numel() else 0.0
+    return _largest((free * point.gradient).abs())
 
 
-def _slack(point: Place, free: Tensor) -> float:
+def _largest(slopes: Tensor) -> float:
+    return float(slopes.max()) if slopes.numel() else 0.0
+
+
+def _slack(slope: Tensor) -> float:
     """How much lower f can be by convexity alone."""
-    return REACH * float((free * point.gradient).abs().sum())
+    return REACH * float(slope.abs().sum())
 
 
 def newton_step(
@@ -151,7 +160,7 @@ def newton_step(
     """
     slope = free * point.gradient
     direction, residual = _conjugate_gradients(point, free, slope, accuracy, enough)
-    gap = _slack(point, free)
+    gap = _slack(slope)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
         gap = min(gap, decrement + REACH * float(residual.abs().sum()))
@@ -171,15 +180,41 @@ def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | Non
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
     families, far = [*zip(f.shapes, f.flat(mask), strict=True)], REACH if nearest else 0.0
-    for _ in range(_SWEEPS):
+    moves: list[Tensor] = []
+    for sweep in range(_SWEEPS):
+        before = y.clone()
         for k, (family, free) in enumerate(families):
-            up, down, both = (x.reshape(-1) for x in f.pulls(family, y))
-            # the mean of |q| is both / (up + down)
-            step = down.log().sub_(up.log()).mul_(up + down).div_(both)
+            z = f.exponents(y)
+            step = _step_to_best(f.pulls(family, z), f.flat(z)[k])
             step.nan_to_num_(0.0, far, -far)
-            f.flat(y)[k].addcmul_(free, step, value=0.25 if family in shared else 0.5)
+            f.flat(y)[k].addcmul_(free, step, value=0.5 if family in shared else 1.0)
+            y = nearest(y) if nearest else y
+        moves.append(y - before)
+        if sweep == _SWEEPS - 2:
+            y = y + _still_to_come(*moves[-2:])
             y = nearest(y) if nearest else y
     return y
+
+
+def _step_to_best(pulls: dict[float, Tensor], z: Tensor) -> Tensor:
+    """How far scales of logarithms z go if others stay, not finite where one side alone pulls."""
+    if len(pulls) == 2 and sum(pulls) == 0:
+        power = max(pulls)
+        return pulls[-power].log().sub_(pulls[power].log()).div_(2 * power).sub_(z)
+    up, down, both = torch.zeros(3, len(z), dtype=torch.float64)
+    for power, pull in pulls.items():
+        found = pull * grown(power, z)
+        (up if power > 0 else down).add_(found, alpha=abs(power))
+        both.add_(found, alpha=power**2)
+    # the mean of |q| is both / (up + down)
+    return down.log().sub_(up.log()).mul_(up + down).div_(2 * both)
+
+
+def _still_to_come(before: Tensor, last: Tensor) -> Tensor:
+    """Where moves fall by a constant share they lead to last · (ρ + ρ² + …), ρ = last / before."""
+    size = float(before @ before)
+    share = float(last @ before) / size if size else 0.0
+    return last * (share / (1 - share)) if 0 < share < _SLOWEST else torch.zeros_like(last)
 
 
 def _conjugate_gradients(
@@ -210,16 +245,31 @@ def _conjugate_gradients(
     return direction, residual
 
 
-def _descended(point: Located, direction: Tensor) -> Located | None:
-    """The point a step further, halved until f falls as it should; None where rounding ends it."""
-    slope = float(point.gradient @ direction)
-    length = min(1.0, 8.0 / max(float(direction.abs().max()), 1e-300))
-    while length > 1e-6:
-        # the points of one cost are of one kind
-        following = cast("Located", point.f.at(point.y + length * direction))
-        if following.value <= point.value + 1e-4 * length * slope:
+def further(
+    point: Located,
+    direction: Tensor,
+    steepest: Callable[[Located], float],
+    nearest: Callable[[Tensor], Tensor] | None = None,
+) -> Located | None:
+    """The point a step further, halved until f falls as it should; None where rounding ends it.
+
+    Where a fall would drown in the rounding of f, the slopes have to fall.
+
+    Args:
+        point: where the step starts.
+        direction: of descent, of shape (size,).
+        steepest: the largest slope at a point.
+        nearest: what brings a point back to where it may be.
+    """
+    length = min(1.0, _LONGEST / max(float(direction.abs().max()), 1e-300))
+    for _ in range(_HALVINGS):
+        y = point.y + length * direction
+        y = nearest(y) if nearest else y
+        expected = float(point.gradient @ (y - point.y))
+        following = cast("Located", point.f.at(y))  # the points of one cost are of one kind
+        if expected > -_ROUNDING * point.value:
+            return following if steepest(following) < steepest(point) else None
+        if following.value <= point.value + 1e-4 * expected:
             return following
-        if abs(slope) < 1e-13 * point.value:
-            return None
         length /= 2
     return None

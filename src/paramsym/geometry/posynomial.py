@@ -17,52 +17,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.masses import Diagonal, Mass, power_sum
-from paramsym.structure.contraction import contracted
+from paramsym.geometry.masses import Diagonal, Mass
+from paramsym.geometry.terms import (
+    Factor,
+    Term,
+    as_it_lies,
+    is_apart,
+    is_diagonal,
+    is_plain,
+    summed,
+    without_cancelled,
+)
 
 _STEEPEST = 700.0  # e-folds that a number in double precision can grow by
-
-
-@dataclass(frozen=True)
-class Factor:
-    """The scales of one family on axes of a mass, to a power q ≠ 0: exp(q · y[…])."""
-
-    family: str
-    axes: tuple[int, ...]
-    power: float
-
-
-@dataclass(frozen=True)
-class Term:
-    """A mass m ≥ 0 with the families of scales that multiply it.
-
-    Where a power p is given the mass is |w|^p of weights w, which are kept as they are and read
-    for each product: a mass as large as the weights takes no memory.
-    """
-
-    mass: Tensor
-    factors: tuple[Factor, ...]
-    power: float | None = None
-
-    def read(self) -> Tensor:
-        """The mass itself, in the precision that it came in or in double."""
-        return self.mass if self.power is None else power_sum(self.mass, self.power)
-
-    def as_from(self, logs: Mapping[str, Tensor]) -> Term:
-        """The term as it was before scales of these logarithms, by family, came to the mass."""
-        mass = self.read()
-        for factor in self.factors:
-            order = sorted(range(len(factor.axes)), key=factor.axes.__getitem__)
-            shape = [n if k in factor.axes else 1 for k, n in enumerate(mass.shape)]
-            mass = mass * (-factor.power * logs[factor.family].permute(order).reshape(shape)).exp()
-        return Term(mass, self.factors)
 
 
 class _Pair(NamedTuple):
@@ -99,10 +72,10 @@ class Posynomial:
         joined: dict[tuple[Factor, ...], Tensor] = {}
         kept: list[Term] = []
         for term in terms:
-            if term.power is not None and _is_plain(term):
+            if term.power is not None and is_plain(term):
                 kept.append(term)
                 continue
-            mass, fixed = _without_cancelled(term)
+            mass, fixed = without_cancelled(term)
             constant += fixed
             key = term.factors
             joined[key] = joined[key] + mass if key in joined else mass
@@ -117,11 +90,11 @@ class Posynomial:
         self.others: list[Term] = []
         place = {name: k for k, name in enumerate(self.shapes)}
         for term in self.terms:
-            if _is_diagonal(term):
+            if is_diagonal(term):
                 a, b = term.factors
                 mass = Diagonal(term.mass.double().permute(a.axes).reshape(-1))
                 self.pairs.append(_Pair(mass, place[a.family], place[b.family], (a.power, b.power)))
-            elif not _is_apart(term):
+            elif not is_apart(term):
                 self.others.append(Term(term.mass.double(), term.factors))
             elif len(term.factors) == 1:
                 (factor,) = term.factors
@@ -130,7 +103,7 @@ class Posynomial:
                 own = self.split(self.lines[factor.power])[factor.family]
                 own.add_(term.read().permute(factor.axes))
             else:
-                a, b = _as_it_lies(term)
+                a, b = as_it_lies(term)
                 matrix = term.mass.permute(*a.axes, *b.axes)
                 matrix = matrix.reshape(math.prod(matrix.shape[: len(a.axes)]), -1)
                 pair = Mass(matrix, term.power), place[a.family], place[b.family]
@@ -163,6 +136,11 @@ class Posynomial:
         """f with its derivatives at zero."""
         return Point(self, torch.zeros(self.size, dtype=torch.float64))
 
+    @cached_property
+    def _fastest(self) -> float:
+        """Σ |q| over the factors of a term, at most."""
+        return max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
+
     def exponents(self, y: Tensor) -> Tensor:
         """y from where the masses were taken."""
         return y if self.origin is None else y + self.origin
@@ -171,43 +149,39 @@ class Posynomial:
         """How far an exponent moves at most along a direction of shape (size,), or a bound on it
         that is no more than one."""
         largest = float(direction.abs().max()) if self.size else 0.0
-        powers = max((sum(abs(k.power) for k in t.factors) for t in self.terms), default=0.0)
-        if largest * powers <= 1:
-            return largest * powers
+        if largest * self._fastest <= 1:
+            return largest * self._fastest
         parts = self.split(direction)
         peaks = {n: float(part.abs().max()) for n, part in parts.items() if part.numel()}
         moved = (sum(abs(k.power) * peaks[k.family] for k in t.factors) for t in self.terms)
         return max(moved, default=0.0)
 
-    def pulls(self, family: str, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """By scale of one family, what grows with it, what falls with it, and Σ q² of both.
+    def pulls(self, family: str, z: Tensor) -> dict[float, Tensor]:
+        """What multiplies exp(q·z) of one family in f, by power q, each of the family's size.
 
-        Σ |q|·m·exp(…) over the factors with q > 0, and over those with q < 0.
+        Args:
+            family: whose scales they are.
+            z: the `exponents`, of shape (size,).
         """
-        y = self.exponents(y)
-        parts, own = self.flat(y), [*self.shapes].index(family)
-        up, down, both = torch.zeros(3, self.sizes[family], dtype=torch.float64)
+        parts, own = self.flat(z), [*self.shapes].index(family)
+        found = {q: self.flat(line)[own] for q, line in self.lines.items()}
 
-        def add(power: float, found: Tensor) -> None:
-            (up if power > 0 else down).add_(found, alpha=abs(power))
-            both.add_(found, alpha=power**2)
+        def add(power: float, pull: Tensor) -> None:
+            found[power] = found[power] + pull if power in found else pull
 
-        for power, line in self.lines.items():
-            add(power, self.flat(line)[own] * grown(power, parts[own]))
         for mass, a, b, (p, q) in self.pairs:
             if own == a:
-                add(p, grown(p, parts[a]) * mass.times(grown(q, parts[b])))
+                add(p, mass.times(grown(q, parts[b])))
             if own == b:
-                add(q, grown(q, parts[b]) * mass.transposed(grown(p, parts[a])))
-        shaped = self.split(y) if self.others else {}
+                add(q, mass.transposed(grown(p, parts[a])))
+        shaped = self.split(z) if self.others else {}
         for term in self.others:
             if any(factor.family == family for factor in term.factors):
                 weights = [(k.power * shaped[k.family]).exp() for k in term.factors]
                 for k, factor in enumerate(term.factors):
                     if factor.family == family:
-                        add(factor.power, (weights[k] * _summed(term, weights, k)).reshape(-1))
-        shape = self.shapes[family]
-        return up.reshape(shape), down.reshape(shape), both.reshape(shape)
+                        add(factor.power, summed(term, weights, k).reshape(-1))
+        return found
 
     def reached(self, free: Tensor, side: int) -> Tensor:
         """Which scales something fixed holds from one side, of shape (size,), as 0 and 1.
@@ -221,9 +195,9 @@ class Posynomial:
         for power, line in self.lines.items():
             if power * side > 0:
                 _mark(seen, line)
-        parts, before = self.flat(seen), -1.0
-        while before != float(seen.sum()):
-            before = float(seen.sum())
+        parts, before, now = self.flat(seen), -1.0, float(seen.sum())
+        while before != now < self.size:
+            before = now
             for mass, a, b, (p, q) in self.pairs[::side]:
                 for into, power, other, along, product in (
                     (a, p, b, q, mass.times),
@@ -236,6 +210,7 @@ class Posynomial:
                         _mark(parts[into], product(weights))
             if self.others:
                 self._reach_others(self.split(seen), side)
+            now = float(seen.sum())
         return seen
 
     def _reach_others(self, seen: Mapping[str, Tensor], side: int) -> None:
@@ -247,7 +222,7 @@ class Posynomial:
             ]
             for k, factor in enumerate(term.factors):
                 if factor.power * side > 0:
-                    _mark(seen[factor.family], _summed(term, weights, k))
+                    _mark(seen[factor.family], summed(term, weights, k))
 
 
 class Point:
@@ -265,47 +240,43 @@ class Point:
     def __init__(self, f: Posynomial, y: Tensor) -> None:
         self.f, self.y = f, y
         z = f.exponents(y)
-        self.up, self.down, self.curvature = torch.zeros(3, f.size, dtype=torch.float64)
-        sides, curvature = {True: f.flat(self.up), False: f.flat(self.down)}, f.flat(self.curvature)
         grown_by = {power: grown(power, z) for power in f.powers}
-        families = {power: f.flat(weights) for power, weights in grown_by.items()}
-        total = torch.zeros((), dtype=torch.float64)
-
-        def add(place: int, power: float, found: Tensor) -> None:
-            sides[power > 0][place].add_(found, alpha=abs(power))
-            curvature[place].add_(found, alpha=power**2)
-
-        for power, line in f.lines.items():
-            found = line * grown_by[power]
-            total = total + found.sum()
-            (self.up if power > 0 else self.down).add_(found, alpha=abs(power))
-            self.curvature.add_(found, alpha=power**2)
+        weights = {power: f.flat(whole) for power, whole in grown_by.items()}
+        # what multiplies exp(q·z), by power q
+        pulls = {
+            q: f.lines[q].clone() if q in f.lines else torch.zeros_like(z) for q in f.powers
+        }  # fmt: skip
+        parts = {power: f.flat(whole) for power, whole in pulls.items()}
+        value = f.constant + sum(float(line @ grown_by[q]) for q, line in f.lines.items())
         self.factors: list[tuple[Tensor, Tensor]] = []  # of the pairs
         for mass, a, b, (p, q) in f.pairs:
-            left, right = families[p][a], families[q][b]
+            left, right = weights[p][a], weights[q][b]
             self.factors.append((left, right))
             along, across = mass.both(left, right)
-            along, across = left * along, right * across
-            total = total + along.sum()
-            add(a, p, along)
-            add(b, q, across)
-        self.value = f.constant + float(total) + self._add_others(z, add)
+            value += float(left @ along)
+            parts[p][a].add_(along)
+            parts[q][b].add_(across)
+        for power, whole in pulls.items():
+            whole.mul_(grown_by[power])
+        self.value = value + self._add_others(z, pulls)
+        self.up, self.down = (_weighted(pulls, side, 1, z) for side in (1, -1))
         self.gradient = self.up - self.down
+        self.curvature = _weighted(pulls, 1, 2, z) + _weighted(pulls, -1, 2, z)
 
-    def _add_others(self, z: Tensor, add) -> float:
+    def _add_others(self, z: Tensor, pulls: dict[float, Tensor]) -> float:
         """What the terms that are no vectors and no matrices add; their weights are kept."""
         f = self.f
         shaped = f.split(z) if f.others else {}
-        place = {name: k for k, name in enumerate(f.shapes)}
         self.weights = [[(k.power * shaped[k.family]).exp() for k in t.factors] for t in f.others]
         # for each term and factor, the sum over everything else: q · it is its gradient
         self.sums = [
-            [w[k] * _summed(term, w, k) for k in range(len(w))]
+            [w[k] * summed(term, w, k) for k in range(len(w))]
             for term, w in zip(f.others, self.weights, strict=True)
         ]
         for term, sums in zip(f.others, self.sums, strict=True):
             for factor, found in zip(term.factors, sums, strict=True):
-                add(place[factor.family], factor.power, found.reshape(-1))
+                whole = pulls.setdefault(factor.power, torch.zeros_like(z))
+                f.split(whole)[factor.family].add_(found)
         return sum(float(sums[0].sum()) for sums in self.sums)
 
     def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
@@ -334,7 +305,7 @@ class Point:
                     if other != k:
                         moved = list(weights)
                         moved[other] = weights[other] * factor.power * parts[factor.family]
-                        found = weights[k] * _summed(term, moved, k)
+                        found = weights[k] * summed(term, moved, k)
                         out[own.family].add_(found, alpha=own.power)
 
 
@@ -343,58 +314,12 @@ def grown(power: float, y: Tensor) -> Tensor:
     return (power * y).clamp_(max=_STEEPEST).exp_()
 
 
+def _weighted(found: Mapping[float, Tensor], side: int, order: int, like: Tensor) -> Tensor:
+    """Σ |q|^order of what is found for powers q of one sign."""
+    made = [x * abs(q) ** order for q, x in found.items() if q * side > 0]
+    return sum(made[1:], made[0]) if made else torch.zeros_like(like)
+
+
 def _mark(seen: Tensor, found: Tensor) -> None:
     """Set to one what something positive is found for."""
-    seen.copy_(torch.maximum(seen, (found > 0).double()))
-
-
-def _as_it_lies(term: Term) -> tuple[Factor, Factor]:
-    """The two factors of a matrix, that of the first axis first: no transposition is needed."""
-    a, b = term.factors
-    return (a, b) if 0 in a.axes else (b, a)
-
-
-def _is_apart(term: Term) -> bool:
-    """Whether each axis carries one of at most two factors."""
-    axes = [axis for factor in term.factors for axis in factor.axes]
-    return 0 < len(term.factors) < 3 and sorted(axes) == [*range(term.mass.ndim)]
-
-
-def _is_diagonal(term: Term) -> bool:
-    """Whether two factors share all axes."""
-    axes = {factor.axes for factor in term.factors}
-    return len(term.factors) == 2 and len(axes) == 1 and len(*axes) == term.mass.ndim
-
-
-def _is_plain(term: Term) -> bool:
-    """Whether it is a matrix between two different families, of which no entry cancels."""
-    return _is_apart(term) and len({factor.family for factor in term.factors}) == 2
-
-
-def _summed(term: Term, weights: Sequence[Tensor], k: int) -> Tensor:
-    """Σ m · Π of the weights of all factors but the k-th, over the axes that it does not have."""
-    letters = "".join(chr(ord("a") + i) for i in range(term.mass.ndim))
-    named = ["".join(letters[i] for i in factor.axes) for factor in term.factors]
-    out = named.pop(k)
-    others = [*zip([*weights[:k], *weights[k + 1 :]], named, strict=True)]
-    x, found = contracted([(term.mass, letters), *others], out)
-    return x if found == out else x.permute([found.index(c) for c in out])
-
-
-def _without_cancelled(term: Term) -> tuple[Tensor, float]:
-    """The mass without the entries on which its two factors cancel, and what these add up to.
-
-    A map from a family to itself multiplies entry (i, j) by exp(q (y_i − y_j)), and its diagonal
-    by one.
-    """
-    if len(term.factors) != 2:
-        return term.read(), 0.0
-    one, other = term.factors
-    apart = [(a, b) for a, b in zip(one.axes, other.axes, strict=False) if a != b]
-    if one.family != other.family or one.power != -other.power or len(apart) != 1:
-        return term.read(), 0.0
-    mass = term.read().clone()
-    diagonal = mass.diagonal(0, *apart[0])
-    fixed = float(diagonal.double().sum())
-    diagonal.zero_()
-    return mass, fixed
+    seen.masked_fill_(found > 0, 1.0)

@@ -24,9 +24,10 @@ from paramsym.geometry.costs import (
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
 from paramsym.geometry.newton import REACH, Least
-from paramsym.geometry.posynomial import Point, Posynomial, Term
+from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
+from paramsym.geometry.terms import Term
 from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
@@ -176,9 +177,9 @@ class Turns:
         """All scales to their best values at once."""
         found = least_in_box(cost, free, self.box, self.tolerance, sweep)
         point, best = found.point, found.point.y
-        faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
-        faded &= ~self.box.bounded
-        if bool(faded.any()):
+        if _largest(best) > _FAR:
+            faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
+            faded &= ~self.box.bounded
             for family, part in cost.split(faded.double()).items():
                 if lost := int(part.sum()):
                     self._give_up(family, f"{lost} scales go to zero or to infinity")
