@@ -31,6 +31,7 @@ from paramsym.geometry.newton import (
     certified,
     least_point,
     newton_step,
+    steepness,
     swept,
 )
 from paramsym.geometry.posynomial import Point, Posynomial
@@ -40,6 +41,7 @@ _NEAR = 0.1  # e-folds from a bound at which a coordinate that goes there no lon
 _LONGEST = 8.0  # e-folds of one step
 _HALVINGS = 40
 _ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
+_LAST = 3  # Newton steps that slopes alone decide on
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,12 @@ class Box:
 
 
 def least_in_box(
-    f: Posynomial, free: Tensor, box: Box, tolerance: float, sweep: bool = True
+    f: Posynomial,
+    free: Tensor,
+    box: Box,
+    tolerance: float,
+    sweep: bool = True,
+    steep: float = STEEP,
 ) -> Least[Point]:
     """The point at which f is least in a box, and how much lower it can be there.
 
@@ -91,9 +98,12 @@ def least_in_box(
         box: where y is looked for.
         tolerance: the gap relative to f at which to stop.
         sweep: whether sweeps come first, where there are no bounds.
+        steep: slopes up to this share of the cost are none, where there are no bounds.
     """
     if not bool(box.bounded.any()):
-        return least_point(f, free, tolerance, sweep)
+        found = least_point(f, free, tolerance, sweep)
+        point = _polished(found.point, free, steep)
+        return found if point is found.point else certified(point, free, tolerance)
     free = free * box.wide
     point = f.at(box.nearest(swept(f, free, box.nearest)))
     for _ in range(_STEPS):
@@ -120,6 +130,12 @@ def certified_in_box(point: Point, free: Tensor, box: Box, tolerance: float) -> 
     return Least(point, gap_in_box(point, free, box))
 
 
+def slack_in_box(point: Point, free: Tensor, box: Box) -> float:
+    """How much lower f can be in the box by convexity alone, which holds together with whatever
+    else f is convex along."""
+    return _fall(point, free * box.wide, box, point.gradient)
+
+
 def gap_in_box(point: Point, free: Tensor, box: Box) -> float:
     """How much lower f can be in the box, at most."""
     moving = free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
@@ -127,17 +143,33 @@ def gap_in_box(point: Point, free: Tensor, box: Box) -> float:
 
 
 def _gap(point: Point, free: Tensor, box: Box, direction: Tensor) -> float:
-    down = torch.maximum(box.low - point.y, torch.full_like(free, -REACH))
-    up = torch.minimum(box.high - point.y, torch.full_like(free, REACH))
-
-    def fall(slope: Tensor) -> float:
-        return float(-torch.minimum(slope * down, slope * up)[free > 0].sum())
-
-    gap = fall(point.gradient)
+    gap = _fall(point, free, box, point.gradient)
     if point.f.longest(direction) <= 1:
         along = point.hessian(direction)
-        gap = min(gap, max(float(direction @ along), 0.0) + fall(point.gradient + along))
+        rest = _fall(point, free, box, point.gradient + along)
+        gap = min(gap, max(float(direction @ along), 0.0) + rest)
     return gap
+
+
+def _fall(point: Point, free: Tensor, box: Box, slope: Tensor) -> float:
+    """How far what has these slopes everywhere falls in the box."""
+    down = torch.maximum(box.low - point.y, torch.full_like(free, -REACH))
+    up = torch.minimum(box.high - point.y, torch.full_like(free, REACH))
+    return float(-torch.minimum(slope * down, slope * up)[free > 0].sum())
+
+
+def _polished(point: Point, free: Tensor, steep: float) -> Point:
+    """Newton steps where a fall drowns in the rounding of f, so that the slopes have to halve."""
+    for _ in range(_LAST):
+        slope = steepness(point, free)
+        if slope <= steep * point.value:
+            break
+        following = point.f.at(point.y + newton_step(point, free).direction)
+        rises = following.value > (1 + _ROUNDING) * point.value
+        if rises or not steepness(following, free) <= slope / 2:
+            break
+        point = following
+    return point
 
 
 def _held(y: Tensor, slope: Tensor, box: Box, near: float) -> Tensor:
