@@ -110,7 +110,7 @@ class Turns:
                 break
             falls = least - value > 1e-15 * value or gap < _CLOSER * closest
             stalled = 0 if falls else stalled + 1
-            least, closest = min(least, value), min(closest, gap)
+            least, closest = min(least, value), min(closest, gap) if falls else closest
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
             if level or stalled == _STALLED:
                 break
