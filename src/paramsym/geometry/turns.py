@@ -43,7 +43,7 @@ _APPROACHES = 3  # steps towards balance before a direction is called null
 _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
 _RESTS, _LONGEST, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that leads nowhere
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
-_STEEP = 1e-12  # of the cost, for slopes along scales where bases move as well
+_STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
