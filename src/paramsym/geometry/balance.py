@@ -119,10 +119,10 @@ def _require_positive(tolerance: float, rounds: int) -> None:
             f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
             "the cost at which the scales are done. Pass for example tolerance=1e-12."
         )
-    if rounds < 1:
+    if rounds < 1 or rounds != int(rounds):
         raise ValueError(
-            f"balance(rounds={rounds}): at least one turn was expected. Pass rounds=1 for one "
-            "turn of every family, or leave it at 100."
+            f"balance(rounds={rounds}): a whole number of turns, at least one, was "
+            "expected. Pass rounds=1 for one turn of every family, or leave it at 100."
         )
 
 
@@ -130,6 +130,11 @@ def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "bal
     """Refuse parameters that are not finite, in the name of the function that was called."""
     for name in symmetry.signature:
         tensor = params.get(name)
+        if tensor is not None and tensor.is_meta:
+            raise ValueError(
+                f"{call}(params): {name!r} is on the device 'meta' and has no numbers, and numbers "
+                "were expected. Load the weights first, and pass the state_dict() that has them."
+            )
         # a sum of numbers is finite only where they are, and takes less than to ask each of them
         if tensor is None or math.isfinite(abs(tensor.sum().item())):
             continue

@@ -84,7 +84,12 @@ class Box:
 
 
 def least_in_box(
-    f: Posynomial, free: Tensor, box: Box, tolerance: float, sweep: bool = True
+    f: Posynomial,
+    free: Tensor,
+    box: Box,
+    tolerance: float,
+    sweep: bool = True,
+    steep: float = STEEP,
 ) -> Least[Point]:
     """The point at which f is least in a box, and how much lower it can be there.
 
@@ -95,9 +100,10 @@ def least_in_box(
         box: where y is looked for.
         tolerance: the gap relative to f at which to stop.
         sweep: whether sweeps come first, where there are no bounds.
+        steep: slopes up to this share of the cost are none, where there are no bounds.
     """
     if box.everywhere:
-        return least_point(f, free, tolerance, sweep)
+        return least_point(f, free, tolerance, sweep, steep)
     free = free * box.wide
     point = f.at(box.nearest(swept(f, free, box.nearest)))
     for _ in range(_STEPS):
@@ -127,6 +133,12 @@ def certified_in_box(point: Point, free: Tensor, box: Box, tolerance: float) -> 
     return Least(point, gap_in_box(point, free, box))
 
 
+def slack_in_box(point: Point, free: Tensor, box: Box) -> float:
+    """How much lower f can be in the box by convexity alone, which holds together with whatever
+    else f is convex along."""
+    return _fall(point, free * box.wide, box, point.gradient)
+
+
 def gap_in_box(point: Point, free: Tensor, box: Box) -> float:
     """How much lower f can be in the box, at most."""
     moving = free * box.wide * ~_held(point.y, point.gradient, box, 0.0)
@@ -134,17 +146,19 @@ def gap_in_box(point: Point, free: Tensor, box: Box) -> float:
 
 
 def _gap(point: Point, free: Tensor, box: Box, direction: Tensor) -> float:
-    down = torch.maximum(box.low - point.y, torch.full_like(free, -REACH))
-    up = torch.minimum(box.high - point.y, torch.full_like(free, REACH))
-
-    def fall(slope: Tensor) -> float:
-        return float(-torch.minimum(slope * down, slope * up)[free > 0].sum())
-
-    gap = fall(point.gradient)
+    gap = _fall(point, free, box, point.gradient)
     if point.f.longest(direction) <= 1:
         along = point.hessian(direction)
-        gap = min(gap, max(float(direction @ along), 0.0) + fall(point.gradient + along))
+        rest = _fall(point, free, box, point.gradient + along)
+        gap = min(gap, max(float(direction @ along), 0.0) + rest)
     return gap
+
+
+def _fall(point: Point, free: Tensor, box: Box, slope: Tensor) -> float:
+    """How far what has these slopes everywhere falls in the box."""
+    down = torch.maximum(box.low - point.y, torch.full_like(free, -REACH))
+    up = torch.minimum(box.high - point.y, torch.full_like(free, REACH))
+    return abs(float(torch.minimum(slope * down, slope * up)[free > 0].sum()))
 
 
 def _held(y: Tensor, slope: Tensor, box: Box, near: float) -> Tensor:

@@ -104,12 +104,19 @@ def _parted(g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _root_of_mean(g: Tensor, h: Tensor) -> Tensor:
-    sizes = g.abs().max(), h.abs().max()  # products neither overflow nor vanish
-    values, vectors = torch.linalg.eigh(g / sizes[0])
-    root = (vectors * values.sqrt()) @ vectors.mT
-    inverse = (vectors / values.sqrt()) @ vectors.mT
-    mean = inverse @ _root(root @ (h / sizes[1]) @ root) @ inverse
-    return (sizes[1] / sizes[0]) ** 0.25 * _root(mean)
+    """X^½ as in `_regular`, with factors by eigenvectors: no product of the two is formed, in which
+    directions that are small in both would drown."""
+    (a, back), (b, _) = _factor(g), _factor(h)
+    _, values, vectors = torch.linalg.svd(b.mT @ a)
+    _, sizes, axes = torch.linalg.svd(values.sqrt()[:, None] * vectors @ back)
+    return (axes.mT * sizes) @ axes
+
+
+def _factor(g: Tensor) -> tuple[Tensor, Tensor]:
+    """A with A Aᵀ = G, and its inverse."""
+    values, vectors = torch.linalg.eigh(g)
+    roots = values.clamp(min=1e-3 * _ROUNDING * float(values[-1])).sqrt()
+    return vectors * roots, (vectors / roots).mT
 
 
 def _root(x: Tensor) -> Tensor:

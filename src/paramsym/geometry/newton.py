@@ -94,9 +94,12 @@ def minimise(f: Posynomial, free: Tensor, tolerance: float) -> Tensor:
     return least_point(f, free, tolerance).point.y
 
 
-def least_point(f: Posynomial, free: Tensor, tolerance: float, sweep: bool = True) -> Least[Point]:
-    """The point at which f is least; it starts from zero, where no sweeps come first."""
-    return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, STEEP)
+def least_point(
+    f: Posynomial, free: Tensor, tolerance: float, sweep: bool = True, steep: float = STEEP
+) -> Least[Point]:
+    """The point at which f is least; it starts from zero, where no sweeps come first, and ends
+    where slopes are below a share of the cost."""
+    return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, steep)
 
 
 def certified(point: Located, free: Tensor, tolerance: float) -> Least[Located]:

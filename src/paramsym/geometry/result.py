@@ -35,7 +35,8 @@ class Balanced:
             LOCAL where that is not certified; UNATTAINED where there is no least value, because
             what `held` names would go to zero or to infinity; INFEASIBLE where bounds and anchors
             that `held` names leave no point, and nothing has moved.
-        gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰.
+        gap: how much lower the cost can be along scales and bases, up to factors of e¹⁰⁰; where
+            bases move, by convexity along both at once.
         moment: by space that moved, the largest derivative of the cost along its generators,
             relative to the cost; zero where balanced. What a bound or an anchor holds against the
             slope counts as balanced.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.bounds import standing
-from paramsym.geometry.boxed import Box, certified_in_box, least_in_box, slope_in_box
+from paramsym.geometry.boxed import Box, certified_in_box, least_in_box, slack_in_box, slope_in_box
 from paramsym.geometry.costs import (
     balanced_scales,
     counts,
@@ -23,7 +23,7 @@ from paramsym.geometry.costs import (
 )
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, Least
+from paramsym.geometry.newton import REACH, STEEP, Least, newton_step
 from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.sliding import ShiftNorm
@@ -42,6 +42,9 @@ _LEVEL = 1e-10  # moments relative to the cost at which the turns end
 _HALVINGS = 20
 _APPROACHES = 3  # steps towards balance before a direction is called null
 _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
+_RESTS, _LONGEST, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that leads nowhere
+_CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
+_STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -70,11 +73,12 @@ class Turns:
         tolerance: float,
         limits: Mapping[str, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
-        self.symmetry, self.params, self.power = symmetry, params, power
+        self.symmetry, self.power = symmetry, power
+        self.params = {n: p.detach() for n, p in params.items()}
         self.movers, self.tolerance = movers, tolerance
-        self.current = {n: widened(params[n].detach()) for n in self._coupled()}
+        self.current = {n: widened(self.params[n]) for n in self._coupled()}
         self.shapes = family_shapes(symmetry, movers.scales)
-        self.apart = self._terms(params, [n for n in symmetry.blocks if n not in self.current])
+        self.apart = self._terms(self.params, [n for n in symmetry.blocks if n not in self.current])
         self.origin: Tensor | None = None
         self.element = GroupElement(symmetry)  # the empty word, so that nothing moves in vain
         self.scales = Posynomial(self.shapes, ())
@@ -92,13 +96,13 @@ class Turns:
         if self.before is None:
             self.before = cost.here.value
             _require_range(self.params, self.symmetry, self.before)
-        least, stalled = math.inf, 0  # the first turn may rise, to where scales are anchored
+        least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         for turn in range(rounds):
             found = self._scale(cost, free, sweep=turn == 0)
             if self.current:
                 self._turn_and_slide()
                 cost, self.box = self._cost(), self.box.seen_from(found.point.y)
-                found = certified_in_box(cost.here, free, self.box, self.tolerance)
+                found = self._certified(cost.here, free)
             value, gap, moment = self.reached = self._measured(found, free)
             self.done += 1
             if progress:
@@ -106,8 +110,9 @@ class Turns:
             if not self.current:
                 self.box = self.box.seen_from(found.point.y)
                 break
-            stalled = stalled + 1 if least - value <= 1e-15 * value else 0
-            least = min(least, value)
+            falls = least - value > 1e-15 * value or gap < _CLOSER * closest
+            stalled = 0 if falls else stalled + 1
+            least, closest = min(least, value), min(closest, gap) if falls else closest
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
             if level or stalled == _STALLED:
                 break
@@ -175,11 +180,14 @@ class Turns:
 
     def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
-        found = least_in_box(cost, free, self.box, self.tolerance, sweep)
+        steep = _STEEP if self._bases else STEEP
+        found = least_in_box(cost, free, self.box, self.tolerance, sweep, steep)
         point, best = found.point, found.point.y
         if _largest(best) > _FAR:
             faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
             faded &= ~self.box.bounded
+            if bool(faded.any()) and _levels(point, faded.double()):
+                faded = torch.zeros_like(faded)
             for family, part in cost.split(faded.double()).items():
                 if lost := int(part.sum()):
                     self._give_up(family, f"{lost} scales go to zero or to infinity")
@@ -187,6 +195,21 @@ class Turns:
             self.apply(scaled_by(self.symmetry, cost.split(best)))
             self.origin = cost.exponents(best)
         return found
+
+    @property
+    def _bases(self) -> list[str]:
+        """The spaces that change basis, without those that are given up."""
+        return [space for space in self.movers.bases if space not in self.unattained]
+
+    def _certified(self, here: Point, free: Tensor) -> Least[Point]:
+        """The point where the scales are, with a bound on how much lower the cost can be.
+
+        Newton steps of the scales alone say nothing of what scales and bases gain together; the
+        slopes do, as the cost is convex along both at once.
+        """
+        if self._bases:
+            return Least(here, slack_in_box(here, free, self.box))
+        return certified_in_box(here, free, self.box, self.tolerance)
 
     def _turn(self, space: str) -> None:
         """One space to its best bases."""
@@ -234,24 +257,40 @@ class Turns:
     def _measured(self, found: Least[Point], free: Tensor) -> Reached:
         """The cost, how much lower it may be, and the moments.
 
-        Along a geodesic exp(A) of bases f is convex, so that it falls by at most |⟨∇f, A⟩|.
+        Along a geodesic of scales and bases together, exp(A), f is convex, so that it falls by at
+        most |⟨∇f, A⟩|.
         """
         here, gap = found
         size = here.value or 1.0  # where all is zero, all moments are
         slopes = here.f.split(slope_in_box(here, free, self.box))
         moment = {n: _largest(part) / size for n, part in slopes.items()}
-        for space in self.movers.bases:
-            if space not in self.unattained:
-                covariant, dual = gram(self.symmetry, self._counted(), space)
-                difference = 2 * (covariant - dual)
-                # the sum of the singular values is at most √n times the Frobenius norm
-                sizes = torch.linalg.matrix_norm(difference)
-                gap += REACH * difference.shape[-1] ** 0.5 * float(sizes.sum())
-                moment[space] = _largest(difference) / size
+        for space in self._bases:
+            covariant, dual = gram(self.symmetry, self._counted(), space)
+            difference = 2 * (covariant - dual)
+            # the sum of the singular values is at most √n times the Frobenius norm
+            sizes = torch.linalg.matrix_norm(difference)
+            gap += REACH * difference.shape[-1] ** 0.5 * float(sizes.sum())
+            moment[space] = _largest(difference) / size
         shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
         for name, slope in shifts.slope().items():
             moment[name] = 2 * _largest(slope) / size
         return Reached(here.value, gap, moment)
+
+
+def _levels(point: Point, free: Tensor) -> bool:
+    """Whether Newton steps of what hardly weighs anything come to rest.
+
+    On its way to zero or to infinity a scale goes on by about an e-fold in every step; one that is
+    only small against the rest has a best value, at which the steps end.
+    """
+    y = point.y
+    for _ in range(_RESTS):
+        direction = newton_step(point, free).direction
+        longest = _largest(direction)
+        if longest <= _REST:
+            return True
+        point = point.f.at(y := y + min(1.0, _LONGEST / longest) * direction)
+    return False
 
 
 def _largest(x: Tensor) -> float:
