@@ -66,10 +66,16 @@ def limits_of(
 
     Raises:
         UnknownName: a pattern matches nothing.
-        ValueError: bounds that are not finite and positive, or have 1 outside; anchors that are
-            not positive; a tensor of another shape; spaces without scales.
+        ValueError: no dicts; bounds that are not finite and positive, or have 1 outside; anchors
+            that are not positive; a tensor of another shape; spaces without scales.
     """
     limits = Limits()
+    for what, given, example in (("bounds", bounds, (0.5, 2.0)), ("anchors", anchors, 1.0)):
+        if not isinstance(given, Mapping):
+            _refuse(
+                f"{_CALL}({what}=…)", f"a {type(given).__name__} came", "a dict from spaces",
+                f"Pass for example {what}={ {'*': example} }",
+            )  # fmt: skip
     for pattern, pair in bounds.items():
         where = f"{_CALL}(bounds={{{pattern!r}: …}})"
         low, high = _pair(where, pair)
@@ -158,7 +164,13 @@ def _scales(
     """Scales of one family in its shape, positive and finite, or NaN where that says free."""
     space = symmetry.spaces[name]
     shape = (*batch_of(symmetry, space), scales_of(space))
-    scales = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
+    try:
+        scales = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError):
+        _refuse(
+            where, f"{given!r} came for the scales of {name!r}", "a number or a tensor",
+            "Pass for example 2.0, or a tensor with one number for each scale",
+        )  # fmt: skip
     if scales.ndim and scales.shape != shape:
         _refuse(
             where, f"a tensor of shape {tuple(scales.shape)} came for the scales of {name!r}",
