@@ -23,6 +23,7 @@ from .errors import (
 
 Real = NDArray[np.float64]
 ROUNDING = 1e-6  # of the largest entry: what sums in float32 over many samples leave
+_TINY = float(np.finfo(np.float64).tiny)  # numbers below it have lost digits, and no sign is sure
 
 
 def whole(value: Any, where: str, low: int | None = 0, high: int | None = None) -> int:
@@ -123,11 +124,11 @@ def second_moment_matrix(value: Any, where: str, size: int | None = None) -> Rea
     matrix = finite_matrix(value, where, (size, size))
     largest = float(np.abs(matrix).max(initial=0.0))
     skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
-    if skew > ROUNDING * largest:
+    if skew > ROUNDING * largest + _TINY:
         raise NotASecondMomentError(where, f"|C − Cᵀ| up to {skew:.3g}, entries {largest:.3g}")
     symmetric = matrix / 2 + matrix.T / 2
     if largest:  # Cholesky takes a tenth of the time of the eigenvalues
-        allowed = ROUNDING * float(np.trace(symmetric)) / size + ROUNDING * largest
+        allowed = ROUNDING * float(np.trace(symmetric)) / size + ROUNDING * largest + _TINY
         try:
             np.linalg.cholesky(symmetric + allowed * np.eye(size))
         except np.linalg.LinAlgError:
