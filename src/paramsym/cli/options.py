@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from paramsym.checkpoints.told import Told
     from paramsym.quantize.grids import Grid
 
 _SOURCE = typer.Argument(
@@ -99,6 +100,15 @@ def finite(value: float) -> float:
 def say_notes(notes: Iterable[str]) -> None:
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
+
+
+def tell(notes: Iterable[str], done: Told, as_json: bool, show: Callable[[Any], None]) -> None:
+    """What a command that writes says in the end: notes, and the result as JSON or as text."""
+    say_notes(notes)
+    if as_json:
+        typer.echo(done.to_json())
+    else:
+        show(done)
 
 
 def patterns(given: list[str] | None) -> list[str] | None:

@@ -22,7 +22,7 @@ from paramsym.cli.options import (
     finite,
     grid_of,
     patterns,
-    say_notes,
+    tell,
 )
 from paramsym.terminal import Progress
 
@@ -74,13 +74,7 @@ def transform(
             if dry_run
             else checkpoints.transform(checkpoint, out, generator, strength, names, force, progress)
         )
-    say_notes(checkpoint.notes)
-    if as_json:
-        typer.echo(done.to_json())
-    elif isinstance(done, checkpoints.Plan):
-        typer.echo(str(done))
-    else:
-        report.print_transformed(done)
+    tell(checkpoint.notes, done, as_json, typer.echo if dry_run else report.print_transformed)
 
 
 def balance(
@@ -123,11 +117,7 @@ def balance(
         done = checkpoints.write_balanced(
             checkpoint, out, objective, patterns(hold), force, progress, data, grid
         )
-    say_notes(checkpoint.notes)
-    if as_json:
-        typer.echo(done.to_json())
-    else:
-        report.print_balanced(done)
+    tell(checkpoint.notes, done, as_json, report.print_balanced)
 
 
 def quantize_prep(
@@ -165,8 +155,4 @@ def quantize_prep(
         done = checkpoints.write_prepared(
             checkpoint, out, data, grid, patterns(hold), activations, force, progress
         )
-    say_notes(checkpoint.notes)
-    if as_json:
-        typer.echo(done.to_json())
-    else:
-        report.print_prepared(done)
+    tell(checkpoint.notes, done, as_json, report.print_prepared)

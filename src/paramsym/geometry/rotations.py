@@ -23,6 +23,7 @@ from torch import Tensor
 
 from paramsym.algebra import Tangent
 from paramsym.algebra.linear import AbstractRotation
+from paramsym.geometry.costs import counts
 from paramsym.structure.axes import Frame
 from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.frames import frame_of, unframed
@@ -175,15 +176,7 @@ def _squares(symmetry: SymmetryData, params: Mapping[str, Tensor]) -> float:
     total = 0.0
     for name in symmetry.signature:
         tensor = params[name]
-        if (
-            name not in symmetry.buffers
-            and name not in symmetry.ties
-            and not _counts_nothing(tensor)
-        ):
+        if name not in symmetry.buffers and name not in symmetry.ties and counts(tensor):
             wide = added(widened(tensor.detach()), symmetry.offsets.get(name, 0.0))
             total += float(wide.abs().square().sum())
     return total or 1.0
-
-
-def _counts_nothing(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex())

@@ -154,8 +154,7 @@ class Turns:
         (terms, constant), (more, fixed) = self.apart, self._terms(self.current, self.current)
         if self.origin is None:
             return Posynomial(self.shapes, [*terms, *more], constant + fixed)
-        whole = Posynomial(self.shapes, terms, constant + fixed, self.origin)
-        logs = whole.split(self.origin)
+        logs = self.scales.split(self.origin)
         return Posynomial(
             self.shapes, [*terms, *(t.as_from(logs) for t in more)], constant + fixed, self.origin
         )

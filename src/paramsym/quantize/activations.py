@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from paramsym.geometry.costs import counts
+
 
 class Meetings(TorchDispatchMode):
     """Inside, notes for each watched tensor the largest |x| of the data that it meets.
@@ -50,7 +52,7 @@ class Meetings(TorchDispatchMode):
 
     def _note(self, names: list[str], given: list[Tensor]) -> None:
         """The largest of the data that meet some weights."""
-        data = [t for t in given if _storage(t) not in self._owners and _real(t)]
+        data = [t for t in given if _storage(t) not in self._owners and counts(t)]
         most = max((float(t.abs().max()) for t in data), default=0.0)
         for name in names:
             self.largest[name] = max(self.largest.get(name, 0.0), most)
@@ -62,7 +64,3 @@ def _tensors(item: Any) -> list[Tensor]:
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _real(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()

@@ -23,14 +23,11 @@ def with_diagonals(symmetry: ParameterSymmetry) -> ParameterSymmetry:
 
     All other spaces keep their groups. Bases in the frame of a gain stay whole.
     """
-    framed = {leg.space for blocks in symmetry.blocks.values() for block in blocks
-              for leg in block.legs if leg.frame}  # fmt: skip
-    spaces = {
-        name: replace(space, group=PositiveScaling(space.size))
-        if isinstance(space.group, GeneralLinear) and name not in framed
-        else space
-        for name, space in symmetry.spaces.items()
-    }
+    spaces = dict(symmetry.spaces)
+    for name, space in symmetry.spaces.items():
+        framed = any(leg.frame for leg in symmetry.legs(name))
+        if isinstance(space.group, GeneralLinear) and not framed:
+            spaces[name] = replace(space, group=PositiveScaling(space.size))
     return replace(symmetry, spaces=spaces) if spaces != symmetry.spaces else symmetry
 
 

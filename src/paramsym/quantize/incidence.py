@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import ComplexScaling
-from paramsym.geometry.costs import scales_of
+from paramsym.geometry.costs import counts, scales_of
 from paramsym.structure.data import batch_of
 from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -85,7 +85,7 @@ def incidence_of(
     names = [
         n for n in symmetry.blocks
         if n not in symmetry.buffers and n not in symmetry.ties
-        and (params[n].is_floating_point() or params[n].is_complex())
+        and counts(params[n])
     ]  # fmt: skip
     factors, held = _oriented([b for n in names for b in symmetry.blocks[n]], symmetry, spaces)
     families, nodes = {}, GROUND + 1

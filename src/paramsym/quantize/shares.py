@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from paramsym.geometry.costs import counts
 from paramsym.quantize.grids import Grid
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
@@ -86,8 +87,8 @@ def ranges_of_tensors(symmetry: ParameterSymmetry, params: Params) -> dict[str, 
     found = {}
     for name in symmetry.blocks:
         tensor = params[name].detach()
-        real = tensor.is_floating_point() or tensor.is_complex()
-        if name in symmetry.buffers or name in symmetry.ties or not real or not tensor.numel():
+        shared = name in symmetry.buffers or name in symmetry.ties
+        if shared or not counts(tensor) or not tensor.numel():
             continue
         tensor = added(tensor, symmetry.offsets.get(name, 0.0))
         flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
