@@ -89,7 +89,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
-    "geometry", "quantize",
+    "geometry", "quantize", "dynamics",
 }  # fmt: skip
 
 
