@@ -81,7 +81,7 @@ class Network:
         """All output entries at given arguments, and the parameters to derive by."""
         leaves = [as_real(self.state[n]).clone().requires_grad_() for n in self.names]
         with torch.enable_grad():
-            return self._outputs(leaves, arguments, scaled), leaves
+            return self.outputs_of(leaves, arguments, scaled), leaves
 
     @torch.no_grad()
     def shifted_outputs(
@@ -89,9 +89,9 @@ class Network:
     ) -> torch.Tensor:
         """All output entries with the parameters moved by a step along a direction."""
         moved = [as_real(self.state[n]) + step * direction[n] for n in self.names]
-        return self._outputs(moved, arguments)
+        return self.outputs_of(moved, arguments)
 
-    def _outputs(
+    def outputs_of(
         self, leaves: list[torch.Tensor], arguments: Arguments, scaled: bool = False
     ) -> torch.Tensor:
         moving = {
