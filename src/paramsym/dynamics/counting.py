@@ -41,6 +41,7 @@ _PATIENCE = 3  # levels in a row that add nothing
 _FEWEST, _MOST = 4, 64  # brackets of one batch
 _IDLE = 2  # batches in a row that add nothing, after which the next level is tried
 _MIXTURES = 4  # random combinations of all laws, which every field must be orthogonal to
+_SAFELY = 1e3  # times the rounding of a field
 _MOVED = 1e-7  # the cosine between a field and a law beyond which that is none
 
 
@@ -222,21 +223,21 @@ def _count_model(
     lower = laws.count(network.state) - sum(sizes[n] for n in frozen & {*laws.constants})
     mixtures = _mixtures(laws, network)[:, trained]
     fields = ForwardFields(network, trained, lambda: generic_state(model, offsets, source))
-    span, length = FloatSpan(int(trained.sum())), float(fields.theta.norm())
+    span = FloatSpan(int(trained.sum()))
 
     def add(level: int, count: int) -> int:
-        rows = fields.brackets(level, count)
-        shares = (rows @ mixtures.T).abs() / rows.norm(dim=1, keepdim=True).clamp_min(1e-6 * length)
-        share = float(shares.max()) if shares.numel() else 0.0
-        _require_conserved(share < _MOVED, share, level)
-        return span.add(rows, length)
+        rows, noise = fields.brackets(level, count)
+        along = float((rows @ mixtures.T).norm(dim=1).max())
+        size = float(rows.norm(dim=1).max())
+        _require_conserved(along <= _MOVED * size + _SAFELY * noise, along / max(size,1e-300), level)
+        return span.add(rows, noise)
 
     parameters = int(trained.sum())
     ranks, reasons = _grown(add, span, parameters - lower, deepest)
     if not span.clear:
         reasons += (
-            f"the numerical rank is not clear: directions of {span.above:.0e} count and of "
-            f"{span.below:.0e} do not",
+            f"the numerical rank is not clear: singular values from {span.above:.0e} count, and "
+            f"the next is {span.below:.0e}, relative to the largest",
         )
     if lower + span.rank < parameters and symmetry.unknown:
         reasons += (f"{len(symmetry.unknown)} operators have no rule, see symmetry.unknown",)

@@ -24,6 +24,8 @@ Field = Callable[[Tensor], Tensor]
 _PROBES = 3  # calls of the model that one field sums over; single paths stall in bottlenecks
 _STEPS = (1e-4, 1e-5)  # of differences, relative to the parameters
 _WRONG = 1e-4  # differences of second order are near 1e-8
+_NUDGE = 1e-15  # relative to the parameters: it draws the rounding anew
+_REPEATED = 2  # rows of a batch that are computed twice
 
 
 class WrongDerivative(RuntimeError):
@@ -46,41 +48,51 @@ class ForwardFields:
         self.theta = self._flat(network.state)
         self.checked = 1
 
-    def brackets(self, level: int, count: int) -> Tensor:
+    def brackets(self, level: int, count: int) -> tuple[Tensor, float]:
         """Values of random brackets [X₁, [X₂, … X_level]], one a row: (count, trained entries).
 
         Each field has the length of the parameters, so that rows are of the order of it unless
         they vanish.
+
+        Returns:
+            The rows, and the length of what rounding does to them.
 
         Raises:
             WrongDerivative: the derivatives that this takes are not those of the model.
         """
         with differentiable():
             function, entries = self._function()
-            covectors = torch.randn(
-                level, count, entries, generator=self.network.generator, dtype=self.theta.dtype
-            ).to(self.theta)
+            covectors = self._normal(level, count, entries)
 
             def field(covector: Tensor) -> Field:
                 gradient = torch.func.grad(lambda theta: (function(theta) * covector).sum())
                 return lambda theta: torch.where(self.trained, gradient(theta), 0.0)
 
-            length = self.theta.norm()
-            for at in range(level):
-                rows = torch.func.vmap(lambda c: field(c)(self.theta))(covectors[at])
-                lengths = rows.norm(dim=1, keepdim=True)
-                covectors[at] *= length / torch.where(lengths > 0, lengths, 1.0)
+            def values(theta: Tensor, covectors: Tensor) -> Tensor:
+                """Brackets of the fields of covectors (level, count, entries)."""
+                return torch.func.vmap(
+                    lambda each: bracket([field(c) for c in each])(theta), in_dims=1
+                )(covectors)
+
+            lengths = values(self.theta, covectors.reshape(1, -1, entries)).norm(dim=1)
+            lengths = torch.where(lengths > 0, lengths, 1.0).reshape(level, count, 1)
+            covectors = covectors * (self.theta.norm() / lengths)
+            nudged = self.theta * (1 + _NUDGE * self._normal(len(self.theta)))
             try:
                 if level > self.checked:
                     _check([field(c) for c in covectors[:, 0]], self.theta)
                     self.checked = level
-                values = torch.func.vmap(
-                    lambda each: bracket([field(c) for c in each])(self.theta), in_dims=1
-                )(covectors)
+                rows = values(self.theta, covectors)
+                again = values(nudged, covectors[:, :_REPEATED])
             except (RuntimeError, NotImplementedError) as error:
                 line = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise WrongDerivative(line[:200]) from error
-            return values[:, self.trained]
+            noise = float((rows[:_REPEATED] - again).norm(dim=1).max())
+            return rows[:, self.trained], noise
+
+    def _normal(self, *shape: int) -> Tensor:
+        noise = torch.randn(shape, generator=self.network.generator, dtype=torch.float64)
+        return noise.to(self.theta)
 
     def _function(self) -> tuple[Callable[[Tensor], Tensor], int]:
         """θ ↦ all outputs at a few fresh inputs, and how many they are."""
@@ -96,14 +108,14 @@ class ForwardFields:
         arguments = self.network.fresh_inputs()
         with Patterns() as patterns:
             self._outputs(self.theta, arguments)
-        if not patterns.slopes:
+        if not patterns.pieces:
             return lambda theta: self._outputs(theta, arguments)
         theta, others = self._flat(self.elsewhere()), self.network.fresh_inputs()
         with Patterns() as patterns:
             self._outputs(theta, others)
 
         def call(theta: Tensor) -> Tensor:
-            with Patterns(patterns.slopes):
+            with Patterns(patterns.pieces):
                 return self._outputs(theta, arguments)
 
         return call

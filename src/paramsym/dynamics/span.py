@@ -5,66 +5,63 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_FAINT = 1e-6  # rows shorter than this, relative to what is expected, are what rounding left
-_COUNTS = 1e-8  # a direction of a unit row that others do not explain
-_ROUNDING = 1e-10  # what is expected of directions that others do explain
+_LARGEST = 1e-9  # rounding of a row, relative to its length, with which it is left out
+_LEAST = 1e-15  # rounding that is always expected
+_SAFELY = 1e3  # how far what counts must stand above rounding
+_VISIBLE = 30.0  # and how far above what does not count
+_BLIND = 1e-7  # what counts where there is no such gap
 
 
 class FloatSpan:
     """The span of row vectors in float64, grown batch by batch.
 
-    A direction counts if it stands out of the others by 1e-8 of a unit vector, far above what
-    rounding leaves. What lies between does not count, and is remembered.
+    All rows count together: what is left of the singular value decomposition of the earlier ones,
+    all singular values included, is stacked on each batch. A direction that is faint at first and
+    confirmed later is then one direction, and not two that differ by rounding.
 
     Attributes:
         rank: the dimension so far.
-        above: the faintest direction that counts.
+        noise: what rounding leaves of singular values, relative to the largest.
     """
 
     def __init__(self, columns: int):
-        self.basis = torch.zeros(0, columns, dtype=torch.float64)
-        self.above = 1.0
-        self.doubtful = self.basis
+        self.rows = torch.zeros(0, columns, dtype=torch.float64)
+        self.relative = torch.zeros(0, dtype=torch.float64)
+        self.noise, self.rank = _LEAST, 0
 
-    @property
-    def rank(self) -> int:
-        return len(self.basis)
-
-    @property
-    def below(self) -> float:
-        """The strongest direction that was seen and does not count."""
-        left = self._left(self.doubtful)
-        return float(left.norm(dim=1).max()) if len(left) else 0.0
-
-    @property
-    def clear(self) -> bool:
-        """Whether there is a visible gap between numbers and rounding."""
-        return self.below < _ROUNDING
-
-    def add(self, rows: Tensor, size: float) -> int:
+    def add(self, rows: Tensor, noise: float) -> int:
         """Add row vectors (count, columns); by how much the rank has grown.
 
         Args:
             rows: one vector each.
-            size: the length that is expected of them; much shorter ones are what rounding left.
+            noise: the length of what rounding does to them.
         """
         lengths = rows.norm(dim=1)
-        kept = lengths > _FAINT * size
+        kept = lengths > noise / _LARGEST
         if not kept.any():
             return 0
-        left = self._left(rows[kept] / lengths[kept, None])
-        _, values, directions = torch.linalg.svd(left, full_matrices=False)
-        counts = values > _COUNTS
-        doubtful = ~counts & (values > _ROUNDING)
-        self.doubtful = torch.cat([self.doubtful, values[doubtful, None] * directions[doubtful]])
-        found = self._left(directions[counts])
-        if len(found):
-            self.above = min(self.above, float(values[counts].min()))
-            self.basis = torch.cat([self.basis, found / found.norm(dim=1, keepdim=True)])
-        return len(found)
+        self.noise = max(self.noise, noise / float(lengths[kept].min()))
+        stacked = torch.cat([self.rows, rows[kept] / lengths[kept, None]])
+        _, values, directions = torch.linalg.svd(stacked, full_matrices=False)
+        self.rows, self.relative = values[:, None] * directions, values / values[0]
+        before = self.rank
+        least = _SAFELY * self.noise if self.clear else max(_BLIND, _SAFELY * self.noise)
+        self.rank = max(before, int((self.relative > least).sum()))
+        return self.rank - before
 
-    def _left(self, rows: Tensor) -> Tensor:
-        """What the span does not explain; twice is enough."""
-        for _ in range(2):
-            rows = rows - (rows @ self.basis.T) @ self.basis
-        return rows
+    @property
+    def above(self) -> float:
+        """The least singular value above rounding, relative to the largest."""
+        above = self.relative[self.relative > _SAFELY * self.noise]
+        return float(above.min()) if len(above) else 1.0
+
+    @property
+    def below(self) -> float:
+        """The largest that is not."""
+        below = self.relative[self.relative <= _SAFELY * self.noise]
+        return float(below.max()) if len(below) else 0.0
+
+    @property
+    def clear(self) -> bool:
+        """Whether there is a visible gap between the two."""
+        return self.below * _VISIBLE < self.above

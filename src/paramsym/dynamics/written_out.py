@@ -23,48 +23,43 @@ from torch.overrides import TorchFunctionMode
 from paramsym.recording.graph import canonical_name
 
 
+# Entrywise and linear on pieces, by canonical name.
+_PIECES = {
+    "relu", "leaky_relu", "abs", "relu6", "hardtanh", "hardsigmoid", "threshold", "rrelu",
+    "clamp", "clamp_min", "clamp_max", "hardshrink", "softshrink",
+}  # fmt: skip
+
+
 class Patterns(TorchFunctionMode):
-    """Writes down the slopes of all pieces in the order of the calls, or puts them in again.
+    """Writes down which piece each entry is on, in the order of the calls, or puts that in again.
 
     Attributes:
-        slopes: of each call that is linear on pieces.
-        calls: None while they are written down, else how many were put in.
+        pieces: of each call that is linear on pieces, the slopes and offsets.
+        calls: how many were put in; None while they are written down.
     """
 
-    def __init__(self, slopes: list[Tensor] | None = None):
+    def __init__(self, pieces: list[tuple[Tensor, Tensor]] | None = None):
         super().__init__()
-        self.slopes: list[Tensor] = [] if slopes is None else slopes
-        self.calls: int | None = None if slopes is None else 0
+        self.pieces = [] if pieces is None else pieces
+        self.calls = None if pieces is None else 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        slope_of = _PIECES.get(canonical_name(func))
-        if slope_of is None:
+        if canonical_name(func) not in _PIECES or not args[0].is_floating_point():
             return func(*args, **kwargs)
         if self.calls is None:
-            x = args[0]
-            self.slopes.append(slope_of(*args, **kwargs).to(x.dtype).detach())
+            with torch.enable_grad():
+                leaf = args[0].detach().clone().requires_grad_()
+                value = func(leaf * 1, *args[1:], **kwargs)  # it may write to what it is given
+                (slope,) = torch.autograd.grad(value.sum(), leaf)
+            offset = value.detach() - slope * leaf.detach()
+            self.pieces.append((slope, offset))
             return func(*args, **kwargs)
-        slope = self.slopes[self.calls]
+        slope, offset = self.pieces[self.calls]
         self.calls += 1
         if kwargs.get("inplace") or True in args[1:] or func.__name__.endswith("_"):
-            return args[0].mul_(slope)
-        return args[0] * slope
-
-
-def _relu(x: Tensor, *_: Any, **__: Any) -> Tensor:
-    return x > 0
-
-
-def _leaky_relu(x: Tensor, negative_slope: float = 0.01, *_: Any, **__: Any) -> Tensor:
-    return torch.where(x > 0, 1.0, negative_slope)
-
-
-def _abs(x: Tensor, *_: Any, **__: Any) -> Tensor:
-    return torch.where(x > 0, 1.0, -1.0)
-
-
-_PIECES: dict[str, Callable[..., Tensor]] = {"relu": _relu, "leaky_relu": _leaky_relu, "abs": _abs}
+            return args[0].mul_(slope).add_(offset)
+        return args[0] * slope + offset
 
 
 @contextmanager
