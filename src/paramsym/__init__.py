@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from paramsym.checking.verify import verify as verify
     from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
+    from paramsym.dynamics.counting import LawCount as LawCount
+    from paramsym.dynamics.counting import count_conservation_laws as count_conservation_laws
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -73,6 +75,8 @@ _HOMES = {
     "prepare_for_quantization": "paramsym.quantize.preparing",
     "ConservedQuantities": "paramsym.dynamics.conserved",
     "conserved_quantities": "paramsym.dynamics.conserved",
+    "LawCount": "paramsym.dynamics.counting",
+    "count_conservation_laws": "paramsym.dynamics.counting",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",

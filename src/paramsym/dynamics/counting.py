@@ -136,8 +136,9 @@ def count_conservation_laws(
         widths = _checked_widths(model_or_widths)
         if example_inputs is not None or symmetry is not None or training or outputs is not None:
             raise ValueError(
-                f"count_conservation_laws({list(widths)}, …): example_inputs, outputs, training and "
-                "symmetry belong to a model, but widths came. Leave them out, or pass the model."
+                f"count_conservation_laws({list(widths)}, …): example_inputs, outputs, training "
+                "and symmetry belong to a model, but widths came. Leave them out, or pass the "
+                "model."
             )
         if not isinstance(activation, torch.nn.Module):
             return _count_layered(widths, activation or "linear", bias, seed, deepest)
@@ -189,15 +190,16 @@ def _count_layered(
     _require_dense(network.count, f"{list(widths)}, {activation!r}")
     laws = network.laws()
     mixtures = product(drawn(generator, _MIXTURES, len(laws)), laws).T
-    span = ModularSpan(network.count)
+    span, lower = ModularSpan(network.count), rank(laws)
 
     def add(level: int, count: int) -> int:
         rows = network.brackets(level, count)
-        _require_conserved(not product(rows, mixtures).any(), 1.0, level)
+        if product(rows, mixtures).any():
+            raise _not_conserved(f"a bracket of {level} gradient fields")
         return span.add(rows)
 
-    ranks, reasons = _grown(add, span, network.count - rank(laws), deepest)
-    return LawCount(rank(laws), network.count - span.rank, network.count, ranks, True, reasons)
+    ranks, reasons = _grown(add, span, network.count - lower, deepest)
+    return LawCount(lower, network.count - span.rank, network.count, ranks, True, reasons)
 
 
 def _count_model(
@@ -212,9 +214,9 @@ def _count_model(
     if symmetry is None:
         symmetry = find_symmetry(model, inputs, outputs, training)
     offsets, generator = symmetry.offsets, torch.Generator().manual_seed(seed)
-    source = Source(generator, torch.float64, pooled=False)
     network = Network(model, inputs, outputs, training, generator)
     _require_dense(network.count, f"model={type(model).__name__}")
+    source = Source(generator, torch.float64, pooled=False)
     network.state = generic_state(model, offsets, source)
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
     sizes = {n: real_entries(network.state[n]) for n in network.names}
@@ -223,24 +225,28 @@ def _count_model(
     lower = laws.count(network.state) - sum(sizes[n] for n in frozen & {*laws.constants})
     mixtures = _mixtures(laws, network)[:, trained]
     fields = ForwardFields(network, trained, lambda: generic_state(model, offsets, source))
-    span = FloatSpan(int(trained.sum()))
+    parameters = int(trained.sum())
+    span = FloatSpan(parameters)
 
     def add(level: int, count: int) -> int:
         rows, noise = fields.brackets(level, count)
-        along = float((rows @ mixtures.T).norm(dim=1).max())
-        size = float(rows.norm(dim=1).max())
-        _require_conserved(along <= _MOVED * size + _SAFELY * noise, along / max(size,1e-300), level)
+        along = (rows @ mixtures.T).norm(dim=1)
+        if bool((along > _MOVED * rows.norm(dim=1) + _SAFELY * noise).any()):
+            raise _not_conserved(f"a bracket of {level} gradient fields")
         return span.add(rows, noise)
 
-    parameters = int(trained.sum())
     ranks, reasons = _grown(add, span, parameters - lower, deepest)
     if not span.clear:
         reasons += (
             f"the numerical rank is not clear: singular values from {span.above:.0e} count, and "
             f"the next is {span.below:.0e}, relative to the largest",
         )
-    if lower + span.rank < parameters and symmetry.unknown:
-        reasons += (f"{len(symmetry.unknown)} operators have no rule, see symmetry.unknown",)
+    if lower + span.rank < parameters:
+        inexact = [name for name, space in symmetry.spaces.items() if not space.exact]
+        if inexact:
+            reasons += (f"what {', '.join(inexact)} conserve but for the ε of a norm is no law",)
+        if symmetry.unknown:
+            reasons += (f"{len(symmetry.unknown)} operators have no rule: see symmetry.unknown",)
     return LawCount(lower, parameters - span.rank, parameters, ranks, False, reasons)
 
 
@@ -284,23 +290,23 @@ def _grown(
         ranks.append(span.rank)
         if span.rank >= target or (level > _PATIENCE and ranks[-1 - _PATIENCE] == ranks[-1]):
             break
-    _require_conserved(span.rank <= target, 1.0, len(ranks))
+    if span.rank > target:
+        raise _not_conserved(f"some of the {span.rank} independent brackets")
     if span.rank < target:
+        grows = "still grow" if len(ranks) > 1 and ranks[-2] < ranks[-1] else "do not grow"
         reasons += (
             f"{target - span.rank} directions are neither moved by brackets of up to {len(ranks)} "
-            "fields nor held by a law of a symmetry",
+            f"fields, which {grows} at the end, nor held by what a symmetry conserves",
         )
     return tuple(ranks), reasons
 
 
-def _require_conserved(holds: bool, share: float, level: int) -> None:
-    if not holds:
-        raise NotConserved(
-            f"count_conservation_laws(…): a bracket of {level} gradient fields moves what the "
-            f"symmetry is to conserve (by {share:.0e} of its length), but laws must be orthogonal "
-            "to all of them. The symmetry is wrong or was derived from another model; check it by "
-            "paramsym.verify(model, symmetry, example_inputs), or leave it out."
-        )
+def _not_conserved(what: str) -> NotConserved:
+    return NotConserved(
+        f"count_conservation_laws(…): {what} moves what the symmetry is to conserve, but a law "
+        "must be orthogonal to all of them. The symmetry is wrong or belongs to another model; "
+        "check it by paramsym.verify(model, symmetry, example_inputs), or leave it out."
+    )
 
 
 def _require_dense(parameters: int, what: str) -> None:

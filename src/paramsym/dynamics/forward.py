@@ -87,8 +87,8 @@ class ForwardFields:
             except (RuntimeError, NotImplementedError) as error:
                 line = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise WrongDerivative(line[:200]) from error
-            noise = float((rows[:_REPEATED] - again).norm(dim=1).max())
-            return rows[:, self.trained], noise
+            noise = float((rows[:_REPEATED] - again).norm(dim=1).nan_to_num(torch.inf).max())
+            return rows[rows.isfinite().all(1)][:, self.trained], noise
 
     def _normal(self, *shape: int) -> Tensor:
         noise = torch.randn(shape, generator=self.network.generator, dtype=torch.float64)
@@ -137,7 +137,7 @@ def bracket(fields: Sequence[Field]) -> Field:
     first, inner = fields[0], bracket(fields[1:])
 
     def value(theta: Tensor) -> Tensor:
-        velocity, along = torch.func.jvp(inner, (theta,), (first(theta),))
+        velocity, along = torch.func.jvp(inner, (theta,), (first(theta),))[:2]
         return along - torch.func.jvp(first, (theta,), (velocity,))[1]
 
     return value

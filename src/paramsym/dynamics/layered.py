@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from paramsym.dynamics.modular import PRIME, drawn, product, residues
+from .modular import drawn, inverse, product, residues
 
 Jet = list[np.ndarray | None]  # None is zero
 Tables = list[Jet]  # of each weight and bias, with the batch in front
@@ -165,7 +165,7 @@ class Layered:
         if self.activation.slope is None:
             return np.ones((1, 1, 1))
         top, bottom = self.activation.slope
-        slope = residues(np.float64(top * pow(bottom, -1, PRIME) % PRIME))
+        slope = residues(np.array(top * inverse(bottom)))
         return np.where(self.generator.random((count, width, probes)) < 0.5, 1.0, slope)
 
 

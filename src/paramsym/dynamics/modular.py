@@ -22,6 +22,11 @@ def residues(x: np.ndarray) -> np.ndarray:
     return x - PRIME * np.rint(x * (1.0 / PRIME))
 
 
+def inverse(x: float) -> float:
+    """The residue with x · inverse(x) = 1."""
+    return float(pow(int(x), -1, PRIME))
+
+
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a @ b of balanced residues, batched as `numpy.matmul`."""
     inner = a.shape[-1]
@@ -90,7 +95,7 @@ def _reduced(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not waiting.any():
             return rows[pivots >= 0], pivots[pivots >= 0]
         # pivots are looked for in few columns; one product then moves all others
-        columns = rows[waiting].any(0).nonzero()[0]
+        columns = np.flatnonzero(rows[waiting].any(0))
         stride = max(1, len(columns) // (_SLICE * len(rows)))
         columns = columns[::stride]
         transform, found = _eliminated(rows[:, columns], waiting)
@@ -108,8 +113,8 @@ def _eliminated(rows: np.ndarray, waiting: np.ndarray) -> tuple[np.ndarray, np.n
         if not len(places):
             continue
         pivot = places[0]
-        scale = pow(int(table[row, pivot]), -1, PRIME)
-        table[row] = residues(table[row] * residues(np.float64(scale)))
+        scale = inverse(table[row, pivot])  # up to 2²³, times at most 2²²
+        table[row] = residues(table[row] * scale)
         factor = table[:, pivot].copy()
         factor[row] = 0
         table = residues(table - factor[:, None] * table[row])

@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 
 from paramsym.recording.graph import canonical_name
 
-
 # Entrywise and linear on pieces, by canonical name.
 _PIECES = {
     "relu", "leaky_relu", "abs", "relu6", "hardtanh", "hardsigmoid", "threshold", "rrelu",
@@ -71,7 +70,7 @@ def differentiable() -> Iterator[None]:
 
 class _WrittenOut(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        plain = _PLAIN.get(canonical_name(func), func)
+        plain = _PLAIN.get(canonical_name(func)) or func
         return plain(*args, **(kwargs or {}))
 
 
