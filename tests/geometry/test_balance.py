@@ -260,6 +260,9 @@ def test_what_is_held_is_held_and_named() -> None:
 
 def test_bad_input_is_refused() -> None:
     symmetry, params = relu_layer()
+    for rounds in (math.nan, math.inf, 0, 1.5):
+        with pytest.raises(ValueError, match="a whole number of turns"):
+            balance(symmetry, params, rounds=rounds)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="none of"):
         balance(symmetry, params, "l7")
     with pytest.raises(ValueError, match="'b' is missing"):

@@ -119,7 +119,7 @@ def _require_positive(tolerance: float, rounds: int) -> None:
             f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
             "the cost at which the scales are done. Pass for example tolerance=1e-12."
         )
-    if rounds < 1 or rounds != int(rounds):
+    if not 1 <= rounds < math.inf or rounds != int(rounds):
         raise ValueError(
             f"balance(rounds={rounds}): a whole number of turns, at least one, was "
             "expected. Pass rounds=1 for one turn of every family, or leave it at 100."

@@ -245,6 +245,8 @@ class Turns:
 
     def _moved(self, step: GroupElement) -> dict[str, Tensor]:
         """The tensors that are not moved by scales alone, a step further."""
+        if not self.current:
+            return {}
         names = {n for part in step.parts for n in moved_by(self.symmetry, part)}
         return self.current | {
             n: act_tensor(self.symmetry, step, n, self.current) for n in names & {*self.current}
