@@ -193,15 +193,18 @@ def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Array], Array] | None 
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
     ends = np.cumsum([0, *f.lengths])
-    families = [*zip(f.shapes, map(slice, ends, ends[1:]), strict=False)]
+    families = []
+    for family, start, end in zip(f.shapes, ends, ends[1:], strict=False):
+        own = slice(start, end)
+        families.append((family, own, (0.5 if family in shared else 1.0) * free[own]))
+    origin = None if f.origin is None else f.origin.numpy()
     far, moves = REACH if nearest else 0.0, []
     with np.errstate(all="ignore"):  # what one side alone pulls goes to infinity
         for sweep in range(_SWEEPS):
             before = y.copy()
-            for family, own in families:
-                z = f.exponents(torch.from_numpy(y)).numpy()
-                step = _step_to_best(_pulls(f, family, z), z[own], far)
-                y[own] += (0.5 if family in shared else 1.0) * free[own] * step
+            for family, own, share in families:
+                z = y if origin is None else y + origin
+                y[own] += share * _step_to_best(_pulls(f, family, z), z[own], far)
                 y = nearest(y) if nearest else y
             moves.append(y - before)
             if sweep == _SWEEPS - 2:
@@ -223,15 +226,16 @@ def _step_to_best(pulls: dict[float, Array], z: Array, far: float) -> Array:
         power = max(pulls)
         step = (np.log(pulls[-power]) - np.log(pulls[power])) / (2 * power) - z
     else:
-        up, down, both = np.zeros((3, len(z)))
+        sides, both = np.zeros((2, len(z))), np.zeros(len(z))
         for power, pull in pulls.items():
             found = pull * np.exp(np.minimum(power * z, STEEPEST))
-            (up if power > 0 else down).__iadd__(abs(power) * found)
+            sides[int(power < 0)] += abs(power) * found
             both += power**2 * found
-        # the mean of |q| is both / (up + down)
+        up, down = sides  # the mean of |q| is both / (up + down)
         step = (np.log(down) - np.log(up)) * (up + down) / (2 * both)
-    finite = np.isfinite(step)
-    return step if finite.all() else np.nan_to_num(step, nan=0.0, posinf=far, neginf=-far)
+    if np.isfinite(step.sum()):
+        return step
+    return np.nan_to_num(step, nan=0.0, posinf=far, neginf=-far)
 
 
 def _still_to_come(before: Array, last: Array) -> Array:

@@ -99,6 +99,7 @@ class Small:
 class SmallPoint:
     """f, its gradient and its Hessian at one y; see `posynomial.Point`."""
 
+    @np.errstate(all="ignore")  # what overflows is refused, or halves a step
     def __init__(self, f: Small, y: Array) -> None:
         self.f, self.y = f, y
         self.grown = grown = f.grown(f.exponents(y))
