@@ -268,8 +268,11 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="'b' is missing"):
         balance(symmetry, {n: p for n, p in params.items() if n != "b"})
     params["b"][1] = math.nan
-    with pytest.raises(ValueError, match="'b' holds numbers that are not finite"):
-        balance(symmetry, params)
+    (space,) = symmetry.spaces
+    nowhere = {"bounds": {space: (0.5, 2.0)}, "anchors": {space: 3.0}}
+    for options in ({}, nowhere, {"gains": "unit"}, {"objective": "l1"}):
+        with pytest.raises(ValueError, match="'b' holds numbers that are not finite"):
+            balance(symmetry, params, **options)
 
 
 def test_rotations_and_approximate_spaces_say_why_they_are_held() -> None:
