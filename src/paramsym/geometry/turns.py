@@ -75,7 +75,7 @@ class Turns:
         limits: Mapping[str, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         self.symmetry, self.power = symmetry, power
-        self.params = {n: p.detach() for n, p in params.items()}
+        self.params = params
         self.movers, self.tolerance = movers, tolerance
         self.current = {n: widened(self.params[n]) for n in self._coupled()}
         self.shapes = family_shapes(symmetry, movers.scales)
@@ -87,6 +87,8 @@ class Turns:
         self.before: float | None = None
         self.reached = Reached(math.inf, math.inf, {})
         self.done = 0
+        self.last: Point | None = None
+        self.weighing: Tensor | None = None  # scales that weigh, where scales alone are balanced
         self.unattained: set[str] = set()
         self.slid = False
 
@@ -100,12 +102,14 @@ class Turns:
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         for turn in range(rounds):
             found = self._scale(cost, free, sweep=turn == 0)
+            if self.weighing is None:
+                self.weighing = _weighing(found.point)
             if self.current:
                 self._turn_and_slide()
                 cost, self.box = self._cost(), self.box.seen_from(found.point.y)
                 found = self._certified(cost.here, free)
             value, gap, moment = self.reached = self._measured(found, free)
-            self.done += 1
+            self.done, self.last = self.done + 1, found.point
             if progress:
                 progress(f"turn {self.done}: {value:.9g}")
             if not self.current:
@@ -122,6 +126,7 @@ class Turns:
         """What is known of the point that was reached; no more turns can follow."""
         (value, gap, moment), before = self.reached, self.before
         assert before is not None
+        self._give_up_faded()
         status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
         self.movers.held |= standing(self.scales, self.box)
         self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
@@ -177,6 +182,19 @@ class Turns:
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
         self.movers.held[name] = why
+
+    def _give_up_faded(self) -> None:
+        """Give up scales that have lost all weight, not along scales alone.
+
+        Shifts and rotations can bring what both sides of a scale multiply to zero. That the scale
+        goes there as well is no longer a point of the orbit, and the slopes say nothing there.
+        """
+        if self.last is None or self.weighing is None:
+            return
+        lost = (self.weighing & ~_weighing(self.last)).double()
+        for family, part in self.scales.split(lost).items():
+            if count := int(part.sum()):
+                self._give_up(family, f"{count} scales go to zero as shifts or rotations move")
 
     def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
@@ -277,6 +295,11 @@ class Turns:
         for name, slope in shifts.slope().items():
             moment[name] = 2 * _largest(slope) / size
         return Reached(here.value, gap, moment)
+
+
+def _weighing(point: Point) -> Tensor:
+    """The scales of which both sides count against the cost, of shape (size,)."""
+    return torch.minimum(point.up, point.down) > _FADED * point.value
 
 
 def _levels(point: Point, free: Tensor) -> bool:
