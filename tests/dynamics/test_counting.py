@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import conserved_quantities, count_conservation_laws, find_symmetry
+from paramsym.checking.jacobian import NotFinite
 from paramsym.dynamics.counting import NotConserved
 from paramsym.dynamics.forward import WrongDerivative, _check, bracket
 from paramsym.dynamics.layered import ACTIVATIONS, Layered
@@ -292,6 +293,24 @@ def test_laws_of_whitened_inputs_show_above_those_of_symmetries() -> None:
     model = nn.Sequential(nn.Embedding(4, 2), nn.SiLU(), nn.Linear(2, 3))
     found = count_conservation_laws(model, example_inputs=(torch.arange(4),), deepest=4)
     assert (found.lower, found.upper) == (0, 2)
+
+
+class Root(nn.Module):
+    """Finite for positive parameters alone, or for none."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.gain, self.sign = nn.Parameter(torch.ones(3)), sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sqrt(self.sign * self.gain)
+
+
+def test_models_that_take_roots_are_counted_where_these_are_numbers() -> None:
+    inputs = (normal(5, 3),)
+    assert count_conservation_laws(Root(1.0), example_inputs=inputs).count == 0
+    with pytest.raises(NotFinite, match="NaN or infinite"):
+        count_conservation_laws(Root(float("nan")), example_inputs=inputs)
 
 
 def test_the_symmetry_of_another_model_is_not_passed() -> None:

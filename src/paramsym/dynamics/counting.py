@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.generic_weights import Source, generic_state
-from paramsym.checking.jacobian import Network
+from paramsym.checking.jacobian import Network, NotFinite
 from paramsym.recording.record import Inputs
 from paramsym.structure.orbit import DENSE_LIMIT
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -36,6 +37,8 @@ from .forward import ForwardFields, WrongDerivative
 from .layered import ACTIVATIONS, Layered
 from .modular import ModularSpan, drawn, product, rank
 from .span import FloatSpan
+
+State = dict[str, torch.Tensor]
 
 _PATIENCE = 3  # levels in a row that add nothing
 _FEWEST, _MOST = 4, 64  # brackets of one batch
@@ -128,7 +131,8 @@ def count_conservation_laws(
     Raises:
         NotConserved: a gradient field moves what the symmetry is to conserve: the symmetry is wrong
             or belongs to another model.
-        ValueError: arguments that do not go together.
+        NotFinite: the outputs are no numbers at random parameters.
+        ValueError: arguments that do not go together, or more parameters than dense ranks allow.
 
     Source: Marcotte, Gribonval, Peyré (2023), Theorem 3.3.
     """
@@ -213,18 +217,17 @@ def _count_model(
 ) -> LawCount:
     if symmetry is None:
         symmetry = find_symmetry(model, inputs, outputs, training)
-    offsets, generator = symmetry.offsets, torch.Generator().manual_seed(seed)
-    network = Network(model, inputs, outputs, training, generator)
+    network = Network(model, inputs, outputs, training, torch.Generator().manual_seed(seed))
     _require_dense(network.count, f"model={type(model).__name__}")
-    source = Source(generator, torch.float64, pooled=False)
-    network.state = generic_state(model, offsets, source)
+    draw = _generic(network, symmetry)
+    network.state = draw()
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
     sizes = {n: real_entries(network.state[n]) for n in network.names}
     trained = torch.cat([torch.full((size,), n not in frozen) for n, size in sizes.items()])
     laws = conserved_quantities(symmetry, network.state, frozen)
     lower = laws.count(network.state) - sum(sizes[n] for n in frozen & {*laws.constants})
     mixtures = _mixtures(laws, network)[:, trained]
-    fields = ForwardFields(network, trained, lambda: generic_state(model, offsets, source))
+    fields = ForwardFields(network, trained, draw)
     parameters = int(trained.sum())
     span = FloatSpan(parameters)
 
@@ -248,6 +251,25 @@ def _count_model(
         if symmetry.unknown:
             reasons += (f"{len(symmetry.unknown)} operators have no rule: see symmetry.unknown",)
     return LawCount(lower, parameters - span.rank, parameters, ranks, False, reasons)
+
+
+def _generic(
+    network: Network, symmetry: ParameterSymmetry
+) -> Callable[[], dict[str, torch.Tensor]]:
+    """Draws generic parameters and buffers, positive ones if the model takes roots of them."""
+    source = Source(network.generator, torch.float64, pooled=False)
+    for positive in (False, True):
+        draw = partial(generic_state, network.model, symmetry.offsets, source, positive)
+        network.state = draw()
+        values, _ = network.outputs_of_fresh_inputs()
+        if bool(values.isfinite().all()):
+            return draw
+    raise NotFinite(
+        f"count_conservation_laws(model={type(network.model).__name__}): outputs at random "
+        "parameters and inputs are NaN or infinite, but derivatives need numbers. Look for a "
+        "logarithm, root or division of what can be zero or negative, or choose other outputs "
+        "with outputs=…."
+    )
 
 
 def _mixtures(laws: ConservedQuantities, network: Network) -> torch.Tensor:
