@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from paramsym import conserved_quantities, count_conservation_laws, find_symmetry
 from paramsym.checking.jacobian import NotFinite
-from paramsym.dynamics.counting import NotConserved
 from paramsym.dynamics.forward import WrongDerivative, _check, bracket
+from paramsym.dynamics.growth import NotConserved
 from paramsym.dynamics.layered import ACTIVATIONS, Layered
 from paramsym.dynamics.modular import PRIME, ModularSpan, drawn, product, rank
 from paramsym.dynamics.span import FloatSpan

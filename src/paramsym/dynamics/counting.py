@@ -33,23 +33,17 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import as_real, real_entries
 
 from .conserved import ConservedQuantities, conserved_quantities
-from .forward import ForwardFields, WrongDerivative
+from .forward import ForwardFields
+from .growth import grown, not_conserved
 from .layered import ACTIVATIONS, Layered
 from .modular import ModularSpan, drawn, product, rank
 from .span import FloatSpan
 
 State = dict[str, torch.Tensor]
 
-_PATIENCE = 3  # levels in a row that add nothing
-_FEWEST, _MOST = 4, 64  # brackets of one batch
-_IDLE = 2  # batches in a row that add nothing, after which the next level is tried
 _MIXTURES = 4  # random combinations of all laws, which every field must be orthogonal to
 _SAFELY = 1e3  # times the rounding of a field
 _MOVED = 1e-7  # the cosine between a field and a law beyond which that is none
-
-
-class NotConserved(ValueError):
-    """What a symmetry claims to be conserved is moved by a gradient field."""
 
 
 @dataclass(frozen=True)
@@ -199,10 +193,10 @@ def _count_layered(
     def add(level: int, count: int) -> int:
         rows = network.brackets(level, count)
         if product(rows, mixtures).any():
-            raise _not_conserved(f"a bracket of {level} gradient fields")
+            raise not_conserved(f"a bracket of {level} gradient fields")
         return span.add(rows)
 
-    ranks, reasons = _grown(add, span, network.count - lower, deepest)
+    ranks, reasons = grown(add, span, network.count - lower, deepest)
     return LawCount(lower, network.count - span.rank, network.count, ranks, True, reasons)
 
 
@@ -235,10 +229,10 @@ def _count_model(
         rows, noise = fields.brackets(level, count)
         along = (rows @ mixtures.T).norm(dim=1)
         if bool((along > _MOVED * rows.norm(dim=1) + _SAFELY * noise).any()):
-            raise _not_conserved(f"a bracket of {level} gradient fields")
+            raise not_conserved(f"a bracket of {level} gradient fields")
         return span.add(rows, noise)
 
-    ranks, reasons = _grown(add, span, parameters - lower, deepest)
+    ranks, reasons = grown(add, span, parameters - lower, deepest)
     if not span.clear:
         reasons += (
             f"the numerical rank is not clear: singular values from {span.above:.0e} count, and "
@@ -285,50 +279,6 @@ def _mixtures(laws: ConservedQuantities, network: Network) -> torch.Tensor:
         row = torch.cat([as_real(part).reshape(-1) for part in parts])
         rows.append(row / row.norm().clamp_min(1e-300))
     return torch.stack(rows) if rows else torch.zeros(0, network.count, dtype=torch.float64)
-
-
-def _grown(
-    add: Callable[[int, int], int], span: ModularSpan | FloatSpan, target: int, deepest: int
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Add brackets of one field, two, and so on; the rank after each level, and what is amiss.
-
-    Args:
-        add: puts a number of brackets of so many fields into the span; by how much it has grown.
-        span: what they span.
-        target: the rank at which the bounds meet.
-        deepest: the most fields in a bracket.
-    """
-    ranks: list[int] = []
-    reasons: tuple[str, ...] = ()
-    for level in range(1, deepest + 1):
-        idle = 0
-        try:
-            while span.rank < target and idle < _IDLE:
-                count = min(max(target - span.rank + 2, _FEWEST), _MOST)
-                idle = 0 if add(level, count) else idle + 1
-        except WrongDerivative as error:
-            reasons = (f"brackets of {level} fields are left out: {error}",)
-            break
-        ranks.append(span.rank)
-        if span.rank >= target or (level > _PATIENCE and ranks[-1 - _PATIENCE] == ranks[-1]):
-            break
-    if span.rank > target:
-        raise _not_conserved(f"some of the {span.rank} independent brackets")
-    if span.rank < target:
-        grows = "still grow" if len(ranks) > 1 and ranks[-2] < ranks[-1] else "do not grow"
-        reasons += (
-            f"{target - span.rank} directions are neither moved by brackets of up to {len(ranks)} "
-            f"fields, which {grows} at the end, nor held by what a symmetry conserves",
-        )
-    return tuple(ranks), reasons
-
-
-def _not_conserved(what: str) -> NotConserved:
-    return NotConserved(
-        f"count_conservation_laws(…): {what} moves what the symmetry is to conserve, but a law "
-        "must be orthogonal to all of them. The symmetry is wrong or belongs to another model; "
-        "check it by paramsym.verify(model, symmetry, example_inputs), or leave it out."
-    )
 
 
 def _require_dense(parameters: int, what: str) -> None:
