@@ -57,17 +57,18 @@ def test_the_worst_cycle_is_the_worst_of_all_and_potentials_prove_it(seed: int, 
 def drawn(seed: int, count: int = 8, tensors: int = 3) -> Cuts:
     """Cycles through tensors, of which the last has one threshold for both signs."""
     draw = np.random.default_rng(seed)
-    cuts = Cuts(tensors, np.arange(tensors) < tensors - 1)
+    cuts = Cuts(tensors, np.arange(tensors - 1))
     for _ in range(count):
         length = int(draw.integers(1, 6))
-        cuts.add(draw.integers(0, 2 * tensors, length), draw.normal(size=length))
+        slots, sizes = draw.integers(0, 2 * tensors, length), draw.normal(size=length)
+        cuts.add([np.arange(length)], slots, sizes)
     return cuts
 
 
 def heights(cuts: Cuts, x: np.ndarray) -> np.ndarray:
     """Σ log|w| − Σ log q per edge of each cycle, from the thresholds of its slots."""
     q = cuts.thresholds(x).reshape(-1, 2)[cuts.parted]
-    return np.array(cuts.means) - np.einsum("cst,ts->c", np.stack(cuts.shares), q)
+    return np.array(cuts.means) - np.stack(cuts.shares) @ q.T.ravel()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -89,7 +90,9 @@ def test_the_best_thresholds_are_those_of_a_general_solver(seed: int) -> None:
 def test_a_cycle_counts_once() -> None:
     cuts = drawn(0, count=0)
     slots, sizes = np.array([0, 1, 2]), np.array([0.3, -1.0, 2.0])
-    assert cuts.add(slots, sizes)
-    assert not cuts.add(np.roll(slots, 1), np.roll(sizes, 1))
-    assert cuts.add(slots, sizes + 1e-6)
+    around = [np.array([0, 1, 2]), np.array([1, 2, 0])]
+    assert cuts.add(around, slots, sizes)
+    assert len(cuts) == 1
+    assert not cuts.add(around[1:], slots, sizes)
+    assert cuts.add(around[1:], slots, sizes + 1e-6)
     assert len(cuts) == 2
