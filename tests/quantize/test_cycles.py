@@ -54,6 +54,33 @@ def test_the_worst_cycle_is_the_worst_of_all_and_potentials_prove_it(seed: int, 
             assert (weights - (mean - 0.1) + d[head] - d[tail]).max() > 1e-3
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 14))
+def test_rivals_are_closed_walks_and_those_through_the_root_miss_no_better_cycle(
+    seed: int, edges: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    tail, head = draw.integers(0, NODES, (2, edges))
+    policies = Policies(NODES, tail, head, np.zeros(NODES))
+    weights = 0.02 * draw.normal(size=edges)  # all within the slack that is looked at
+    mean, _, _ = policies.worst(weights)
+    kinds = np.arange(edges)  # each edge is a kind of its own
+    rivals = policies.rivals(kinds)
+    assert bool(rivals) == (mean > -np.inf)
+    for walk in rivals:
+        np.testing.assert_array_equal(*(np.bincount(e[walk], minlength=NODES) for e in (tail, head)))
+        assert weights[walk].mean() <= mean + 1e-12
+    if not rivals:
+        return
+    ends, _ = policies._paths(policies.choice, mean)
+    root = int(policies.nodes[policies.root])
+    for edge in np.flatnonzero(ends[policies.place[head]] == policies.root):
+        through = [(weights[c] - mean).sum() for c in all_cycles(tail, head)
+                   if edge in c and root in tail[c]]  # fmt: skip
+        found = [(weights[walk] - mean).sum() for walk in rivals if edge in walk]
+        assert max(found, default=-np.inf) >= max(through, default=-np.inf) - 1e-9
+
+
 def drawn(seed: int, count: int = 8, tensors: int = 3) -> Cuts:
     """Cycles through tensors, of which the last has one threshold for both signs."""
     draw = np.random.default_rng(seed)

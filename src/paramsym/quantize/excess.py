@@ -98,6 +98,8 @@ class Policies:
     def rivals(self, kinds: np.ndarray) -> list[np.ndarray]:
         """For each kind of edge, a closed walk through one that is little worse than the worst.
 
+        They are the best walks through the root by edges from which the policy leads back to it.
+
         Args:
             kinds: a number for each edge.
         """

@@ -193,7 +193,8 @@ def _nodes(family: Family, axes: Sequence[int], count: int) -> Tensor:
     nodes = torch.arange(family.start, family.start + math.prod(family.shape))
     order = sorted(range(len(axes)), key=axes.__getitem__)
     sizes = dict(zip(axes, family.shape, strict=True))
-    return nodes.reshape(family.shape).permute(order).reshape([sizes.get(k, 1) for k in range(count)])
+    shape = [sizes.get(k, 1) for k in range(count)]
+    return nodes.reshape(family.shape).permute(order).reshape(shape)
 
 
 # -- orientation -------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ CERTIFIED = 1e-6  # gap relative to the value up to which a point is called opti
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
 _FAINTER, _FAINTEST = 8, 1e-60  # without a cycle: the next share is its power, after this all
-_GAP, _FIRST = 0.1, 1e-3  # of the logarithm: at first, and at which first thresholds are good enough
-_SHARE = 1e-4  # of the gap, at which later ones are
+_GAP = 0.1  # of the logarithm, before a bound is known
+_FIRST, _SHARE = 1e-3, 1e-4  # at which thresholds are good enough: first, and of the gap later
 _ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
 _SETTLED = 1e-12  # no gap of the logarithm below it is asked for
 _CYCLES = 200  # searches for a worst cycle in one round
@@ -262,12 +262,13 @@ class _Search:
             level, cycles, _ = policies.worst(edges.size - cuts.thresholds(trial)[edges.slot])
             if not cycles:
                 break
+            settled = level > best - sharp
             if level < best:
                 best, at, potentials = level, trial, policies.potentials
             if best - bound <= 2 * sharp:
                 break
             new = cuts.add([*cycles, *policies.rivals(edges.slot)], edges.slot, edges.size)
-            if not new and accuracy == sharp:
+            if settled and not new and accuracy == sharp:
                 break
             if bound > -np.inf:  # the cycles are those near the best point
                 accuracy = max(sharp, _SHARE * (best - bound)) if new else sharp
@@ -293,5 +294,9 @@ def _odds(ranges: np.ndarray, parted: np.ndarray) -> np.ndarray:
 
 
 def _between(at: np.ndarray, model: np.ndarray) -> np.ndarray:
-    """The thresholds that the cycles ask for, at most an e-fold of odds from the best known."""
-    return at + np.clip(model - at, -1.0, 1.0)
+    """A point towards the thresholds that the cycles ask for, two e-folds of odds away at most.
+
+    Along the line no cycle that is known becomes worse than both ends.
+    """
+    step = model - at
+    return at + step * min(1.0, 2.0 / max(float(np.abs(step).max(initial=0.0)), 1.0))

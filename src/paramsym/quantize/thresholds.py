@@ -76,12 +76,15 @@ class Cuts:
         """log q and log(1 − q) by slot, zero where a tensor has one threshold: (2 · tensors,)."""
         return np.append(-_soft(x), 0.0)[self.place]
 
-    def best(self, x: np.ndarray, accuracy: float = SHARP, gap: float = 0.1) -> tuple[np.ndarray, float]:
+    def best(
+        self, x: np.ndarray, accuracy: float = SHARP, gap: float = 0.1
+    ) -> tuple[np.ndarray, float]:
         """Thresholds x that are best for these cycles, and the bound that they certify.
 
         Args:
             x: where to start, of shape (parted tensors,).
             accuracy: of τ, at which to stop.
+            gap: by how much τ may be lower there, roughly.
         """
         a, shares = np.array(self.means), np.array(self.shares)
         used = shares.any(0).reshape(2, -1).any(0)
