@@ -68,9 +68,9 @@ def test_rivals_are_closed_walks_and_those_through_the_root_miss_no_better_cycle
     rivals = policies.rivals(kinds)
     assert bool(rivals) == (mean > -np.inf)
     for walk in rivals:
-        np.testing.assert_array_equal(*(np.bincount(e[walk], minlength=NODES) for e in (tail, head)))
+        assert sorted(tail[walk]) == sorted(head[walk])
         assert weights[walk].mean() <= mean + 1e-12
-    if not rivals:
+    if policies.choice is None or not rivals:
         return
     ends, _ = policies._paths(policies.choice, mean)
     root = int(policies.nodes[policies.root])

@@ -130,22 +130,21 @@ def incidence_of(
     for k, name in enumerate(names):
         tensor = added(params[name].detach(), symmetry.offsets.get(name, 0.0))
         rows += [_rows(k, b, b.view(tensor), families, paired) for b in symmetry.blocks[name]]
-    few = [r for r in rows if r.upper.numel() <= FEW]
     large = [r for r in rows if r.upper.numel() > FEW]
-    return Incidence(names, _edges(few), large, families, nodes, held)
+    return Incidence(names, _edges(rows), large, families, nodes, held)
 
 
 def _edges(blocks: Sequence[Rows]) -> Edges:
-    """The weights of some blocks that are not zero, as edges."""
-    lowering, raising, size, slot, counts = [], [], [np.zeros(0)], [], []
-    for rows in blocks:
+    """The weights of the small ones among some blocks, as edges; zeros are none."""
+    lowering, raising, size, slot, counts = [], [], [], [], []
+    for rows in (block for block in blocks if block.upper.numel() <= FEW):
         shape = rows.upper.shape
         size += [rows.upper.double().numpy().ravel(), -rows.lower.double().numpy().ravel()]
         lowering += 2 * [rows.lowering.expand(shape).reshape(-1).numpy()]
         raising += 2 * [rows.raising.expand(shape).reshape(-1).numpy()]
         slot += [2 * rows.tensor, 2 * rows.tensor + 1]
         counts += 2 * [rows.upper.numel()]
-    if not blocks:
+    if not size:
         return _NONE
     edges = Edges(
         np.concatenate(lowering), np.concatenate(raising), np.repeat(slot, counts),

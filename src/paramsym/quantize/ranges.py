@@ -41,7 +41,7 @@ NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
 _FAINTER, _FAINTEST = 8, 1e-60  # without a cycle: the next share is its power, after this all
 _GAP = 0.1  # of the logarithm, before a bound is known
-_FIRST, _SHARE = 1e-3, 1e-4  # at which thresholds are good enough: first, and of the gap later
+_FIRST = 1e-3  # of the logarithm, at which the first thresholds are good enough
 _ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
 _SETTLED = 1e-12  # no gap of the logarithm below it is asked for
 _CYCLES = 200  # searches for a worst cycle in one round
@@ -257,7 +257,7 @@ class _Search:
         """Scales, thresholds x, a lower bound and the value τ that some edges allow."""
         policies = Policies(self.incidence.nodes, edges.lowering, edges.raising, y)
         bound, best, at, potentials = -np.inf, np.inf, x, y
-        trial, accuracy, sharp = x, _FIRST, max(_SETTLED, self.tolerance / 4)
+        trial, accuracy, sharp = x, np.inf, max(_SETTLED, self.tolerance / 4)
         for _ in range(_CYCLES):
             level, cycles, _ = policies.worst(edges.size - cuts.thresholds(trial)[edges.slot])
             if not cycles:
@@ -270,8 +270,7 @@ class _Search:
             new = cuts.add([*cycles, *policies.rivals(edges.slot)], edges.slot, edges.size)
             if settled and not new and accuracy == sharp:
                 break
-            if bound > -np.inf:  # the cycles are those near the best point
-                accuracy = max(sharp, _SHARE * (best - bound)) if new else sharp
+            accuracy = _FIRST if bound == -np.inf else sharp  # first not all cycles are there
             model, more = cuts.best(at, accuracy, min(best - bound, _GAP))
             bound, trial = max(bound, more), _between(at, model)
         kept = edges.size - cuts.thresholds(at)[edges.slot] - best - EXCESS

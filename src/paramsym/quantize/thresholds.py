@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg.lapack import dgesv
+from scipy.linalg import get_lapack_funcs
 from scipy.special import xlogy
 
 SHARP = 1e-13  # τ is known up to this, relative to the range
 _STEPS = 80
 _CENTRE, _CENTRED = 0.03, 1e-3  # of the mean of λ s the next, after a step cut short or not
 _RIDGE = 1e-13
+(_GESV,) = get_lapack_funcs(("gesv",))  # the call of NumPy takes longer than few unknowns
 _LONGEST = 3.0  # e-folds of odds in one step
 
 
@@ -168,7 +169,7 @@ def _newton_step(
     diagonal += _RIDGE * (1 + diagonal.max(initial=0.0))
     aimed = multipliers + pushed
     above = (float(aimed.sum()) - 1.0) / total
-    toward = dgesv(hessian, above * edge - aimed @ slopes)[2]
+    toward = _GESV(hessian, above * edge - aimed @ slopes)[2]
     rise = above + float(edge @ toward) / total
     along = slopes @ toward - rise
     return toward, rise, np.concatenate((pushed + ratio * along, -broken - along))
