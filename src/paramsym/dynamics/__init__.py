@@ -1,0 +1,1 @@
+"""Training dynamics: what gradient descent conserves, and what moving along an orbit buys."""
