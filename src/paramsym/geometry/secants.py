@@ -64,8 +64,8 @@ class Secants:
         ]  # fmt: skip
         if not kept:
             return {}
-        slopes = torch.tensor([_dot(move, self.slope) for move, _ in kept], dtype=torch.float64)
-        hessian = torch.tensor([[_dot(m, y) for _, y in kept] for m, _ in kept]).to(slopes)
+        slopes = _exact([_dot(move, self.slope) for move, _ in kept])
+        hessian = _exact([[_dot(move, change) for _, change in kept] for move, _ in kept])
         values, vectors = torch.linalg.eigh((hessian + hessian.mT) / 2)
         vectors = vectors[:, values > _DEPENDENT] / values[values > _DEPENDENT].sqrt()
         step: Coordinates = {}
@@ -95,6 +95,10 @@ def coordinates(step: GroupElement) -> dict[str, Tensor]:
 def _plus(one: Coordinates, other: Coordinates, share: float = 1.0) -> dict[str, Tensor]:
     more = {n: one[n] + share * x if n in one else share * x for n, x in other.items()}
     return {**one, **more}
+
+
+def _exact(numbers: list[float] | list[list[float]]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _dot(one: Coordinates, other: Coordinates) -> float:
