@@ -313,6 +313,28 @@ def test_models_that_take_roots_are_counted_where_these_are_numbers() -> None:
         count_conservation_laws(Root(float("nan")), example_inputs=inputs)
 
 
+class Opaque(torch.autograd.Function):
+    """Identity with neither forward mode nor batches."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, slope: Tensor) -> Tensor:
+        return slope
+
+
+def test_models_without_forward_mode_keep_their_interval() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), Apply(Opaque.apply), nn.Linear(4, 2))
+    symmetry = find_symmetry(
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), normal(5, 3)
+    )
+    found = count_conservation_laws(model, example_inputs=(normal(5, 3),), symmetry=symmetry)
+    assert (found.lower, found.upper) == (0, 26)
+    assert found.reasons[0].startswith("brackets of 1 fields are left out")
+
+
 def test_the_symmetry_of_another_model_is_not_passed() -> None:
     inputs = (normal(5, 3),)
     linear = nn.Sequential(nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 2))

@@ -11,7 +11,7 @@ by the laws that are known, the rank of the derivatives of what symmetries conse
 meet, that is the number.
 
 Source: Marcotte, Gribonval, Peyré, "Abide by the law and follow the flow: conservation laws for
-gradient flows" (2023), Theorem 3.3 and section 3.3.
+gradient flows" (2023), section 3.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def count_conservation_laws(
         NotFinite: the outputs are no numbers at random parameters.
         ValueError: arguments that do not go together, or more parameters than dense ranks allow.
 
-    Source: Marcotte, Gribonval, Peyré (2023), Theorem 3.3.
+    Source: Marcotte, Gribonval, Peyré (2023), section 3.
     """
     if not isinstance(model_or_widths, torch.nn.Module):
         widths = _checked_widths(model_or_widths)

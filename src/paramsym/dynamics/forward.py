@@ -74,11 +74,11 @@ class ForwardFields:
                     lambda each: bracket([field(c) for c in each])(theta), in_dims=1
                 )(covectors)
 
-            lengths = values(self.theta, covectors.reshape(1, -1, entries)).norm(dim=1)
-            lengths = torch.where(lengths > 0, lengths, 1.0).reshape(level, count, 1)
-            covectors = covectors * (self.theta.norm() / lengths)
             nudged = self.theta * (1 + _NUDGE * self._normal(len(self.theta)))
             try:
+                lengths = values(self.theta, covectors.reshape(1, -1, entries)).norm(dim=1)
+                lengths = torch.where(lengths > 0, lengths, 1.0).reshape(level, count, 1)
+                covectors = covectors * (self.theta.norm() / lengths)
                 if level > self.checked:
                     _check([field(c) for c in covectors[:, 0]], self.theta)
                     self.checked = level

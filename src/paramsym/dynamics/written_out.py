@@ -56,7 +56,8 @@ class Patterns(TorchFunctionMode):
             return func(*args, **kwargs)
         slope, offset = self.pieces[self.calls]
         self.calls += 1
-        if kwargs.get("inplace") or True in args[1:] or func.__name__.endswith("_"):
+        positional = any(each is True for each in args[1:])  # F.relu(x, True)
+        if positional or kwargs.get("inplace") or func.__name__.endswith("_"):
             return args[0].mul_(slope).add_(offset)
         return args[0] * slope + offset
 
