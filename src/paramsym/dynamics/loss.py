@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import converted_inputs, lifted, plain_lookups
@@ -114,10 +115,10 @@ class ModelLoss:
             return floating_outputs(self._returned(state))
 
     def _returned(self, state: State) -> Any:
-        """What the loss is computed from; a forward pass may write to buffers."""
+        """What the loss is computed from; a forward pass may write to buffers and inputs."""
         held = {n: t if n in self.params else t.clone() for n, t in state.items()}
-        args, kwargs = self.arguments
-        returned = call_at(self.model, held, args, dict(kwargs), self._places)
+        args, kwargs = pytree.tree_map(_copied, self.arguments)
+        returned = call_at(self.model, held, args, kwargs, self._places)
         return returned if self.choose is None else self.choose(returned)
 
     def leaves(self, params: State) -> dict[str, torch.Tensor]:
@@ -280,6 +281,10 @@ def _in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if tensor.is_complex():
         return tensor.to(dtype.to_complex())
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _near(y: torch.Tensor, z: torch.Tensor, allowed: float) -> bool:
