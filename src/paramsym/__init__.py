@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
+    from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
     from paramsym.dynamics.gradients import check_gradients as check_gradients
     from paramsym.dynamics.teleportation import teleport as teleport
     from paramsym.geometry.balance import balance as balance
@@ -73,6 +75,8 @@ _HOMES = {
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
     "prepare_for_quantization": "paramsym.quantize.preparing",
+    "ConservedQuantities": "paramsym.dynamics.conserved",
+    "conserved_quantities": "paramsym.dynamics.conserved",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.descent import descended
+from paramsym.geometry.finite import require_finite
 from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
@@ -90,7 +91,7 @@ def balance(
     _require_positive(tolerance, rounds)
     require_gains(gains)
     check_parameters(symmetry, params)
-    require_finite(symmetry, params)
+    require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
@@ -101,6 +102,7 @@ def balance(
             anchor(limits, space, values, movers.held)
     require_bounded(symmetry, movers.scales, limits)
     if limits.conflicts:
+        require_finite(symmetry, params)
         before = cost_along_scales(symmetry, params, (), power).constant
         return Balanced(
             dict(params), symmetry.identity(), before, before,
@@ -119,27 +121,8 @@ def _require_positive(tolerance: float, rounds: int) -> None:
             f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
             "the cost at which the scales are done. Pass for example tolerance=1e-12."
         )
-    if rounds < 1 or rounds != int(rounds):
+    if not 1 <= rounds < math.inf or rounds != int(rounds):
         raise ValueError(
             f"balance(rounds={rounds}): a whole number of turns, at least one, was "
             "expected. Pass rounds=1 for one turn of every family, or leave it at 100."
         )
-
-
-def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "balance") -> None:
-    """Refuse parameters that are not finite, in the name of the function that was called."""
-    for name in symmetry.signature:
-        tensor = params.get(name)
-        if tensor is not None and tensor.is_meta:
-            raise ValueError(
-                f"{call}(params): {name!r} is on the device 'meta' and has no numbers, and numbers "
-                "were expected. Load the weights first, and pass the state_dict() that has them."
-            )
-        # a sum of numbers is finite only where they are, and takes less than to ask each of them
-        if tensor is None or math.isfinite(abs(tensor.sum().item())):
-            continue
-        if not bool(tensor.isfinite().all()):
-            raise ValueError(
-                f"{call}(params): {name!r} holds numbers that are not finite, and finite ones "
-                "were expected: no orbit goes through such a point. Look where training broke."
-            )

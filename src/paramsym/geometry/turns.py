@@ -21,6 +21,7 @@ from paramsym.geometry.costs import (
     scaled_by,
     terms_along_scales,
 )
+from paramsym.geometry.finite import require_range
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
 from paramsym.geometry.newton import REACH, STEEP, Least, newton_step
@@ -92,10 +93,10 @@ class Turns:
     def settle(self, rounds: int, progress: Callable[[str], None] | None) -> None:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        free = self._free(cost)
         if self.before is None:
             self.before = cost.here.value
-            _require_range(self.params, self.symmetry, self.before)
+            require_range(self.symmetry, self.params, self.before)
+        free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         for turn in range(rounds):
             found = self._scale(cost, free, sweep=turn == 0)
@@ -245,6 +246,8 @@ class Turns:
 
     def _moved(self, step: GroupElement) -> dict[str, Tensor]:
         """The tensors that are not moved by scales alone, a step further."""
+        if not self.current:
+            return {}
         names = {n for part in step.parts for n in moved_by(self.symmetry, part)}
         return self.current | {
             n: act_tensor(self.symmetry, step, n, self.current) for n in names & {*self.current}
@@ -294,17 +297,3 @@ def _levels(point: Point, free: Tensor) -> bool:
 
 def _largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
-
-
-def _require_range(params: Params, symmetry: ParameterSymmetry, cost: float) -> None:
-    """The squares of what counts have to be numbers of double precision."""
-    if math.isfinite(cost) and cost >= 1e-290:
-        return
-    own = [p for n, p in params.items() if n not in symmetry.buffers and counts(p)]
-    sizes = [_largest(p) for p in own]
-    if not math.isfinite(cost) or any(sizes):
-        raise ValueError(
-            f"balance(params): the largest number is {max(sizes):.1e}, and numbers whose squares "
-            "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
-            "Multiply the parameters by a power of two first."
-        )

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paramsym.geometry.balance import require_finite
 from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
+from paramsym.geometry.finite import require_finite
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import EXCESS, Policies
