@@ -81,6 +81,26 @@ def test_the_objective_grows_and_the_element_leads_there(objective: str) -> None
     assert "evaluations" in str(found)
 
 
+def test_elements_belong_to_the_symmetry_in_training_mode_as_well() -> None:
+    model = Small().double()
+    x = model.example_inputs()
+    symmetry = find_symmetry(model, x, training=True, check=False)
+    found = teleport(model, symmetry, error_of, x, training=True)
+    assert found.steps and found.loss_change <= 1e-12
+    assert found.element is not None and found.element.symmetry == symmetry
+
+
+def test_why_no_further_step_was_taken_is_said() -> None:
+    model, x, error = uniform(0)
+    symmetry = find_symmetry(model, (x,), check=False)
+    state = snapshot(model)
+    assert "all evaluations" in teleport(model, symmetry, error, (x,), steps=2).ended
+    model.load_state_dict(state)
+    assert "bound" in teleport(model, symmetry, error, (x,)).ended
+    model.load_state_dict(state)
+    assert teleport(model, symmetry, error, (x,), bound=1).steps == 0
+
+
 def test_objectives_and_their_slopes_are_those_of_the_dense_hessian() -> None:
     torch.manual_seed(0)
     model, x = (

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -151,24 +151,28 @@ def teleport(
     moments = _moments_of(loss, symmetry, optimizer)
     action = action.holding([n for n, p in loss.own.items() if not p.requires_grad], moments)
     of = Objective(loss, objective, generator or torch.Generator().manual_seed(0))
-    ascent = _Ascent(of, action, state, bound)
+    ascent = _Ascent(of, action, state, moments, bound)
     with torch.no_grad():
         ascent.run(steps)
         _require_kept(loss, ascent)
-        for before, coordinates in ascent.path:
-            moments = action.carried(before, coordinates, moments)
-        _written(loss, symmetry, ascent.state, optimizer, moments)
-    return ascent.result()
+        _written(loss, symmetry, ascent.state, optimizer, ascent.moments)
+    found = ascent.result()
+    if found.element is None or not isinstance(symmetry, ParameterSymmetry):
+        return found
+    return replace(found, element=GroupElement(symmetry, found.element.parts))
 
 
 class _Ascent:
     """Steps on the orbit, each accepted only if the objective grows within the bound."""
 
-    def __init__(self, objective: Objective, action: Action, state: State, bound: float):
-        self.objective, self.action, self.state = objective, action, state
+    def __init__(
+        self, objective: Objective, action: Action, state: State, moments: Moments, bound: float
+    ):
+        self.objective, self.action = objective, action
+        self.state, self.moments = state, moments
         self.limit = bound * self._norm(state)
-        self.path: list[tuple[State, torch.Tensor]] = []
-        self.evaluations, self.ended = 0, "all evaluations are spent"
+        self.path: list[torch.Tensor] = []
+        self.evaluations, self.ended = 0, ""
         self.here = self._evaluated(state)
         self.start = self._place(state, self.here)
         self.radius = _RADIUS
@@ -192,21 +196,22 @@ class _Ascent:
             if there is None or there.value <= self.here.value:
                 self.radius *= _SHRINKING
                 continue
-            self.path.append((self.state, coordinates))
+            self.moments = self.action.carried(self.state, coordinates, self.moments)
+            self.path.append(coordinates)
             self.state, self.here = state, there
             self.radius *= _GROWTH
             slopes = self.action.slopes(self.state, self.here.derivative)
+        self.ended = "all evaluations are spent"
 
     def _within(self, direction: torch.Tensor) -> tuple[torch.Tensor, State] | None:
         """The first of ever shorter steps that stays within the bound, and where it leads."""
+        self.ended = "no step makes the objective grow"
         while self.radius >= _SHORTEST:
             state = self.action.moved(self.state, self.radius * direction)
             if self._norm(state) <= self.limit:  # false also where numbers overflow
                 return self.radius * direction, state
             self.ended = "the bound on the norm is reached"
             self.radius *= _SHRINKING
-        if self._norm(self.state) < 0.9 * self.limit:
-            self.ended = "no step makes the objective grow"
         return None
 
     def _evaluated(self, state: State) -> Evaluation:
@@ -224,10 +229,10 @@ class _Ascent:
         element, held = None, ()
         if isinstance(self.action, OrbitAction):
             element, held = self.action.symmetry.identity(), tuple(sorted(self.action.held))
-            for state, coordinates in self.path:
-                element = self.action.element(state, coordinates) @ element
+            for coordinates in self.path:
+                element = self.action.element(self.state, coordinates) @ element
         after = self._place(self.state, self.here)
-        path = tuple(coordinates for _, coordinates in self.path)
+        path = tuple(self.path)
         return Teleported(self.start, after, path, element, self.evaluations, self.ended, held)
 
 
