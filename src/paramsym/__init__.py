@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
+    from paramsym.dynamics.flow import gradient_flow as gradient_flow
+    from paramsym.dynamics.noether import noether_currents as noether_currents
+    from paramsym.dynamics.noether import second_order_flow as second_order_flow
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -60,6 +64,7 @@ _HOMES = {
     "ParameterSymmetry": "paramsym.structure.symmetry",
     "blocks": "paramsym.structure.symmetry",
     "Feature": "paramsym.structure.feature",
+    "gradient_flow": "paramsym.dynamics.flow",
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
@@ -68,6 +73,9 @@ _HOMES = {
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
+    "noether_currents": "paramsym.dynamics.noether",
+    "second_order_flow": "paramsym.dynamics.noether",
+    "unit_quantities": "paramsym.dynamics.elementwise",
     "prepare_for_quantization": "paramsym.quantize.preparing",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
