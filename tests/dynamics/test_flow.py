@@ -66,7 +66,7 @@ def test_the_flow_is_where_small_steps_of_descent_lead():
     flow = gradient_flow(model, loss_fn, x, [3])
     assert any(event.kind == "slides" for event in flow.events)
     errors = []
-    for steps in (200, 2000):
+    for steps in (100, 1000):
         theta = {n: p.detach().clone() for n, p in model.named_parameters()}
         for _ in range(steps):
             held = {n: p.requires_grad_() for n, p in theta.items()}
@@ -75,13 +75,13 @@ def test_the_flow_is_where_small_steps_of_descent_lead():
             theta = {n: (p - 3 / steps * g).detach() for (n, p), g in zip(held.items(), slopes,
                                                                         strict=True)}  # fmt: skip
         errors.append(max(float((theta[n] - flow.params[-1][n]).abs().max()) for n in theta))
-    assert errors[1] < 1e-3
+    assert errors[1] < 2e-3
     assert errors[1] < 0.3 * errors[0]
 
 
 def test_events_stand_at_zeros_of_pre_activations():
     model, loss_fn, x = on_data(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), 1)
-    events = [e for e in gradient_flow(model, loss_fn, x, [5]).events if e.kind != "leaves"]
+    events = [e for e in gradient_flow(model, loss_fn, x, [3]).events if e.kind != "leaves"]
     assert events
     flow = gradient_flow(model, loss_fn, x, [e.time for e in events])
     for event, params in zip(events, flow.params[1:], strict=True):
@@ -89,23 +89,80 @@ def test_events_stand_at_zeros_of_pre_activations():
         assert abs(z[event.entry]) < 1e-9
 
 
-def test_sliding_is_the_least_subgradient():
-    """At a kink inside a valley: L = |θ₁| + ½θ₂² slides along θ₁ = 0 to the origin."""
+class Valley(nn.Module):
+    """L = |θ₁| + ½θ₂², with a modulus of any spelling."""
 
-    class Valley(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.theta = nn.Parameter(torch.tensor([0.5, 1.0], dtype=WIDE))
+    def __init__(self, modulus):
+        super().__init__()
+        self.theta, self.modulus = nn.Parameter(torch.tensor([0.5, 1.0], dtype=WIDE)), modulus
 
-        def forward(self, x):
-            return self.theta[0].abs() + self.theta[1].square() / 2 + 0 * x.sum()
+    def forward(self, x):
+        return self.modulus(self.theta[0]) + self.theta[1].square() / 2 + 0 * x.sum()
 
-    flow = gradient_flow(Valley(), lambda y: y, (torch.zeros(1),), [0.25, 2.0])
-    assert [(e.kind, round(e.time, 9)) for e in flow.events] == [("slides", 0.5)]
+
+@pytest.mark.parametrize(
+    "modulus",
+    [torch.abs, lambda z: z.relu() + (-z).relu(), lambda z: torch.maximum(z, -z),
+     lambda z: -torch.minimum(z, -z), lambda z: nn.functional.leaky_relu(z, -1.0)],
+)  # fmt: skip
+def test_sliding_is_the_least_subgradient(modulus):
+    """It goes along θ₁ = 0 to the origin."""
+    flow = gradient_flow(Valley(modulus), lambda y: y, (torch.zeros(1),), [0.25, 2.0])
+    assert {round(event.time, 9) for event in flow.events} == {0.5}
     assert torch.allclose(
         torch.stack([p["theta"] for p in flow.params]),
         torch.tensor([[0.5, 1], [0.25, np.exp(-0.25)], [0, np.exp(-2)]], dtype=WIDE),
     )
+
+
+def test_a_kink_that_is_not_seen_ends_in_an_error():
+    modulus = Valley(lambda z: z.clamp(min=0) + (-z).clamp(min=0))
+    with pytest.raises(RuntimeError, match="Write kinks with relu or maximum"):
+        gradient_flow(modulus, lambda y: y, (torch.zeros(1),), [2.0])
+
+
+def test_along_a_slide_the_velocity_does_not_ask_for_sides():
+    """P f is one for every choice of sides in S, in both layers; f itself is not."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    model, loss_fn, x = on_data(model, 0, 6)
+    z = model[0](x[0]).detach()
+    with torch.no_grad():  # two kinks of the first layer and one of the second at zero
+        model[0].bias[0] -= z[0, 0]
+        model[0].bias[1] -= z[1, 1]
+        model[2].bias[2] -= model[:3](x[0])[3, 2]
+    landscape = Landscape(model, loss_fn, x, "test")
+    field = GradientField(landscape)
+    field.sliding = [0, 5, 24 + 3 * 4 + 2]
+    y = landscape.start.numpy()
+    forces, velocities = [], []
+    for bits in range(8):
+        field.sides[field.sliding] = torch.tensor([bool(bits >> k & 1) for k in range(3)])
+        force, normals, pull = field._parts(y, field.sides)
+        assert np.allclose(normals @ (force - pull @ normals), 0, atol=1e-12)
+        forces.append(force)
+        velocities.append(field.velocity(0.0, y))
+    assert np.ptp(velocities, axis=0).max() < 1e-12
+    assert np.ptp(forces, axis=0).max() > 1e-3
+
+
+def test_max_pooling_has_kinks():
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.MaxPool2d(2), nn.Flatten(1, 2), nn.MaxPool1d(2), nn.Flatten(),
+        nn.Linear(4, 2),
+    )  # fmt: skip
+    drawn(model.double(), 0, 0.5)
+    x, target = normal(3, 1, 5, 5, generator=seeded(1)), normal(3, 2, generator=seeded(2))
+    flow = gradient_flow(model, squared_error(target), (x,), [2])
+    assert len(flow.events) > 3
+    for params, loss in zip(flow.params, flow.losses, strict=True):
+        plain = torch.func.functional_call(model, params, (x,))
+        assert float(squared_error(target)(plain)) == pytest.approx(loss, abs=1e-14)
+    symmetry = find_symmetry(model, (x,))
+    drift = flow.drift(lambda p: moment_map(symmetry, p))
+    assert max(drift[space] for space in symmetry.spaces if space in drift) < 1e-9
+    field = GradientField(Landscape(nn.Sequential(nn.MaxPool2d(3, padding=1), model[0]).double(),
+                                    lambda y: y.sum(), (x,), "test"))  # fmt: skip
+    assert not len(field.sides)
 
 
 @pytest.mark.parametrize(

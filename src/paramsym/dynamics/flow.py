@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.integrate import DOP853
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from paramsym.dynamics.field import GradientField
 from paramsym.dynamics.landscape import Landscape, LossFunction, Params
 from paramsym.recording.running import preserved
 
 _SAMPLES = (0.25, 0.5, 0.75, 1.0)  # parts of a step at which signs are read
-_STALLED = 1000  # events at one time, after which no flow is seen
+_STALLED = 200  # events at one time, or steps too short, after which no flow is seen
+_SHORT = 1e-8  # steps that are such a part of the whole time
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,11 @@ def gradient_flow(
     """The flow θ̇ = −∇L(θ) from the weights of a model, at requested times.
 
     Integrated in float64 by Runge–Kutta steps of order eight whose error is estimated. Between
-    kinks of ReLU, leaky ReLU, PReLU, the modulus and hardtanh the field is smooth: each activation
-    goes on along its side until the sign of its pre-activation changes, which is found on the
-    interpolant to rounding, and there the integration starts anew. Where both sides of a kink lead
-    back to it the flow slides along it. Other kinks (max pooling, clamping) are left to the error
-    control. The model is only read.
+    kinks of ReLU, leaky ReLU, PReLU, the modulus, hardtanh, maxima and max pooling the field is
+    smooth: each goes on along its side until the sign of its pre-activation changes, which is found
+    on the interpolant to rounding, and there the integration starts anew. Where both sides of a
+    kink lead back to it the flow slides along it. Other kinks (clamping, pooling over the edge) are
+    left to the error control, which stops where the flow would slide. The model is only read.
 
     Args:
         model: whose parameters flow, as far as they require a gradient.
@@ -105,7 +106,7 @@ def gradient_flow(
 
     Raises:
         ValueError: times that do not increase, or no finite number for a loss; see `Landscape`.
-        RuntimeError: the flow has blown up, or does not go on.
+        RuntimeError: the flow has blown up, or does not go on, as at kinks that are not seen.
 
     Source: Hairer, Nørsett and Wanner, "Solving ordinary differential equations I" (1993), II.5
     for the steps and II.6 for discontinuities.
@@ -145,6 +146,11 @@ def checked_step(solver: DOP853, place: str) -> None:
         )
 
 
+def _began(solver: DOP853) -> float:
+    """The time at which the last step began."""
+    return float(solver.t_old)  # pyright: ignore[reportArgumentType]
+
+
 class Course:
     """A field followed from event to event.
 
@@ -162,6 +168,7 @@ class Course:
         self.field, self.place, self.tolerance = field, place, tolerance
         self.progress = progress
         self.events: list[Event] = []
+        self._short = 0
 
     def through(self, y: np.ndarray, times: Sequence[float]) -> Iterator[torch.Tensor]:
         """The states at increasing times, from `y` at time 0."""
@@ -183,17 +190,25 @@ class Course:
                     yield torch.from_numpy(reached.copy())
             if event is None or not left:
                 return
-            stalled = stalled + 1 if t == solver.t_old else 0
+            stalled = stalled + 1 if t == _began(solver) else 0
             if stalled > _STALLED:
                 raise RuntimeError(
                     f"{self.place}: {_STALLED} kinks at time {t:.6g} without going on, a flow was "
                     "expected. Move the weights a little, or follow it up to that time."
                 )
-            width, y = solver.t - solver.t_old, event[1]
+            width, y = solver.t - _began(solver), event[1]
             self._switch(t, y, event[2])
 
     def _step(self, solver: DOP853) -> None:
         checked_step(solver, self.place)
+        short = solver.t - _began(solver) < _SHORT * solver.t_bound and solver.status == "running"
+        self._short = self._short + 1 if short else 0
+        if self._short > _STALLED:
+            raise RuntimeError(
+                f"{self.place}: {_STALLED} steps of less than {_SHORT:g} of the whole time at time "
+                f"{solver.t:.6g}, a field that is smooth between its kinks was expected. Write "
+                "kinks with relu or maximum, or take a larger tolerance."
+            )
         if self.progress is not None:
             self.progress(float(solver.t), self.field.loss)
 
@@ -201,14 +216,14 @@ class Course:
         """The first time in a step at which a side no longer fits, the state then, and the kink."""
         if not len(self.field.sides):
             return None
-        dense, earlier = solver.dense_output(), solver.t_old
+        dense, earlier = solver.dense_output(), _began(solver)
         for part in _SAMPLES:
-            later = solver.t_old + part * (solver.t - solver.t_old)
+            later = _began(solver) + part * (solver.t - _began(solver))
             margins = self.field.margins(dense(later), sliding=part == 1)
             bad = np.flatnonzero(margins < -self.field.band)
             if len(bad):
                 if np.isin(bad, self.field.sliding).any():
-                    earlier = solver.t_old  # they were not looked at in between
+                    earlier = _began(solver)  # they were not looked at in between
                 at = self._root(dense, bad, earlier, later)
                 y = dense(at)
                 return at, y, int(bad[np.argmin(self.field.margins(y)[bad])])
@@ -222,8 +237,11 @@ class Course:
             return float(self.field.margins(dense(t))[bad].min())
 
         if least(earlier) <= 0:
-            return float(earlier)
-        return float(brentq(least, earlier, later, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+            return earlier
+        return root_scalar(
+            least, bracket=(earlier, later), method="brentq", xtol=1e-300,
+            rtol=4 * np.finfo(float).eps,
+        ).root  # fmt: skip
 
     def _switch(self, t: float, y: np.ndarray, kink: int) -> None:
         kind = self.field.switch(kink, y)
