@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
+    from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
     from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
     from paramsym.dynamics.flow import gradient_flow as gradient_flow
     from paramsym.dynamics.noether import noether_currents as noether_currents
@@ -77,6 +79,8 @@ _HOMES = {
     "second_order_flow": "paramsym.dynamics.noether",
     "unit_quantities": "paramsym.dynamics.elementwise",
     "prepare_for_quantization": "paramsym.quantize.preparing",
+    "ConservedQuantities": "paramsym.dynamics.conserved",
+    "conserved_quantities": "paramsym.dynamics.conserved",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",

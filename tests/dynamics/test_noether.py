@@ -41,13 +41,13 @@ def flowing(times, tau=TAU, activation=None, epsilon=1.0):
 @pytest.mark.parametrize("epsilon", [1.0, 0.3])
 def test_angular_momenta_decay_twice_as_fast_as_the_source_says(epsilon):
     flow, _, currents = flowing([0.3, 1.0, 2.0], epsilon=epsilon)
-    turns = [j - j.mT for j in (c.reshape(4, 4) for c in currents)]
+    turns = [j - j.mT for j in currents]
     for t, found in zip(flow.times, turns, strict=True):
         assert torch.allclose(found, turns[0] * math.exp(-2 * t / TAU), atol=1e-9, rtol=1e-6)
         if t:
             source = turns[0] * math.exp(-t / TAU)
             assert (found - source).abs().max() > 0.4 * source.abs().max()
-    sums = [c.reshape(4, 4) + c.reshape(4, 4).mT for c in currents]
+    sums = [c + c.mT for c in currents]
     assert (sums[2] - sums[0] * math.exp(-2 / TAU)).abs().max() > 1e-2  # symmetric ones do not
 
 

@@ -260,13 +260,19 @@ def test_what_is_held_is_held_and_named() -> None:
 
 def test_bad_input_is_refused() -> None:
     symmetry, params = relu_layer()
+    for rounds in (math.nan, math.inf, 0, 1.5):
+        with pytest.raises(ValueError, match="a whole number of turns"):
+            balance(symmetry, params, rounds=rounds)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="none of"):
         balance(symmetry, params, "l7")
     with pytest.raises(ValueError, match="'b' is missing"):
         balance(symmetry, {n: p for n, p in params.items() if n != "b"})
     params["b"][1] = math.nan
-    with pytest.raises(ValueError, match="'b' holds numbers that are not finite"):
-        balance(symmetry, params)
+    (space,) = symmetry.spaces
+    nowhere = {"bounds": {space: (0.5, 2.0)}, "anchors": {space: 3.0}}
+    for options in ({}, nowhere, {"gains": "unit"}, {"objective": "l1"}):
+        with pytest.raises(ValueError, match="'b' holds numbers that are not finite"):
+            balance(symmetry, params, **options)
 
 
 def test_rotations_and_approximate_spaces_say_why_they_are_held() -> None:

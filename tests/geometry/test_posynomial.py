@@ -10,42 +10,51 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from paramsym.geometry import newton
-from paramsym.geometry.newton import further, minimise, newton_step, steepness, swept
+from paramsym.geometry.newton import (
+    certified,
+    further,
+    least_point,
+    minimise,
+    newton_step,
+    steepness,
+    swept,
+)
 from paramsym.geometry.posynomial import Posynomial
-from paramsym.geometry.terms import Factor, Term
+from paramsym.geometry.terms import Factor, Term, is_apart
 
 SHAPES = {"a": (3,), "b": (2, 4), "c": (1,)}
 
 
-def drawn(seed: int, dtype: torch.dtype = torch.float64) -> Posynomial:
-    """Biases on both sides of everything, maps between families and within one, and odd powers."""
+def drawn(seed: int, dtype: torch.dtype = torch.float64, others: bool = True) -> Posynomial:
+    """Biases on both sides of everything, maps between families and within one, and odd powers;
+    without `others` vectors and matrices alone, from an origin, which NumPy computes."""
     generator = torch.Generator().manual_seed(seed)
 
     def mass(*shape: int) -> torch.Tensor:
         return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
 
-    return Posynomial(
-        SHAPES,
-        [
-            Term(mass(3), (Factor("a", (0,), 2.0),)),
-            Term(mass(3), (Factor("a", (0,), -1.0),)),
-            Term(mass(3), (Factor("a", (0,), -1.0),)),
-            Term(mass(2, 4), (Factor("b", (0, 1), 2.0),)),
-            Term(mass(3, 2, 4), (Factor("a", (0,), 2.0), Factor("b", (1, 2), -2.0))),
-            Term(mass(3, 3), (Factor("a", (0,), 2.0), Factor("a", (1,), -2.0))),
-            Term(mass(2, 4, 4), (Factor("b", (0, 1), 2.0), Factor("b", (0, 2), -2.0))),
-            Term(mass(3, 1), (Factor("a", (0,), -1.0), Factor("c", (1,), 1.5))),
-            Term(mass(1), (Factor("c", (0,), -0.5),)),
-            Term(mass(4, 3, 2),
-                 (Factor("a", (1,), 1.0), Factor("b", (2, 0), 1.0), Factor("a", (1,), -2.0))),
-        ],
-        constant=0.25,
-    )  # fmt: skip
+    terms = [
+        Term(mass(3), (Factor("a", (0,), 2.0),)),
+        Term(mass(3), (Factor("a", (0,), -1.0),)),
+        Term(mass(3), (Factor("a", (0,), -1.0),)),
+        Term(mass(2, 4), (Factor("b", (0, 1), 2.0),)),
+        Term(mass(3, 2, 4), (Factor("a", (0,), 2.0), Factor("b", (1, 2), -2.0))),
+        Term(mass(3, 3), (Factor("a", (0,), 2.0), Factor("a", (1,), -2.0))),
+        Term(mass(2, 4, 4), (Factor("b", (0, 1), 2.0), Factor("b", (0, 2), -2.0))),
+        Term(mass(3, 1), (Factor("a", (0,), -1.0), Factor("c", (1,), 1.5))),
+        Term(mass(1), (Factor("c", (0,), -0.5),)),
+        Term(mass(4, 3, 2),
+             (Factor("a", (1,), 1.0), Factor("b", (2, 0), 1.0), Factor("a", (1,), -2.0))),
+    ]  # fmt: skip
+    if others:
+        return Posynomial(SHAPES, terms, constant=0.25)
+    origin = torch.randn(12, generator=generator, dtype=torch.float64)
+    return Posynomial(SHAPES, [t for t in terms if is_apart(t)], 0.25, origin)
 
 
 def slow(f: Posynomial, y: torch.Tensor) -> torch.Tensor:
     """The definition, entry by entry of full arrays; its masses have lost their cancelled part."""
-    parts, total = f.split(y), torch.tensor(f.constant, dtype=torch.float64)
+    parts, total = f.split(f.exponents(y)), torch.tensor(f.constant, dtype=torch.float64)
     for term in f.terms:
         exponent = torch.zeros(term.mass.shape, dtype=torch.float64)
         for factor in term.factors:
@@ -57,9 +66,9 @@ def slow(f: Posynomial, y: torch.Tensor) -> torch.Tensor:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6))
-def test_value_slope_and_curvature_are_those_of_autograd(seed: int) -> None:
-    f = drawn(seed)
+@given(st.integers(0, 10**6), st.booleans())
+def test_value_slope_and_curvature_are_those_of_autograd(seed: int, others: bool) -> None:
+    f = drawn(seed, others=others)
     generator = torch.Generator().manual_seed(seed + 1)
     y, v = torch.randn(2, f.size, generator=generator, dtype=torch.float64)
     point = f.at(y)
@@ -81,9 +90,10 @@ def test_a_map_from_a_family_to_itself_costs_the_same_on_its_diagonal_everywhere
     assert f.at(y).value == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_minimum_is_that_of_a_general_solver(seed: int) -> None:
-    f = drawn(seed)
+def test_the_minimum_is_that_of_a_general_solver(seed: int, others: bool) -> None:
+    f = drawn(seed, others=others)
     free = torch.ones(f.size, dtype=torch.float64)
     y = minimise(f, free, 1e-12)
     found = minimize(
@@ -108,6 +118,43 @@ def test_the_gap_is_never_less_than_what_is_left(seed: int) -> None:
         assert left <= step.gap * (1 + 1e-9)
         if size <= 1e-2:  # and not much more, where it is small
             assert step.gap <= 4 * left
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_numbers_are_computed_in_numpy_as_many_are_in_torch(seed: int) -> None:
+    f, twin = drawn(seed, others=False), drawn(seed, others=False)
+    assert f.small is not None and drawn(seed).small is None
+    vars(twin)["small"] = None  # the cached property: the same numbers by the path of large ones
+    free = torch.ones(f.size, dtype=torch.float64)
+    free[[1, 5]] = 0.0
+    generator = torch.Generator().manual_seed(seed)
+    y, v = torch.randn(2, f.size, generator=generator, dtype=torch.float64)
+    one, other = f.at(y), twin.at(y)
+    assert one.value == pytest.approx(other.value, rel=1e-14)
+    for name in ("up", "down", "gradient", "curvature"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=1e-12)
+    torch.testing.assert_close(one.hessian(v), other.hessian(v), rtol=1e-12, atol=1e-12)
+    own = f.small.at(y.numpy())
+    np.testing.assert_allclose(own.hessian(v.numpy()), other.hessian(v), rtol=1e-12, atol=1e-12)
+    assert f.small.longest(v.numpy()) >= f.longest(v)  # it is a bound
+    torch.testing.assert_close(swept(f, free), swept(twin, free), rtol=1e-10, atol=1e-10)
+    found, known = least_point(f, free, 1e-12), least_point(twin, free, 1e-12)
+    assert found.point.value == pytest.approx(known.point.value, rel=1e-13)
+    assert found.gap <= 1e-12 * found.point.value
+    assert certified(found.point, free, 1e-12).gap <= 1e-11 * found.point.value
+    start = least_point(f, free, 1e-12, sweep=False)
+    assert start.point.value == pytest.approx(known.point.value, rel=1e-13)
+
+
+def test_a_mass_of_many_numbers_or_of_weights_is_left_to_torch() -> None:
+    many, few = torch.ones(2, 1 << 16, dtype=torch.float64), torch.ones(2, 3)
+    factors = Factor("a", (0,), 2.0), Factor("b", (1,), -2.0)
+    for mass, power, small in ((many, None, True), (few, 2.0, False), (few, None, False)):
+        f = Posynomial({"a": (2,), "b": (mass.shape[1],)}, [Term(mass, factors, power)])
+        assert (f.small is not None) == small
+    wider = torch.ones(2, (1 << 16) + 1, dtype=torch.float64)
+    shapes = {"a": (2,), "b": (wider.shape[1],)}
+    assert Posynomial(shapes, [Term(wider, factors)]).small is None
 
 
 def test_what_is_not_free_stays() -> None:
@@ -147,7 +194,7 @@ def test_sweeps_foresee_the_moves_that_are_left(monkeypatch: pytest.MonkeyPatch)
     f = chain(40)
     free = torch.ones(f.size, dtype=torch.float64)
     foreseen = steepness(f.at(swept(f, free)), free)
-    monkeypatch.setattr(newton, "_still_to_come", lambda before, last: torch.zeros_like(last))
+    monkeypatch.setattr(newton, "_still_to_come", lambda before, last: np.zeros_like(last))
     assert foreseen < 0.1 * steepness(f.at(swept(f, free)), free)
 
 

@@ -71,6 +71,7 @@ FUNCTIONS = {
     "residual": (lambda: Residual(2), (1, 4, 4)),
     "chain": (lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(inplace=True),
                                     nn.Dropout(0.3), nn.Linear(6, 2), nn.LeakyReLU(0.1)), None),
+    "parts that recur": (lambda: nn.Sequential(*([nn.Linear(4, 4), nn.ReLU()] * 3)), None),
     "standardised": (lambda: Of(lambda m, x: m.first((x - 0.4) / 0.3).relu()), None),
     "images": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3, 2, 1, groups=2), nn.PReLU(4),
                                      nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 2)), IMAGE),

@@ -259,7 +259,7 @@ def test_moments_are_derivatives_of_half_the_squared_norm() -> None:
     symmetry, params = operator.symmetry, dict(operator.params)
     moments = moment_map(symmetry, params)
     assert {n: tuple(m.shape) for n, m in moments.items()} == {
-        "h": (3,), "v": (16,), "z": (3, 2), "w": (2,)
+        "h": (3,), "v": (4, 4), "z": (3, 1), "w": (2,)
     }  # fmt: skip
     coordinates, step = coordinates_of(operator), 1e-5
     algebra = operator.algebra(coordinates)
@@ -270,9 +270,13 @@ def test_moments_are_derivatives_of_half_the_squared_norm() -> None:
         return sum(float(as_real(p).square().sum()) for n, p in moved.items() if n not in held) / 2
 
     numeric = (energy(step) - energy(-step)) / (2 * step)
-    parts = {b.name: part for b, part in operator.split(coordinates)}
-    assert math.isclose(numeric, sum(float((moments[n] * c).sum()) for n, c in parts.items()),
-                        rel_tol=1e-8)  # fmt: skip
+    own = {n: p for n, p in params.items() if n not in symmetry.buffers}
+    assert math.isclose(numeric, float(operator.rmatvec(own) @ coordinates), rel_tol=1e-8)
+    for block, part in operator.split(operator.rmatvec(own)):
+        group = None if block.is_shift else symmetry.spaces[block.name].group
+        made = part if group is None else group.tangent(part)
+        parts = [x for x in made if isinstance(x, torch.Tensor)] if group is not None else [part]
+        torch.testing.assert_close(moments[block.name], parts[0] if parts else part)
     with_buffers = operator.rmatvec(params) @ coordinates
     assert not math.isclose(numeric, float(with_buffers), rel_tol=1e-2)
 
@@ -284,7 +288,7 @@ def test_moments_of_two_layers_are_the_balance_of_their_gram_matrices() -> None:
     symmetry = find_symmetry(model, (torch.randn(2, 4).double(),))
     first, second = (layer.weight.detach() for layer in model)
     (name,) = symmetry.spaces
-    found = moment_map(symmetry, model.state_dict())[name].reshape(3, 3)
+    found = moment_map(symmetry, model.state_dict())[name]
     torch.testing.assert_close(found, first @ first.T - second.T @ second)
     other = dataclasses.replace(symmetry, spaces={name: Space(name, Orthogonal(3))})
     assert moment_map(other, model.state_dict())[name].abs().max() < 1e-14
@@ -294,7 +298,6 @@ def test_moments_name_every_family_of_the_zoo() -> None:
     operator = operator_of("GPT-2")
     moments = moment_map(operator.symmetry, operator.params)
     assert list(moments) == [block.name for block in operator.blocks]
-    assert sum(m.numel() for m in moments.values()) == operator.shape[0]
 
 
 def test_moments_in_half_precision_are_computed_in_single() -> None:
@@ -306,8 +309,8 @@ def test_moments_in_half_precision_are_computed_in_single() -> None:
     wide_again = {n: wide(p) for n, p in half.items()}
     found, expected = moment_map(symmetry, half), moment_map(symmetry, wide_again)
     for name, moment in expected.items():
-        assert found[name].dtype == torch.float32
-        torch.testing.assert_close(found[name].double(), moment, rtol=1e-5, atol=1e-5)
+        assert found[name].dtype.to_real() == torch.float32
+        torch.testing.assert_close(found[name], moment.to(found[name]), rtol=1e-5, atol=1e-5)
     plain = moment_map(operator.symmetry, wide_again)
     assert not torch.allclose(plain["v"], expected["v"], rtol=1e-2)
 

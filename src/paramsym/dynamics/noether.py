@@ -27,8 +27,8 @@ from scipy.integrate import DOP853
 from paramsym.dynamics.flow import checked_step, checked_times
 from paramsym.dynamics.landscape import Landscape, LossFunction, Params
 from paramsym.recording.running import preserved
+from paramsym.structure.moment import pairings
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import tangent
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,7 @@ def noether_currents(
         velocity: θ̇ by parameter; missing names count as at rest.
 
     Returns:
-        By space the coordinates of `Group.tangent`, of shape (copies…, dimension of the group), and
-        by shift a tensor of its shape.
+        By space and shift in the shapes of `moment_map`: matrices for bases, diagonals for scales.
 
     Raises:
         ValueError: a name that is no parameter, another shape, or as `act`.
@@ -161,5 +160,4 @@ def noether_currents(
     Source: Zhao et al., "Symmetries, flat minima, and the conserved quantities of gradient flow"
     (2023), eq. (16) and (17), whose Lagrangian belongs to θ̇ + τθ̈ = −ε∇L and decays as e^{−t/τ}.
     """
-    operator = tangent(symmetry, params)
-    return {block.name: part for block, part in operator.split(operator.rmatvec(velocity))}
+    return pairings(symmetry, params, velocity)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.descent import descended
+from paramsym.geometry.finite import require_finite
 from paramsym.geometry.gains import require_gains, unit_scales
+from paramsym.geometry.given import numbers_of
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
-from paramsym.structure.action import check_parameters
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -89,10 +92,14 @@ def balance(
         )
     _require_positive(tolerance, rounds)
     require_gains(gains)
-    check_parameters(symmetry, params)
-    require_finite(symmetry, params)
+    params = numbers_of(symmetry, params, "balance")
+    require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
+    for space in [*movers.rotations]:
+        if why := standstill(symmetry, params, space):
+            movers.rotations.remove(space)
+            movers.held[space] = why
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
     if gains == "unit":
         scales, kept = unit_scales(symmetry, params)
@@ -101,6 +108,7 @@ def balance(
             anchor(limits, space, values, movers.held)
     require_bounded(symmetry, movers.scales, limits)
     if limits.conflicts:
+        require_finite(symmetry, params)
         before = cost_along_scales(symmetry, params, (), power).constant
         return Balanced(
             dict(params), symmetry.identity(), before, before,
@@ -119,27 +127,8 @@ def _require_positive(tolerance: float, rounds: int) -> None:
             f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
             "the cost at which the scales are done. Pass for example tolerance=1e-12."
         )
-    if rounds < 1 or rounds != int(rounds):
+    if not isinstance(rounds, Integral) or rounds < 1:
         raise ValueError(
-            f"balance(rounds={rounds}): a whole number of turns, at least one, was "
+            f"balance(rounds={rounds!r}): a whole number of turns, at least one, was "
             "expected. Pass rounds=1 for one turn of every family, or leave it at 100."
         )
-
-
-def require_finite(symmetry: ParameterSymmetry, params: Params, call: str = "balance") -> None:
-    """Refuse parameters that are not finite, in the name of the function that was called."""
-    for name in symmetry.signature:
-        tensor = params.get(name)
-        if tensor is not None and tensor.is_meta:
-            raise ValueError(
-                f"{call}(params): {name!r} is on the device 'meta' and has no numbers, and numbers "
-                "were expected. Load the weights first, and pass the state_dict() that has them."
-            )
-        # a sum of numbers is finite only where they are, and takes less than to ask each of them
-        if tensor is None or math.isfinite(abs(tensor.sum().item())):
-            continue
-        if not bool(tensor.isfinite().all()):
-            raise ValueError(
-                f"{call}(params): {name!r} holds numbers that are not finite, and finite ones "
-                "were expected: no orbit goes through such a point. Look where training broke."
-            )

@@ -105,7 +105,8 @@ def least_in_box(
     if box.everywhere:
         return least_point(f, free, tolerance, sweep, steep)
     free = free * box.wide
-    point = f.at(box.nearest(swept(f, free, box.nearest)))
+    start = swept(f, free, lambda y: box.nearest(torch.from_numpy(y)).numpy())
+    point = f.at(box.nearest(start))
     for _ in range(_STEPS):
         direction = _direction(point, free, box)
         level = _steepest(point, free, box) <= STEEP * point.value

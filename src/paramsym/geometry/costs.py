@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from paramsym.algebra import AbstractMonomial, ComplexScaling
+from paramsym.algebra import AbstractMonomial, ComplexScaling, Tangent
 from paramsym.geometry.masses import power_sum
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.terms import Factor, Term
@@ -83,7 +83,9 @@ def scaled_by(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupE
     for name, y in logs.items():
         moduli = isinstance(symmetry.spaces[name].group, ComplexScaling)
         values[name] = y.to(torch.complex128) if moduli else y
-    return symmetry.velocity(values).exp()
+    groups = {name: symmetry.spaces[name].group for name in values}
+    scales = {name: groups[name].exp(Tangent(diagonal=y)) for name, y in values.items()}
+    return GroupElement(symmetry, (scales,) if scales else ())
 
 
 def balanced_scales(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 _PANEL = 1 << 16  # entries that are widened at a time: half a megabyte
+_WHOLE = 1 << 18  # entries of which panels would save no time
 
 
 def raised(size: Tensor, power: float) -> Tensor:
@@ -28,7 +29,7 @@ def power_sum(x: Tensor, power: float, summed: Sequence[int] = ()) -> Tensor:
         power: p > 0.
         summed: the axes to sum over.
     """
-    if x.numel() <= _PANEL or not x.ndim:
+    if x.numel() <= _WHOLE or not x.ndim:
         if x.dtype == torch.float64:  # one pass over memory less than a copy
             mass = x.square() if power == 2 else x.abs() if power == 1 else x.abs().pow_(power)
         else:
@@ -63,7 +64,7 @@ class Mass:
     def __init__(self, source: Tensor, power: float | None = None) -> None:
         self.source, self.power = source, power
         self.plain = power is None and source.dtype == torch.float64
-        self.whole = self.plain and source.numel() <= _PANEL * 2
+        self.whole = self.plain and source.ndim == 2 and source.numel() <= _PANEL * 2
 
     def times(self, right: Tensor) -> Tensor:
         """m v, of shape (rows,)."""

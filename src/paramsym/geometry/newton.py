@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from paramsym.geometry.posynomial import Point, Posynomial, grown
+from paramsym.geometry.posynomial import Point, Posynomial
+from paramsym.geometry.small import STEEPEST, Array
 
 REACH = 100.0  # e-folds from the point found: no scale is compared with others beyond this
 STEEP = 1e-10  # of the cost: slopes below it are none
@@ -36,18 +38,21 @@ _ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
 _PRODUCTS = 500  # products with the Hessian for one step
 
 
+Vector: TypeAlias = Any  # a tensor, or an array of NumPy where the cost is of that kind
+
+
 class Convex(Protocol):
     """A convex cost of one vector; `longest` says how far its exponents move along a direction."""
 
-    def at(self, y: Tensor) -> Place: ...
+    def at(self, y: Vector) -> Place: ...
 
-    def longest(self, direction: Tensor) -> float: ...
+    def longest(self, direction: Vector) -> float: ...
 
 
 class Place(Protocol):
     """A convex cost with its derivatives at one point, as `posynomial.Point` has them."""
 
-    y: Tensor
+    y: Vector
 
     @property
     def f(self) -> Convex: ...
@@ -56,13 +61,13 @@ class Place(Protocol):
     def value(self) -> float: ...
 
     @property
-    def gradient(self) -> Tensor: ...
+    def gradient(self) -> Vector: ...
 
-    def inverse(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+    def inverse(self, free: Vector) -> Callable[[Vector], Vector]:
         """A positive definite map near (∇²f)⁻¹ on the free coordinates."""
         ...
 
-    def hessian(self, v: Tensor) -> Tensor: ...
+    def hessian(self, v: Vector) -> Vector: ...
 
 
 Located = TypeVar("Located", bound=Place)
@@ -78,8 +83,8 @@ class Least(NamedTuple, Generic[Located]):
 class Step(NamedTuple):
     """A Newton step d, its residual r = ∇f + ∇²f d, and how much lower f can be."""
 
-    direction: Tensor
-    residual: Tensor
+    direction: Vector
+    residual: Vector
     gap: float
 
 
@@ -99,7 +104,12 @@ def least_point(
 ) -> Least[Point]:
     """The point at which f is least; it starts from zero, where no sweeps come first, and ends
     where slopes are below a share of the cost."""
-    return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, steep)
+    if f.small is None:
+        return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, steep)
+    start = swept(f, free).numpy() if sweep else np.zeros(f.size)
+    with np.errstate(all="ignore"):  # a step that overflows is halved
+        found = _descend(f.small.at(start), free.numpy(), tolerance, _STEPS, steep)
+    return Least(Point(f, torch.from_numpy(found.point.y), found.point), found.gap)
 
 
 def certified(point: Located, free: Tensor, tolerance: float) -> Least[Located]:
@@ -118,10 +128,10 @@ def descended(
 
 
 def _descend(
-    point: Located, free: Tensor, tolerance: float, steps: int, steep: float
+    point: Located, free: Vector, tolerance: float, steps: int, steep: float
 ) -> Least[Located]:
     for _ in range(steps):
-        slopes = (free * point.gradient).abs()
+        slopes = abs(free * point.gradient)
         level = _largest(slopes) <= steep * point.value
         enough = tolerance * point.value
         if level and (gap := REACH * float(slopes.sum())) <= enough:
@@ -135,22 +145,22 @@ def _descend(
     return Least(point, _slack(free * point.gradient))
 
 
-def steepness(point: Place, free: Tensor) -> float:
+def steepness(point: Place, free: Vector) -> float:
     """The largest slope along a coordinate that is free."""
-    return _largest((free * point.gradient).abs())
+    return _largest(abs(free * point.gradient))
 
 
-def _largest(slopes: Tensor) -> float:
-    return float(slopes.max()) if slopes.numel() else 0.0
+def _largest(slopes: Vector) -> float:
+    return float(slopes.max()) if len(slopes) else 0.0
 
 
-def _slack(slope: Tensor) -> float:
+def _slack(slope: Vector) -> float:
     """How much lower f can be by convexity alone."""
-    return REACH * float(slope.abs().sum())
+    return REACH * float(abs(slope).sum())
 
 
 def newton_step(
-    point: Place, free: Tensor, accuracy: float = _ACCURACY, enough: float = 0.0
+    point: Place, free: Vector, accuracy: float = _ACCURACY, enough: float = 0.0
 ) -> Step:
     """The Newton step on the free coordinates, by conjugate gradients.
 
@@ -166,72 +176,87 @@ def newton_step(
     gap = _slack(slope)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
-        gap = min(gap, decrement + REACH * float(residual.abs().sum()))
+        gap = min(gap, decrement + REACH * float(abs(residual).sum()))
     return Step(direction, residual, gap)
 
 
-def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def swept(f: Posynomial, mask: Tensor, nearest: Callable[[Array], Array] | None = None) -> Tensor:
     """Sweeps: each family in turn goes where it would be best if all others stayed.
 
     Where what grows and what falls have one power it is exact, y = log(falls / grows) / 2q; where
     a family stands on both sides of a term, half of the way. `nearest` brings each back into a box,
     in which what falls alone, or grows alone, goes as far as it may.
     """
-    y = torch.zeros(f.size, dtype=torch.float64)
+    y, free = np.zeros(f.size), mask.numpy()
     shared = {
         k.family for t in f.terms for k in t.factors
         if sum(other.family == k.family for other in t.factors) > 1
     }  # fmt: skip
-    families, far = [*zip(f.shapes, f.flat(mask), strict=True)], REACH if nearest else 0.0
-    moves: list[Tensor] = []
-    for sweep in range(_SWEEPS):
-        before = y.clone()
-        for k, (family, free) in enumerate(families):
-            z = f.exponents(y)
-            step = _step_to_best(f.pulls(family, z), f.flat(z)[k])
-            step.nan_to_num_(0.0, far, -far)
-            f.flat(y)[k].addcmul_(free, step, value=0.5 if family in shared else 1.0)
-            y = nearest(y) if nearest else y
-        moves.append(y - before)
-        if sweep == _SWEEPS - 2:
-            y = y + _still_to_come(*moves[-2:])
-            y = nearest(y) if nearest else y
-    return y
+    ends = np.cumsum([0, *f.lengths])
+    families = []
+    for family, start, end in zip(f.shapes, ends, ends[1:], strict=False):
+        own = slice(start, end)
+        families.append((family, own, (0.5 if family in shared else 1.0) * free[own]))
+    origin = None if f.origin is None else f.origin.numpy()
+    far, moves = REACH if nearest else 0.0, []
+    with np.errstate(all="ignore"):  # what one side alone pulls goes to infinity
+        for sweep in range(_SWEEPS):
+            before = y.copy()
+            for family, own, share in families:
+                z = y if origin is None else y + origin
+                y[own] += share * _step_to_best(_pulls(f, family, z), z[own], far)
+                y = nearest(y) if nearest else y
+            moves.append(y - before)
+            if sweep == _SWEEPS - 2:
+                y = y + _still_to_come(*moves[-2:])
+                y = nearest(y) if nearest else y
+    return torch.from_numpy(y)
 
 
-def _step_to_best(pulls: dict[float, Tensor], z: Tensor) -> Tensor:
-    """How far scales of logarithms z go if others stay, not finite where one side alone pulls."""
+def _pulls(f: Posynomial, family: str, z: Array) -> dict[float, Array]:
+    """What multiplies exp(q·z) of one family, by power q."""
+    if f.small is not None:
+        return f.small.pulls(family, z)
+    return {q: pull.numpy() for q, pull in f.pulls(family, torch.from_numpy(z)).items()}
+
+
+def _step_to_best(pulls: dict[float, Array], z: Array, far: float) -> Array:
+    """How far scales of logarithms z go if others stay; `far`, where one side alone pulls."""
     if len(pulls) == 2 and sum(pulls) == 0:
         power = max(pulls)
-        return pulls[-power].log().sub_(pulls[power].log()).div_(2 * power).sub_(z)
-    up, down, both = torch.zeros(3, len(z), dtype=torch.float64)
-    for power, pull in pulls.items():
-        found = pull * grown(power, z)
-        (up if power > 0 else down).add_(found, alpha=abs(power))
-        both.add_(found, alpha=power**2)
-    # the mean of |q| is both / (up + down)
-    return down.log().sub_(up.log()).mul_(up + down).div_(2 * both)
+        step = (np.log(pulls[-power]) - np.log(pulls[power])) / (2 * power) - z
+    else:
+        sides, both = np.zeros((2, len(z))), np.zeros(len(z))
+        for power, pull in pulls.items():
+            found = pull * np.exp(np.minimum(power * z, STEEPEST))
+            sides[int(power < 0)] += abs(power) * found
+            both += power**2 * found
+        up, down = sides  # the mean of |q| is both / (up + down)
+        step = (np.log(down) - np.log(up)) * (up + down) / (2 * both)
+    if np.isfinite(step.sum()):
+        return step
+    return np.nan_to_num(step, nan=0.0, posinf=far, neginf=-far)
 
 
-def _still_to_come(before: Tensor, last: Tensor) -> Tensor:
+def _still_to_come(before: Array, last: Array) -> Array:
     """Where moves fall by a constant share they lead to last · (ρ + ρ² + …), ρ = last / before."""
     size = float(before @ before)
     share = float(last @ before) / size if size else 0.0
-    return last * (share / (1 - share)) if 0 < share < _SLOWEST else torch.zeros_like(last)
+    return last * (share / (1 - share)) if 0 < share < _SLOWEST else np.zeros_like(last)
 
 
 def _conjugate_gradients(
-    point: Place, free: Tensor, slope: Tensor, accuracy: float, enough: float
-) -> tuple[Tensor, Tensor]:
+    point: Place, free: Vector, slope: Vector, accuracy: float, enough: float
+) -> tuple[Vector, Vector]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
     inverse, held = point.inverse(free), None if bool(free.all()) else free
-    direction, residual = torch.zeros_like(slope), slope.clone()
+    direction, residual = 0.0 * slope, 1.0 * slope
     preconditioned = inverse(residual)
     search = -preconditioned
     size = product = float(residual @ preconditioned)
     aim = min(accuracy, math.sqrt(size / point.value)) ** 2 * size if size else 0.0
     for _ in range(_PRODUCTS):
-        if product <= aim or (enough and REACH * float(residual.abs().sum()) <= enough / 2):
+        if product <= aim or (enough and REACH * float(abs(residual).sum()) <= enough / 2):
             break
         along = point.hessian(search)
         if held is not None:
@@ -240,19 +265,20 @@ def _conjugate_gradients(
         if bend <= 0:
             break
         step = product / bend
-        direction.add_(search, alpha=step)
-        residual.add_(along, alpha=step)
+        direction += step * search
+        residual += step * along
         preconditioned = inverse(residual)
         product, before = float(residual @ preconditioned), product
-        search.mul_(product / before).sub_(preconditioned)
+        search *= product / before
+        search -= preconditioned
     return direction, residual
 
 
 def further(
     point: Located,
-    direction: Tensor,
+    direction: Vector,
     steepest: Callable[[Located], float],
-    nearest: Callable[[Tensor], Tensor] | None = None,
+    nearest: Callable[[Vector], Vector] | None = None,
 ) -> Located | None:
     """The point a step further, halved until f falls as it should; None where rounding ends it.
 
@@ -264,7 +290,7 @@ def further(
         steepest: the largest slope at a point.
         nearest: what brings a point back to where it may be.
     """
-    length = min(1.0, _LONGEST / max(float(direction.abs().max()), 1e-300))
+    length = min(1.0, _LONGEST / max(float(abs(direction).max()), 1e-300))
     for _ in range(_HALVINGS):
         y = point.y + length * direction
         y = nearest(y) if nearest else y

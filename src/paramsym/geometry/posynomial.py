@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.masses import Diagonal, Mass
+from paramsym.geometry.small import STEEPEST, Small, SmallPoint
 from paramsym.geometry.terms import (
     Factor,
     Term,
@@ -34,8 +35,6 @@ from paramsym.geometry.terms import (
     summed,
     without_cancelled,
 )
-
-_STEEPEST = 700.0  # e-folds that a number in double precision can grow by
 
 
 class _Pair(NamedTuple):
@@ -135,6 +134,19 @@ class Posynomial:
     def here(self) -> Point:
         """f with its derivatives at zero."""
         return Point(self, torch.zeros(self.size, dtype=torch.float64))
+
+    @cached_property
+    def small(self) -> Small | None:
+        """The same in NumPy, where there are few numbers, and vectors and matrices alone."""
+        if self.others or not all(pair.mass.whole for pair in self.pairs):
+            return None
+        return Small(
+            self.sizes,
+            {q: line.numpy() for q, line in self.lines.items()},
+            [(m.source.numpy(), (a, b), powers) for m, a, b, powers in self.pairs],
+            self.constant,
+            None if self.origin is None else self.origin.numpy(),
+        )
 
     @cached_property
     def _fastest(self) -> float:
@@ -237,9 +249,26 @@ class Point:
             or, where two factors of a term are of one family, close to it.
     """
 
-    def __init__(self, f: Posynomial, y: Tensor) -> None:
+    def __init__(self, f: Posynomial, y: Tensor, small: SmallPoint | None = None) -> None:
         self.f, self.y = f, y
-        z = f.exponents(y)
+        if f.small is None:
+            self._add_up()
+        else:
+            self._read(small or f.small.at(y.numpy()))
+        self.gradient = self.up - self.down
+
+    def _read(self, small: SmallPoint) -> None:
+        """All that is known of the same point in NumPy."""
+        self.value, self.weights = small.value, []
+        self.up, self.down = torch.from_numpy(small.up), torch.from_numpy(small.down)
+        self.curvature = torch.from_numpy(small.curvature)
+        grown = torch.from_numpy(small.grown)
+        self.factors = [(grown[pair.left], grown[pair.right]) for pair in small.f.pairs]
+
+    def _add_up(self) -> None:
+        """Vectors, matrices and all others, one after the other."""
+        f = self.f
+        z = f.exponents(self.y)
         grown_by = {power: grown(power, z) for power in f.powers}
         weights = {power: f.flat(whole) for power, whole in grown_by.items()}
         # what multiplies exp(q·z), by power q
@@ -260,7 +289,6 @@ class Point:
             whole.mul_(grown_by[power])
         self.value = value + self._add_others(z, pulls)
         self.up, self.down = (_weighted(pulls, side, 1, z) for side in (1, -1))
-        self.gradient = self.up - self.down
         self.curvature = _weighted(pulls, 1, 2, z) + _weighted(pulls, -1, 2, z)
 
     def _add_others(self, z: Tensor, pulls: dict[float, Tensor]) -> float:
@@ -311,7 +339,7 @@ class Point:
 
 def grown(power: float, y: Tensor) -> Tensor:
     """exp(q·y), finite where nothing is multiplied by it."""
-    return (power * y).clamp_(max=_STEEPEST).exp_()
+    return (power * y).clamp_(max=STEEPEST).exp_()
 
 
 def _weighted(found: Mapping[float, Tensor], side: int, order: int, like: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from paramsym.geometry.costs import (
     scaled_by,
     terms_along_scales,
 )
+from paramsym.geometry.finite import require_range
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
 from paramsym.geometry.newton import REACH, STEEP, Least, newton_step
@@ -74,7 +75,7 @@ class Turns:
         limits: Mapping[str, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         self.symmetry, self.power = symmetry, power
-        self.params = {n: p.detach() for n, p in params.items()}
+        self.params = params
         self.movers, self.tolerance = movers, tolerance
         self.current = {n: widened(self.params[n]) for n in self._coupled()}
         self.shapes = family_shapes(symmetry, movers.scales)
@@ -86,25 +87,29 @@ class Turns:
         self.before: float | None = None
         self.reached = Reached(math.inf, math.inf, {})
         self.done = 0
+        self.last: Point | None = None
+        self.weighing: Tensor | None = None  # scales that weigh, where scales alone are balanced
         self.unattained: set[str] = set()
         self.slid = False
 
     def settle(self, rounds: int, progress: Callable[[str], None] | None) -> None:
         """Turns until all moments vanish, or only rounding is left of them."""
         cost = self._cost()
-        free = self._free(cost)
         if self.before is None:
             self.before = cost.here.value
-            _require_range(self.params, self.symmetry, self.before)
+            require_range(self.symmetry, self.params, self.before)
+        free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         for turn in range(rounds):
             found = self._scale(cost, free, sweep=turn == 0)
+            if self.weighing is None:
+                self.weighing = _weighing(found.point)
             if self.current:
                 self._turn_and_slide()
                 cost, self.box = self._cost(), self.box.seen_from(found.point.y)
                 found = self._certified(cost.here, free)
             value, gap, moment = self.reached = self._measured(found, free)
-            self.done += 1
+            self.done, self.last = self.done + 1, found.point
             if progress:
                 progress(f"turn {self.done}: {value:.9g}")
             if not self.current:
@@ -121,6 +126,7 @@ class Turns:
         """What is known of the point that was reached; no more turns can follow."""
         (value, gap, moment), before = self.reached, self.before
         assert before is not None
+        self._give_up_faded()
         status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
         self.movers.held |= standing(self.scales, self.box)
         self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
@@ -176,6 +182,19 @@ class Turns:
     def _give_up(self, name: str, why: str) -> None:
         self.unattained.add(name)
         self.movers.held[name] = why
+
+    def _give_up_faded(self) -> None:
+        """Give up scales that have lost all weight, not along scales alone.
+
+        Shifts and rotations can bring what both sides of a scale multiply to zero. That the scale
+        goes there as well is no longer a point of the orbit, and the slopes say nothing there.
+        """
+        if self.last is None or self.weighing is None:
+            return
+        lost = (self.weighing & ~_weighing(self.last)).double()
+        for family, part in self.scales.split(lost).items():
+            if count := int(part.sum()):
+                self._give_up(family, f"{count} scales go to zero as shifts or rotations move")
 
     def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
@@ -245,6 +264,8 @@ class Turns:
 
     def _moved(self, step: GroupElement) -> dict[str, Tensor]:
         """The tensors that are not moved by scales alone, a step further."""
+        if not self.current:
+            return {}
         names = {n for part in step.parts for n in moved_by(self.symmetry, part)}
         return self.current | {
             n: act_tensor(self.symmetry, step, n, self.current) for n in names & {*self.current}
@@ -276,6 +297,11 @@ class Turns:
         return Reached(here.value, gap, moment)
 
 
+def _weighing(point: Point) -> Tensor:
+    """The scales of which both sides count against the cost, of shape (size,)."""
+    return torch.minimum(point.up, point.down) > _FADED * point.value
+
+
 def _levels(point: Point, free: Tensor) -> bool:
     """Whether Newton steps of what hardly weighs anything come to rest.
 
@@ -294,17 +320,3 @@ def _levels(point: Point, free: Tensor) -> bool:
 
 def _largest(x: Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
-
-
-def _require_range(params: Params, symmetry: ParameterSymmetry, cost: float) -> None:
-    """The squares of what counts have to be numbers of double precision."""
-    if math.isfinite(cost) and cost >= 1e-290:
-        return
-    own = [p for n, p in params.items() if n not in symmetry.buffers and counts(p)]
-    sizes = [_largest(p) for p in own]
-    if not math.isfinite(cost) or any(sizes):
-        raise ValueError(
-            f"balance(params): the largest number is {max(sizes):.1e}, and numbers whose squares "
-            "neither overflow nor vanish in float64 were expected, between 1e-145 and 1e150. "
-            "Multiply the parameters by a power of two first."
-        )

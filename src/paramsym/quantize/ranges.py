@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paramsym.geometry.balance import require_finite
 from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
+from paramsym.geometry.finite import require_finite
+from paramsym.geometry.given import numbers_of
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import EXCESS, Policies
@@ -29,7 +30,7 @@ from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
 from paramsym.quantize.least_norm import LeastNorm, Norm
 from paramsym.quantize.passes import Edges, edges_above, equalised, extremes, united
 from paramsym.quantize.thresholds import Cuts
-from paramsym.structure.action import act, check_parameters
+from paramsym.structure.action import act
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -118,7 +119,7 @@ def minimize_range(
             "norm may be, as a share of it, was expected: finite and not negative. Pass 0 for the "
             "least range itself, or a share such as 0.01."
         )
-    check_parameters(symmetry, params)
+    params = numbers_of(symmetry, params, call)
     if not all(_adds_up(params[n]) for n in symmetry.signature if n in params):
         require_finite(symmetry, params, call)
     movers = movers_of(symmetry, 1.0, hold, include, shifts=False, call=call)

@@ -69,7 +69,7 @@ def _chain(module: torch.nn.Module) -> Iterable[torch.nn.Module | None]:
     """The parts of a chain of linear layers and ReLU, in order; None for anything else."""
     kind = type(module)
     if isinstance(module, torch.nn.Sequential) and kind.forward is torch.nn.Sequential.forward:
-        for child in module.children():
+        for child in module:  # as its forward pass goes; `children` names a part that recurs once
             yield from _chain(child)
     elif kind in (torch.nn.Linear, torch.nn.ReLU):
         yield module

@@ -96,11 +96,16 @@ def _split(symmetry, axis: AxisType):
 
 
 def _move(x: torch.Tensor, plans) -> torch.Tensor:
-    (rows, left), (columns, right), *rest = plans
+    (rows, left), (columns, _), *rest = plans
     out = torch.empty_like(x)
     entries = _PANEL * (_ALONE if torch.get_num_threads() == 1 else 1)
     step = min(max(1, entries // max(1, x[0].numel())), x.shape[0])
     tail = [1] * (x.ndim - 2)
+    after = [scale for _, scale in (plans[1], *rest)]
+    scales = [
+        scale.reshape(-1, *[1] * (x.ndim - 2 - k))
+        for k, scale in enumerate(after) if scale is not None
+    ]  # fmt: skip
     buffer = x.new_empty((step, *x.shape[1:])) if None not in (rows, columns) else None
     for low in range(0, x.shape[0], step):
         high = min(low + step, x.shape[0])
@@ -110,14 +115,11 @@ def _move(x: torch.Tensor, plans) -> torch.Tensor:
             panel = target if buffer is None else buffer[: high - low]
             torch.index_select(x, 0, rows[low:high], out=panel)
         if columns is not None:
-            torch.index_select(panel, 1, columns, out=target)
-        elif rows is None:
-            target.copy_(panel)
+            panel = torch.index_select(panel, 1, columns, out=target)
         if left is not None:
-            target.mul_(left[low:high].reshape(-1, 1, *tail))
-        if right is not None:
-            target.mul_(right.reshape(-1, *tail))
-        for k, (_, scale) in enumerate(rest):
-            if scale is not None:
-                target.mul_(scale.reshape(-1, *[1] * (x.ndim - 3 - k)))
+            panel = torch.mul(panel, left[low:high].reshape(-1, 1, *tail), out=target)
+        for scale in scales:
+            panel = torch.mul(panel, scale, out=target)
+        if panel is not target:
+            target.copy_(panel)
     return out

@@ -31,12 +31,34 @@ def moment_map(
         params: the complete state dict.
 
     Returns:
-        By space the coordinates of `Group.tangent`, of shape (copies…, dimension of the group), and
-        by shift a tensor of its shape. Spaces without a continuous part have none.
+        By space the matrix μ with ⟨θ, A θ⟩ = ⟨A, μ⟩ for every A of its Lie algebra, of shape
+        (copies…, n, n), skew for rotations. For groups that mix nothing its diagonal, (copies…, n),
+        for complex scalings in complex numbers, (copies…, n/2); where a group has copies of its
+        own, the coordinates of `Group.tangent`. By shift a tensor of its shape. Spaces without a
+        continuous part have none.
 
     Raises:
         ValueError: as `act`.
     """
-    operator = tangent(symmetry, params)
     own = {n: p for n, p in params.items() if n not in symmetry.buffers}
-    return {block.name: part for block, part in operator.split(operator.rmatvec(own))}
+    return pairings(symmetry, params, own)
+
+
+def pairings(
+    symmetry: ParameterSymmetry,
+    params: Mapping[str, torch.Tensor],
+    covector: Mapping[str, torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    """⟨ξ, X_j θ⟩ for every generator, by space and shift, in the shapes of `moment_map`."""
+    operator = tangent(symmetry, params)
+    return {
+        block.name: part if block.is_shift else _shaped(symmetry, block.name, part)
+        for block, part in operator.split(operator.rmatvec(covector))
+    }
+
+
+def _shaped(symmetry: ParameterSymmetry, space: str, coordinates: torch.Tensor) -> torch.Tensor:
+    """An element of the Lie algebra as its matrix, or its diagonal."""
+    velocity = symmetry.spaces[space].group.tangent(coordinates)
+    found = velocity.diagonal if velocity.matrix is None else velocity.matrix
+    return coordinates if found is None else found

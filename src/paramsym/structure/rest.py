@@ -7,14 +7,15 @@ along the parameters alone. Gradients of parameters pair to zero with the null s
     V : coordinates of the generators ↦ velocities of the buffers.
 
 V falls into components of generators that move a common entry of a buffer, mostly one channel
-each: its scale and a few offsets. A basis of the null space of each makes one of the whole,
-orthonormal in the coordinates, exact to rounding.
+each: its scale and a few offsets. A basis of the null space of each makes one of the whole, exact
+to rounding. Further equations between coordinates are rows like those of V.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -30,9 +31,20 @@ Part = tuple[torch.Tensor, torch.Tensor]  # generators of components, and a basi
 _ROUNDING = 10.0  # units in the last place: what is shorter is no number
 
 
+class Equations(NamedTuple):
+    """Σ values · c[generators] = 0 over the places of each row, as the entries of a sparse matrix.
+
+    Rows are counted from 0 on; all three are of one length.
+    """
+
+    rows: torch.Tensor
+    generators: torch.Tensor
+    values: torch.Tensor
+
+
 @dataclass(frozen=True)
 class Basis:
-    """Orthonormal columns in the coordinates of all generators, as a sparse matrix (g × d).
+    """Columns in the coordinates of all generators, as a sparse matrix (g × d).
 
     `sizes` counts the columns family by family, that of their first generator.
     """
@@ -67,6 +79,8 @@ def basis_at_rest(
     starts: Mapping[str, int],
     sizes: Sequence[int],
     pair: Pair,
+    equations: Equations | None = None,
+    reduced: bool = False,
 ) -> Basis:
     """A basis of the directions that leave every buffer where it is.
 
@@ -76,14 +90,25 @@ def basis_at_rest(
         starts: the first coordinate of each space and shift that has any.
         sizes: the number of coordinates of each, in their order.
         pair: the adjoint of the velocities, for any part of them.
+        equations: what the coordinates satisfy besides.
+        reduced: instead of an orthonormal basis the reduced echelon one: each direction has a
+            generator of its own, the first that it moves, with the coordinate 1, and no other
+            direction moves that one.
     """
     own = {n: params[n] for n in symmetry.buffers if n in params and n not in symmetry.ties}
     own = {n: b for n, b in own.items() if b.is_floating_point() or b.is_complex()}
     like = pair({})
     entries, generators = (x.to(like.device) for x in _linked(symmetry, own, starts))
+    first = sum(b.numel() * (2 if b.is_complex() else 1) for b in own.values())
+    if equations is not None:
+        entries = torch.cat([entries, first + equations.rows])
+        generators = torch.cat([generators, equations.generators])
     label, of_entry = _components(entries, generators, len(like))
-    velocities = _velocities(own, of_entry, entries, pair)
-    return _assembled([*_null_spaces(label, velocities)], len(like), sizes)
+    velocities = _velocities(own, of_entry, entries, pair, equations)
+    parts = [*_null_spaces(label, velocities)]
+    if reduced:
+        parts = [(members, _echelon(basis)) for members, basis in parts]
+    return _assembled(parts, like, sizes)
 
 
 # -- who moves what ----------------------------------------------------------------------------
@@ -174,25 +199,38 @@ def _components(
 
 
 def _velocities(
-    buffers: Mapping[str, torch.Tensor], label: torch.Tensor, linked: torch.Tensor, pair: Pair
+    buffers: Mapping[str, torch.Tensor],
+    label: torch.Tensor,
+    linked: torch.Tensor,
+    pair: Pair,
+    equations: Equations | None,
 ) -> torch.Tensor:
     """Row k + 1 holds, for every generator, how fast it moves entry k of its component.
 
-    Components are disjoint, so that one pairing tells a row of all of them.
+    Components are disjoint, so that one pairing tells a row of all of them. Equations count as
+    entries behind those of the buffers.
     """
     real = [b.numel() * (2 if b.is_complex() else 1) for b in buffers.values()]
-    rank = torch.full((sum(real),), -1, device=label.device)
+    further = 0 if equations is None else len(label) - sum(real)
+    rank = torch.full((sum(real) + further,), -1, device=label.device)
     places = linked.unique()
     rank[places] = _ranks(label[places])
-    rows = [pair({})[None, :]]  # zeros
+    zeros = pair({})
+    rows = [zeros]
     for k in range(int(rank.max()) + 1 if len(places) else 0):
-        marked = (rank == k).split(real)
+        *marked, own = (rank == k).split([*real, further])
         covector = {
             n: _complex_like(part.to(b.dtype.to_real()), b)
             for part, (n, b) in zip(marked, buffers.items(), strict=True)
+            if part.any()
         }
-        rows.append(pair(covector)[None, :])
-    return torch.cat(rows)
+        row = pair(covector) if covector else zeros
+        if equations is not None:
+            now = own[equations.rows]
+            values = equations.values[now].to(row.dtype)
+            row = row.index_add(0, equations.generators[now], values)
+        rows.append(row)
+    return torch.stack(rows)
 
 
 def _complex_like(flat: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
@@ -221,6 +259,27 @@ def _null_spaces(label: torch.Tensor, velocities: torch.Tensor) -> Iterator[Part
             yield members[ranks == r], right[ranks == r, r:].mT
 
 
+def _echelon(basis: torch.Tensor) -> torch.Tensor:
+    """The reduced echelon bases (B, m, d) of the same spaces: each column begins with its own 1."""
+    found, (count, m, d) = basis.mT.clone(), basis.shape  # as rows, (B, d, m)
+    if not d:
+        return basis
+    every, taken = torch.arange(count, device=basis.device), basis.new_zeros(count, d)
+    least = m * _ROUNDING * torch.finfo(basis.dtype).eps ** 0.75  # of orthonormal numbers
+    for place in range(m):
+        sizes = found[:, :, place].abs() - 2 * taken  # rows that have their 1 are no candidates
+        largest, row = sizes.max(1)
+        now = largest > least
+        chosen = found[every, row]
+        chosen = chosen / torch.where(now, chosen[:, place], 1)[:, None]
+        left = found - found[:, :, place, None] * chosen[:, None, :]
+        left[every, row] = chosen
+        left[:, :, place] = torch.nn.functional.one_hot(row, d).to(left.dtype)
+        found = torch.where(now[:, None, None], left, found)
+        taken[every, row] = torch.where(now, 1.0, taken[every, row])
+    return found.mT
+
+
 def _ranks(label: torch.Tensor) -> torch.Tensor:
     """The place of every item among those of its label."""
     order = label.argsort(stable=True)
@@ -231,9 +290,10 @@ def _ranks(label: torch.Tensor) -> torch.Tensor:
     return ranks
 
 
-def _assembled(parts: Sequence[Part], generators: int, sizes: Sequence[int]) -> Basis:
+def _assembled(parts: Sequence[Part], like: torch.Tensor, sizes: Sequence[int]) -> Basis:
     """The bases of all components side by side, in the order of their first generators."""
-    rows, columns, values, first, width = [], [], [], [], 0
+    none = torch.zeros(0, dtype=torch.long, device=like.device)
+    rows, columns, values, first, width = [none], [none], [like[:0]], [none], 0
     for members, basis in parts:
         count, m, d = basis.shape
         own = width + torch.arange(count * d, device=members.device).reshape(count, 1, d)
@@ -248,6 +308,6 @@ def _assembled(parts: Sequence[Part], generators: int, sizes: Sequence[int]) -> 
     ends = torch.tensor(sizes, device=leading.device).cumsum(0)
     families = torch.bincount(torch.bucketize(leading, ends, right=True), minlength=len(sizes))
     return Basis(
-        generators, torch.cat(rows), place[torch.cat(columns)], torch.cat(values),
+        len(like), torch.cat(rows), place[torch.cat(columns)], torch.cat(values),
         tuple(int(n) for n in families if n),
     )  # fmt: skip
