@@ -2,7 +2,7 @@
 # test       lint, the test suite, and a strict build of the documentation
 # demo       the guided example        bench      timings
 # docs       the documentation         reproduce  every number the documentation quotes
-# reproduce-dynamics   figures and numbers on training dynamics, in three minutes
+# reproduce-dynamics   figures and numbers on training dynamics, in a minute
 .PHONY: setup test lint docs demo bench reproduce reproduce-dynamics
 
 PYTHON ?= python3
