@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
     from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
     from paramsym.dynamics.flow import gradient_flow as gradient_flow
+    from paramsym.dynamics.gradients import check_gradients as check_gradients
     from paramsym.dynamics.noether import noether_currents as noether_currents
     from paramsym.dynamics.noether import second_order_flow as second_order_flow
+    from paramsym.dynamics.teleportation import teleport as teleport
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -72,6 +74,8 @@ _HOMES = {
     "Space": "paramsym.structure.space",
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
+    "check_gradients": "paramsym.dynamics.gradients",
+    "teleport": "paramsym.dynamics.teleportation",
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
