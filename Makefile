@@ -2,7 +2,8 @@
 # test       lint, the test suite, and a strict build of the documentation
 # demo       the guided example        bench      timings
 # docs       the documentation         reproduce  every number the documentation quotes
-.PHONY: setup test lint docs demo bench reproduce
+# reproduce-dynamics   figures and numbers on training dynamics, in a minute
+.PHONY: setup test lint docs demo bench reproduce reproduce-dynamics
 
 PYTHON ?= python3
 VENV   := .venv
@@ -49,7 +50,10 @@ demo: $(STAMP)
 bench: $(STAMP)
 	$(SINGLE) $(BIN)/python benchmarks/run.py
 
-reproduce: $(STAMP)
+reproduce-dynamics: $(STAMP)
+	$(SINGLE) $(BIN)/python benchmarks/dynamics_figures.py
+
+reproduce: $(STAMP) reproduce-dynamics
 	$(SINGLE) $(BIN)/python benchmarks/reproduce.py
 	$(SINGLE) $(BIN)/python -m pytest -m slow
 	$(SINGLE) $(BIN)/python benchmarks/relu.py campaign --pairs 10000

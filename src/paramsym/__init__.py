@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
     from paramsym.dynamics.counting import LawCount as LawCount
     from paramsym.dynamics.counting import count_conservation_laws as count_conservation_laws
+    from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
+    from paramsym.dynamics.flow import gradient_flow as gradient_flow
     from paramsym.dynamics.gradients import check_gradients as check_gradients
+    from paramsym.dynamics.noether import noether_currents as noether_currents
+    from paramsym.dynamics.noether import second_order_flow as second_order_flow
     from paramsym.dynamics.teleportation import teleport as teleport
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
@@ -66,6 +70,7 @@ _HOMES = {
     "ParameterSymmetry": "paramsym.structure.symmetry",
     "blocks": "paramsym.structure.symmetry",
     "Feature": "paramsym.structure.feature",
+    "gradient_flow": "paramsym.dynamics.flow",
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
@@ -76,6 +81,9 @@ _HOMES = {
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",
+    "noether_currents": "paramsym.dynamics.noether",
+    "second_order_flow": "paramsym.dynamics.noether",
+    "unit_quantities": "paramsym.dynamics.elementwise",
     "prepare_for_quantization": "paramsym.quantize.preparing",
     "ConservedQuantities": "paramsym.dynamics.conserved",
     "conserved_quantities": "paramsym.dynamics.conserved",

@@ -40,11 +40,20 @@ def moment_map(
     Raises:
         ValueError: as `act`.
     """
-    operator = tangent(symmetry, params)
     own = {n: p for n, p in params.items() if n not in symmetry.buffers}
+    return pairings(symmetry, params, own)
+
+
+def pairings(
+    symmetry: ParameterSymmetry,
+    params: Mapping[str, torch.Tensor],
+    covector: Mapping[str, torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    """⟨ξ, X_j θ⟩ for every generator, by space and shift, in the shapes of `moment_map`."""
+    operator = tangent(symmetry, params)
     return {
         block.name: part if block.is_shift else _shaped(symmetry, block.name, part)
-        for block, part in operator.split(operator.rmatvec(own))
+        for block, part in operator.split(operator.rmatvec(covector))
     }
 
 
