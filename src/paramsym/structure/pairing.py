@@ -24,16 +24,19 @@ from paramsym.structure.frames import frame_of, framed, unframed
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
 from paramsym.structure.sliding import shift_pairing
-from paramsym.structure.walk import Leg
+from paramsym.structure.walk import Blocks, Leg
 
 
-def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str, torch.Tensor]:
+def paired(
+    symmetry: SymmetryData, params: Params, covector: Params, blocks: Blocks | None = None
+) -> dict[str, torch.Tensor]:
     """⟨ξ, X_j θ⟩ for the generators of every space and shift that moves what the covector names.
 
     Args:
         symmetry: whose generators they are.
         params: θ, the complete state dict.
         covector: ξ, by names of the signature and in the dtype of the parameters.
+        blocks: what spaces do, if not `symmetry.blocks`.
 
     Returns:
         By space the coordinates of `Group.tangent`, of shape (copies…, dimension of the group), and
@@ -42,10 +45,14 @@ def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str
     Raises:
         ValueError: a gain that serves as a frame has a zero.
     """
+    blocks = symmetry.blocks if blocks is None else blocks
     sums: dict[str, torch.Tensor] = {}
-    for name, given in covector.items():
+    for name in covector:
+        if name not in blocks:
+            continue
+        given = covector[name]
         own = added(params[name].to(given.dtype), symmetry.offsets.get(name, 0.0))
-        for block in symmetry.blocks.get(name, ()):
+        for block in blocks[name]:
             legs = [leg for leg in block.legs if leg.power and _moves(symmetry, leg)]
             if not legs:
                 continue

@@ -1,0 +1,337 @@
+"""A ledger of the conserved quantities of a training run, exact for steps of any size.
+
+Gradient flow conserves Q; descent does not. But what a step of SGD makes of Q follows from the
+rates, the decay and the squares of the momentum alone, if the loss is invariant: the gradient does
+not occur. The ledger adds this up, and compares it with Q at the parameters. The difference is zero
+to rounding, over any number of steps, as long as every gradient is that of an invariant loss; a
+wrong backward pass, a penalty on one layer or dropout that forgets itself leave a residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paramsym.structure.symmetry import ParameterSymmetry
+
+from .conserved import ConservedQuantities, conserved_quantities
+from .descent import WHERE, Groups, LedgerError, groups_of, require_descent, untrained
+from .ledger_report import FamilyRow, LedgerReport
+from .recursion import Forms, Recursion, Scheme
+
+_SAMPLED = 16  # entries of each tensor that are looked at for changes between steps
+
+
+class ConservationLedger:
+    """Measured and predicted conserved quantities along the steps of an optimiser.
+
+        ledger = ConservationLedger(find_symmetry(model, inputs), model, optimizer)
+        for x, y in data:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+            ledger.step()
+        print(ledger)
+
+    It reads the optimiser's own buffers and the gradients that it has used, copies no parameter,
+    and adds up in float64. Schedules, clipping, gradients added up over batches and steps that a
+    `GradScaler` skips need nothing; groups may have decays of their own, and rates in a fixed
+    proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
+    rounding of their steps is what it shows.
+
+    Attributes:
+        laws: the quantities, with why there are no others.
+        steps: how many have been entered.
+        skipped: calls of `step` without a step of the optimiser.
+
+    Args:
+        symmetry: what `find_symmetry` derived, in the mode in which the model is trained.
+        model: the module itself.
+        optimizer: a `torch.optim.SGD` with parameters of the model. Those that it leaves alone
+            count as frozen.
+        decoupled: ω, for loops that multiply the parameters by 1 − η ω between `backward()` and
+            `optimizer.step()`; or the key under which the groups of the optimiser hold it.
+
+    Raises:
+        LedgerError: another optimiser, rates of which some are zero, or no quantity at all.
+        ValueError: as `conserved_quantities`.
+
+    Source: Zhao, Ganev, Walters, Yu, Dehmamy (2023), Proposition 5.1 and appendix E; `recursion`
+    derives the rest.
+    """
+
+    def __init__(
+        self, symmetry: ParameterSymmetry, model: nn.Module, optimizer: torch.optim.Optimizer,
+        decoupled: float | str = 0.0,
+    ):  # fmt: skip
+        require_descent(optimizer)
+        self.optimizer, self.decoupled = optimizer, bool(decoupled)
+        trained = dict(model.named_parameters(remove_duplicate=False))
+        buffers = dict(model.named_buffers(remove_duplicate=False))
+        # the quantities are combined by the numbers of buffers, so that these are read precisely
+        read = {n: b.detach().double() if b.is_floating_point() else b for n, b in buffers.items()}
+        params = {**{n: p.detach() for n, p in trained.items()}, **read}
+        frozen = untrained(optimizer, trained)
+        self.laws: ConservedQuantities = conserved_quantities(symmetry, params, frozen)
+        forms = Forms(self.laws, {n: read[n] for n in symmetry.buffers if n in read})
+        self.params: dict[str, nn.Parameter] = {n: trained[n] for n in forms.names}
+        if not self.params:
+            raise LedgerError(_nothing(self.laws, frozen))
+        self.buffers = {n: buffers[n] for n in symmetry.buffers if n in forms.held}
+        self.groups: Groups = groups_of(optimizer, self.params, decoupled)
+        self.recursion = Recursion(forms, self.params, self.groups.ratios(), self._momentum())
+        self.steps = self.skipped = 0
+        self.scale = _largest(self.recursion.predicted)
+        self._pending: tuple[Scheme, bool] | None = None
+        self._done = False
+        self._seen = self._marks()
+        self._hooks = (
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        )
+
+    # -- what it says ------------------------------------------------------------------------
+
+    @property
+    def predicted(self) -> dict[str, Tensor]:
+        """By family what the quantities must be now if every gradient was that of the loss."""
+        return self.laws.shaped(self.recursion.predicted)
+
+    @property
+    def measured(self) -> dict[str, Tensor]:
+        """By family the quantities at the parameters as they are, in float64.
+
+        Raises:
+            LedgerError: some parameter is no longer finite.
+        """
+        return self.laws.shaped(self._measure())
+
+    @property
+    def residual(self) -> dict[str, Tensor]:
+        """By family what was measured less what was predicted."""
+        return self.laws.shaped(self._measure() - self.recursion.predicted)
+
+    def report(self) -> LedgerReport:
+        """All of it in a few numbers for each family."""
+        measured, predicted = self._measure(), self.recursion.predicted
+        epsilon = max(torch.finfo(p.dtype).eps for p in self.params.values())
+        size = max(self.recursion.size(), self.scale)
+        parts = (self.laws.shaped(x) for x in (measured, predicted, measured - predicted))
+        rows = [
+            FamilyRow(name, found.numel(), _largest(found), _largest(said), _largest(left))
+            for (name, found), said, left in zip(
+                *_aligned(*parts), strict=True
+            )
+        ]  # fmt: skip
+        return LedgerReport(
+            tuple(rows), self.steps, self.skipped, self.scale,
+            4.0 * epsilon * (1 + self.steps) ** 0.5 * size, dict(self.laws.why),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return str(self.report())
+
+    def _measure(self) -> Tensor:
+        found = self.recursion.measured()
+        if not found.isfinite().all():
+            raise LedgerError(self._not_finite("ledger.measured"))
+        self.scale = max(self.scale, _largest(found))
+        return found
+
+    # -- the steps -----------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Enter the step that the optimiser has just done; without one nothing is entered.
+
+        Raises:
+            LedgerError: the gradients are gone already, or are not finite.
+        """
+        if not self._done or self._pending is None:
+            self.skipped += 1
+            return
+        scheme, first = self._pending
+        if scheme.momentum is None or scheme.nesterov:
+            self._require_gradients()
+        self.recursion.after(scheme, self._grad(), self._momentum(), first)
+        self._pending, self._done = None, False
+        self.steps += 1
+        if not self.recursion.predicted.isfinite().all():
+            raise LedgerError(self._not_finite("ledger.step()"))
+
+    def close(self) -> None:
+        """Stop following the optimiser; what has been entered stays."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._done:
+            raise LedgerError(
+                "optimizer.step(): the step before has not been entered into the ledger. "
+                "ledger.step() was expected after each optimizer.step(), before gradients are "
+                "zeroed. Call it, or ledger.close() to stop."
+            )
+        scheme = self.groups.scheme(self.recursion.ratios)
+        self._require_unchanged(scheme)
+        given = (*args, *kwargs.values())  # the optimiser itself, perhaps, and a closure
+        closed = any(x is not None and x is not optimizer for x in given)
+        if not closed:
+            self._require_complete(scheme)
+        momentum = self._momentum()
+        if scheme.momentum is None and momentum:
+            raise LedgerError(
+                "optimizer.step(): momentum=0, but there are momentum buffers from before, which "
+                "no longer move. One kind of step was expected. Begin a new optimiser and a new "
+                "ledger."
+            )
+        self._pending = scheme, not momentum
+        self.recursion.before(scheme, {} if closed else self._grad(), momentum)
+
+    def _after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        overflow = getattr(optimizer, "found_inf", None)  # a fused step that skips itself
+        self._done = overflow is None or not float(overflow)
+        self._seen = self._marks()
+
+    # -- what it reads -------------------------------------------------------------------------
+
+    def _momentum(self) -> dict[str, Tensor]:
+        """The momentum buffers of all parameters, or none."""
+        state = self.optimizer.state
+        found = {
+            n: state[p]["momentum_buffer"] for n, p in self.params.items()
+            if p in state and state[p].get("momentum_buffer") is not None
+        }  # fmt: skip
+        if found and len(found) < len(self.params):
+            missing = next(n for n in self.params if n not in found)
+            raise LedgerError(
+                f"optimizer.step(): {missing!r} has no momentum, and {next(iter(found))!r} has; "
+                "momenta of all or none were expected, which began together. Freeze what gets no "
+                "gradients before the optimiser is made."
+            )
+        return found
+
+    def _grad(self) -> dict[str, Tensor]:
+        """The gradients; PyTorch moves nothing where there is none."""
+        return {
+            n: p.detach().new_zeros(()).expand(p.shape) if p.grad is None else p.grad
+            for n, p in self.params.items()
+        }
+
+    def _require_complete(self, scheme: Scheme) -> None:
+        for name, p in self.params.items():
+            if p.grad is not None and p.grad.layout != torch.strided:
+                raise LedgerError(
+                    f"optimizer.step(): the gradient of {name!r} is sparse; a dense one was "
+                    "expected. Build the embedding with sparse=False."
+                )
+            if p.grad is None and (scheme.momentum is not None or scheme.coupled[name]):
+                raise LedgerError(
+                    f"optimizer.step(): {name!r} has no gradient, so that PyTorch leaves out its "
+                    "momentum and its decay in this step, unlike those of others. A gradient for "
+                    "each trained parameter was expected. Freeze it, or use "
+                    "optimizer.zero_grad(set_to_none=False)."
+                )
+
+    def _require_gradients(self) -> None:
+        if all(p.grad is None for p in self.params.values()):
+            raise LedgerError(
+                "ledger.step(): there are no gradients any more, and without momentum (or with "
+                "Nesterov's) a step is made of them. Call ledger.step() after optimizer.step() and "
+                "before optimizer.zero_grad()."
+            )
+
+    @cached_property
+    def _places(self) -> dict[str, Tensor]:
+        return {
+            n: torch.linspace(0, p.numel() - 1, min(_SAMPLED, p.numel()), device=p.device).long()
+            for n, p in self.params.items() if p.numel()
+        }  # fmt: skip
+
+    def _marks(self) -> dict[str, tuple[Any, ...]]:
+        """What tells whether a tensor has been written; entries, for `.data` counts no writes."""
+        found: dict[str, tuple[Any, ...]] = {
+            n: (p._version, torch.take(self.params[n].detach(), self._places[n]))
+            for n, p in self.params.items() if n in self._places
+        }  # fmt: skip
+        found |= {f"{n} ": (id(b), b._version) for n, b in self.buffers.items()}
+        for name, v in self._momentum().items():
+            found[f"the momentum of {name}"] = (id(v), v._version)
+        return found
+
+    def _require_unchanged(self, scheme: Scheme) -> None:
+        seen, now = self._seen, self._marks()
+        for name in self.params:
+            if name in now and not self._same(name, scheme, seen[name], now[name]):
+                raise LedgerError(_changed(name, self.decoupled))
+        for name in (n for n in now if n not in self.params):
+            if name in seen and now[name] != seen[name]:
+                if name.strip() in self.buffers:
+                    raise LedgerError(_moving_buffer(name.strip()))
+                raise LedgerError(_changed(name, False))
+
+    def _same(self, name: str, scheme: Scheme, was: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+        if not self.decoupled:
+            return was[0] == now[0] and torch.equal(was[1], now[1])
+        wanted = (1.0 - scheme.shrinking[name]) * was[1]
+        slack = 4.0 * torch.finfo(wanted.dtype).eps
+        return torch.allclose(now[1], wanted, rtol=slack, atol=0.0)
+
+    def _not_finite(self, where: str) -> str:
+        def wrong() -> Iterator[str]:
+            for name, p in self.params.items():
+                for what, x in (("", p), ("the gradient of ", p.grad)):
+                    if x is not None and not x.detach().isfinite().all():
+                        yield f"{what}{name!r}"
+
+        return (
+            f"{where}: {next(wrong(), 'a square of a step')} is not finite, after {self.steps:,} "
+            "steps. Finite numbers were expected. Lower the rate, clip gradients, or skip such "
+            "steps as torch.amp.GradScaler does."
+        )
+
+
+def _largest(found: Tensor) -> float:
+    return float(found.abs().max()) if found.numel() else 0.0
+
+
+def _aligned(*families: Mapping[str, Tensor]) -> Iterator[Any]:
+    first, *others = families
+    yield first.items()
+    for other in others:
+        yield [other[name] for name in first]
+
+
+def _nothing(laws: ConservedQuantities, frozen: list[str]) -> str:
+    why = "; ".join(f"{n}: {reason}" for n, reason in [*laws.why.items()][:3])
+    held = f" {len(frozen)} parameters are not trained." if frozen else ""
+    return (
+        f"{WHERE}: the symmetry gives no conserved quantity. {why or 'It has no families'}.{held} "
+        "A family of scales, of changes of basis, or of constant shifts was expected. There is "
+        "nothing to keep a ledger of; check_gradients also tests the other families."
+    )
+
+
+def _changed(name: str, decoupled: bool) -> str:
+    expected = (
+        "1 − η ω times what the step before left was expected, with the decoupled decay given"
+        if decoupled
+        else "what the step before left was expected: between two steps nothing else may move"
+    )
+    return (
+        f"optimizer.step(): {name!r} was changed since the step before. {expected}. Begin a new "
+        "ledger after loading, clamping or averaging weights; a loop that multiplies the "
+        "parameters by 1 − η ω before each step says so: "
+        "ConservationLedger(…, decoupled=ω)."
+    )
+
+
+def _moving_buffer(name: str) -> str:
+    return (
+        f"optimizer.step(): the buffer {name!r} was changed since the step before; it was expected "
+        "to stay, because the symmetry is that of evaluation mode, in which the function reads it. "
+        "Train in that mode, model.eval(), or derive the symmetry of the other, "
+        "find_symmetry(…, training=True)."
+    )

@@ -1,0 +1,464 @@
+"""What one step of gradient descent makes of a conserved quantity, exactly.
+
+Let X θ = A (θ + o) + a be the field of a law and X₀ = A o + a its value at zero, B(x, y) = ⟨x, A y⟩
+and c(x) = ⟨x, X₀⟩. With d = 2 for laws of spaces and d = 1, A = 0 for those of shifts,
+
+    Q(θ) = B(θ, θ) + 2 c(θ)  or  c(θ),  but for a constant,     P(w) = ⟨w, Xθ⟩,
+
+    θ ↦ θ − w:    Q ↦ Q − d P(w) + B(w, w),    P(v) ↦ P(v) − B(w, v).
+
+An optimiser moves along w = ηu, where u is made of the gradient g, the momentum v and the decay λθ.
+Of these P(g) = 0 is what an invariant loss asserts, P(v) follows from what v is made of, and
+P(θ) = Q − c(θ). What is left, B(u, u) and B(u, v), is read off the optimiser's buffers; P(g) and
+P(v) never are, so that a gradient with P(g) ≠ 0 shows up as a difference between Q and what the
+recursion predicts.
+
+**Rates.** Tensors with rates η r_p follow the metric ⟨x, y⟩ = Σ_p ⟨x_p, y_p⟩ / r_p: in it the
+gradient is r g, its momentum r v, and the law Σ_p Q_p / r_p. Everything above stays as it is, with
+η the same for all, a coupled decay of r_p λ_p and a decoupled one of η r_p ω_p. These two may
+differ between tensors: the part of those that differ from most is measured by itself.
+
+Source: Zhao, Ganev, Walters, Yu, Dehmamy (2023), Proposition 5.1 and appendix E, where the step is
+plain; the rest is algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from paramsym.structure.origin import added
+from paramsym.structure.pairing import paired
+from paramsym.structure.rest import Basis
+from paramsym.structure.shift import Shift
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import real_entries
+from paramsym.structure.walk import Block, Blocks
+
+from .conserved import ConservedQuantities
+
+Make = Callable[[str], Tensor]
+
+
+class Made(Mapping[str, Tensor]):
+    """Tensors by name that are made when they are read; the last one is kept."""
+
+    def __init__(self, names: tuple[str, ...], make: Make):
+        self.names, self.make = names, make
+        self.last: tuple[str, Tensor] | None = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        if self.last is None or self.last[0] != name:
+            if name not in self.names:
+                raise KeyError(name)
+            self.last = (name, self.make(name))
+        return self.last[1]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The forms B and c of all laws, evaluated law by law: vectors of shape (quantities,).
+
+    Attributes:
+        laws: whose they are.
+        buffers: by name, for shifts that read them.
+    """
+
+    laws: ConservedQuantities
+    buffers: Mapping[str, Tensor]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the laws speak of."""
+        shifted = {n for s in self._linear.shifts for n in s.parameters}
+        held = self.laws.symmetry.buffers
+        return tuple(
+            n for n in self.laws.operator.names
+            if n not in held and (n in self._quadratic or n in shifted)
+        )  # fmt: skip
+
+    @cached_property
+    def held(self) -> set[str]:
+        """The buffers that the laws would move or read."""
+        movers, symmetry = self._moving, self.laws.symmetry
+        read = {n for s in self._linear.shifts for t in s.terms for f in t.factors for n in f.reads}
+        return {n for n in symmetry.buffers if n in read or symmetry.movers.get(n, set()) & movers}
+
+    @cached_property
+    def twice(self) -> Tensor:
+        """1 for laws of spaces and 0 for those of shifts, which have no B."""
+        return (self.laws.degrees.to(self.laws.operator.zero.device) - 1).double()
+
+    @cached_property
+    def is_affine(self) -> bool:
+        """Whether X₀ ≠ 0 for a law of a space."""
+        symmetry, basis = self.laws.symmetry, self._basis
+        if any(symmetry.offsets.get(n, 0.0) for n in self._quadratic):
+            return True
+        mixed = (basis.rows >= self.laws._spaces) & (self.twice[basis.columns] > 0)
+        return bool((mixed & (basis.values != 0)).any())
+
+    def bilinear(self, x: Mapping[str, Tensor], y: Mapping[str, Tensor]) -> Tensor:
+        """B(x, y); y may name fewer tensors. Pass the same object twice where they are."""
+        return self._lowered(paired(self._spaces_alone, x, y, self._quadratic))
+
+    def size(self, x: Mapping[str, Tensor]) -> Tensor:
+        """B(x, x) if nothing cancelled, between the two sides of an interface."""
+        return self._lowered(paired(self._spaces_alone, x, x, self._unsigned))
+
+    def constant(self, y: Mapping[str, Tensor]) -> Tensor:
+        """c(y)."""
+        names = tuple(n for n in y if n in self._quadratic and self.laws.symmetry.offsets.get(n))
+
+        def origin(name: str) -> Tensor:
+            return added(torch.zeros_like(y[name]), self.laws.symmetry.offsets[name])
+
+        found = self._lowered(paired(self._linear, {**self.buffers}, y, {}))
+        if names:
+            at, some = Made(names, origin), Made(names, y.__getitem__)
+            found = found + self.bilinear(at, some)
+        return found
+
+    @cached_property
+    def at_zero(self) -> Tensor:
+        """What Q − c(θ)·d − B(θ, θ) is: ⟨o, A o⟩ + 2 ⟨a, o⟩, or ⟨a, o⟩; for equal rates."""
+        symmetry, params = self.laws.symmetry, self.laws.operator.params
+        names = tuple(n for n in self.names if symmetry.offsets.get(n, 0.0))
+
+        def origin(name: str) -> Tensor:
+            zero = torch.zeros_like(params[name], dtype=torch.promote_types(
+                params[name].dtype, torch.float64))  # fmt: skip
+            return added(zero, symmetry.offsets[name])
+
+        at = Made(names, origin)
+        shift = self._lowered(paired(self._linear, {**self.buffers}, at, {}))
+        return self.bilinear(at, at) + shift * (self.twice + 1.0)
+
+    def _lowered(self, pairs: Mapping[str, Tensor]) -> Tensor:
+        laws, zero = self.laws, self.laws.operator.zero
+        parts = [
+            pairs[b.name].reshape(-1).double() if b.name in pairs
+            else torch.zeros(b.size, dtype=torch.float64, device=zero.device)
+            for b in laws.operator.blocks
+        ]  # fmt: skip
+        return self._basis.lowered(torch.cat([torch.zeros(0, dtype=torch.float64), *parts]))
+
+    @cached_property
+    def _basis(self) -> Basis:
+        """The combinations in float64, without what rounding has left of zeros."""
+        values = self.laws.basis.values.double()
+        dust = values.abs() <= 1e-14 * values.abs().max() if len(values) else values.bool()
+        return replace(self.laws.basis, values=values.masked_fill(dust, 0.0))
+
+    @cached_property
+    def _moving(self) -> set[str]:
+        """The spaces and shifts that some law moves."""
+        rows = self._basis.rows[self._basis.values != 0]
+        found, first = set(), 0
+        for block in self.laws.operator.blocks:
+            if bool(((rows >= first) & (rows < first + block.size)).any()):
+                found.add(block.name)
+            first += block.size
+        return found
+
+    @cached_property
+    def _spaces_alone(self) -> ParameterSymmetry:
+        return replace(self.laws.symmetry, shifts=(), offsets={})
+
+    @cached_property
+    def _linear(self) -> ParameterSymmetry:
+        """The shifts of laws; what reads parameters cancels in each law, and is left out."""
+        own = self.laws.symmetry
+        held = {*own.buffers}
+
+        def constant(shift: Shift) -> Shift:
+            terms = (t for t in shift.terms if all({*f.reads} <= held for f in t.factors))
+            return replace(shift, terms=tuple(terms))
+
+        shifts = tuple(constant(s) for s in own.shifts if s.name in self._moving)
+        return replace(own, shifts=shifts, offsets={})
+
+    @cached_property
+    def _quadratic(self) -> Blocks:
+        """The blocks that laws of spaces move, without frames.
+
+        What a law does in a frame is diagonal, and commutes with it.
+        """
+        found = {}
+        for name, blocks in self.laws.symmetry.blocks.items():
+            if name in self.laws.symmetry.buffers:
+                continue
+            kept = tuple(b for b in map(self._without_frames, blocks) if b.legs)
+            if kept:
+                found[name] = kept
+        return found
+
+    def _without_frames(self, block: Block) -> Block:
+        legs = (leg for leg in block.legs if leg.power and leg.space in self._moving)
+        return replace(block, legs=tuple(replace(leg, frame=()) for leg in legs))
+
+    @cached_property
+    def _unsigned(self) -> Blocks:
+        return {
+            n: tuple(
+                replace(b, legs=tuple(replace(leg, power=abs(leg.power)) for leg in b.legs))
+                for b in blocks
+            )
+            for n, blocks in self._quadratic.items()
+        }
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One step of an optimiser: v ← βv + (1−δ)(±g + λθ), then θ ← θ − ηu.
+
+    u is v, or ±g + λθ + βv with `nesterov`, or ±g + λθ without momentum; before it,
+    θ ← (1 − ε) θ. All but the decays is the same for all parameters of the laws.
+
+    Attributes:
+        rate: η.
+        momentum: β, None for none.
+        dampening: δ, which PyTorch leaves out in the first step.
+        nesterov: look ahead.
+        sign: −1 to maximise.
+        coupled: λ by parameter.
+        shrinking: ε by parameter.
+    """
+
+    rate: float
+    momentum: float | None = None
+    dampening: float = 0.0
+    nesterov: bool = False
+    sign: float = 1.0
+    coupled: Mapping[str, float] = field(default_factory=dict)
+    shrinking: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """A number for each tensor: that of most entries, and by how much some differ from it."""
+
+    most: float
+    others: Mapping[str, float]
+
+
+def unequal(numbers: Mapping[str, float], sizes: Mapping[str, int]) -> Unequal:
+    """The number that most entries share, and the differences of the others."""
+    votes: dict[float, int] = {}
+    for name, number in numbers.items():
+        votes[number] = votes.get(number, 0) + sizes[name]
+    most = max(votes, key=lambda number: votes[number], default=0.0)
+    return Unequal(most, {n: x - most for n, x in numbers.items() if x != most})
+
+
+class Recursion:
+    """Q and P(v) of all laws as they must be if every gradient had P(g) = 0.
+
+    Args:
+        forms: of the laws.
+        params: the parameters themselves, by name.
+        ratios: r, by name.
+        momentum: the momentum that there is already, by name.
+    """
+
+    def __init__(
+        self, forms: Forms, params: Mapping[str, Tensor], ratios: Mapping[str, float],
+        momentum: Mapping[str, Tensor],
+    ):  # fmt: skip
+        self.forms, self.params, self.ratios = forms, params, ratios
+        self.sizes = {n: real_entries(params[n]) for n in forms.names}
+        self.equal = all(r == 1.0 for r in ratios.values())
+        self.offset = forms.at_zero if self.equal else torch.zeros_like(forms.twice)
+        self.predicted = self.measured()
+        self.paired = torch.zeros_like(self.predicted)  # P(v), with v in its own metric
+        if momentum:
+            wide = Made(tuple(momentum), lambda n: momentum[n].double())
+            at = Made(tuple(momentum), lambda n: params[n].detach().double())
+            self.paired = forms.bilinear(at, wide) + forms.constant(wide)
+        self.drift: Tensor | None = None  # P(g + λθ), of the step that is under way
+
+    # -- what is read off tensors -----------------------------------------------------------
+
+    def measured(self) -> Tensor:
+        """Q at the parameters as they are now, in float64."""
+        wide = self._wide(self.forms.names)
+        whole = self._over_ratios(wide)
+        found = self.forms.bilinear(wide, whole)
+        return found + (1.0 + self.forms.twice) * self.forms.constant(whole) + self.offset
+
+    def size(self) -> float:
+        """The largest number that a quantity would be if nothing cancelled."""
+        found = self.forms.size(self._wide(self.forms.names))
+        return float(found.abs().max()) if len(found) else 0.0
+
+    def _wide(self, names: tuple[str, ...]) -> Made:
+        return Made(names, lambda n: _wide(self.params[n].detach()))
+
+    def _scaled(self, factors: Mapping[str, float]) -> Mapping[str, Tensor]:
+        """The parameters times numbers, of those that have one."""
+        wide = self._wide(tuple(factors))
+        if all(f == 1.0 for f in factors.values()):
+            return wide
+        return Made(tuple(factors), lambda n: factors[n] * wide[n])
+
+    def _over_ratios(self, given: Made) -> Made:
+        if self.equal:
+            return given
+        return Made(given.names, lambda n: given[n] / self.ratios[n])
+
+    def _affine(self, y: Mapping[str, Tensor]) -> Tensor:
+        """c(y) for the laws of spaces."""
+        if not self.forms.is_affine:
+            return torch.zeros_like(self.predicted)
+        return self.forms.twice * self.forms.constant(y)
+
+    def _along(self, factors: Mapping[str, float]) -> Tensor:
+        """P(w) for the w with these multiples of some of the parameters."""
+        if not factors:
+            return torch.zeros_like(self.predicted)
+        part = self._scaled({n: f / self.ratios[n] for n, f in factors.items()})
+        return self.forms.bilinear(self._wide(tuple(factors)), part) + self.forms.constant(part)
+
+    # -- a step ------------------------------------------------------------------------------
+
+    def before(
+        self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+    ) -> None:  # fmt: skip
+        """What is known before the step: decoupled decay, and P(g + λθ).
+
+        Args:
+            scheme: the step.
+            grad: g, or nothing where it is computed within the step.
+            buffers: v.
+        """
+        forms = self.forms
+        zero = torch.zeros_like(self.predicted)
+        shrinking = unequal(scheme.shrinking, self.sizes)
+        drift = zero
+        if shrinking.most or shrinking.others:
+            drift = scheme.sign * self._shrunk(scheme, shrinking, grad, buffers)
+        coupled = unequal({n: self.ratios[n] * x for n, x in scheme.coupled.items()}, self.sizes)
+        if coupled.most:
+            whole = self._over_ratios(self._wide(forms.names))
+            along = self.predicted - self.offset - self._affine(whole)  # P(θ)
+            drift = drift + coupled.most * along
+        self.drift = drift + self._along(coupled.others)
+
+    def _shrunk(
+        self, scheme: Scheme, shrinking: Unequal,
+        grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
+    ) -> Tensor:  # fmt: skip
+        """θ ↦ (1 − ε) θ, which the parameters have behind them; returns P(g) afterwards."""
+        forms, rate, zero = self.forms, shrinking.most, torch.zeros_like(self.predicted)
+        # θ as it was, of the tensors that shrink otherwise, times the difference
+        back = {n: x / (1.0 - rate - x) for n, x in shrinking.others.items()}
+        other = self._scaled(back)
+        weighted = self._scaled({n: x / self.ratios[n] for n, x in back.items()})
+        was = Made(tuple(back), lambda n: other[n] / shrinking.others[n])
+        cross = forms.bilinear(was, weighted) if back else zero
+        affine = zero
+        if forms.is_affine:
+            before = {
+                n: 1.0 / (self.ratios[n] * (1.0 - rate - shrinking.others.get(n, 0.0)))
+                for n in forms.names
+            }
+            affine = self._affine(self._scaled(before))
+        value = self.predicted - self.offset
+        along = rate * (value - affine)
+        square = rate**2 * (forms.twice * value - 2.0 * affine)
+        if back:
+            along = along + cross + forms.constant(weighted)
+            square = square + 2.0 * rate * cross + forms.bilinear(other, weighted)
+        self.predicted = self.predicted - (1.0 + forms.twice) * along + square
+
+        def change(given: Mapping[str, Tensor], pairing: Tensor) -> Tensor:
+            """B(εθ, w) for a w with P(w) known."""
+            if not given:
+                return zero
+            found = rate * (forms.twice * pairing - self._affine(given))
+            some = Made(tuple(back), lambda n: _wide(given[n]))
+            return found + forms.bilinear(other, some) if back else found
+
+        self.paired = self.paired - change(buffers, self.paired)
+        return -change(grad, zero)
+
+    def after(
+        self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
+        first: bool,
+    ) -> None:  # fmt: skip
+        """The step itself, from what the optimiser has left.
+
+        Args:
+            scheme: as before.
+            grad: g, for steps that are not along v alone.
+            buffers: v after the step.
+            first: whether v began with this step.
+        """
+        if self.drift is None:
+            raise AssertionError("before() comes first")
+        drift, self.drift, rate = self.drift, None, scheme.rate
+        along = drift
+        if scheme.momentum is not None:
+            fresh = drift if first else (1.0 - scheme.dampening) * drift
+            self.paired = fresh if first else scheme.momentum * self.paired + fresh
+            along = drift + scheme.momentum * self.paired if scheme.nesterov else self.paired
+        update = Made(self.forms.names, self._update(scheme, grad, buffers))
+        square = self.forms.bilinear(update, self._stretched(update))
+        degree = 1.0 + self.forms.twice
+        self.predicted = self.predicted - degree * rate * along + rate**2 * square
+        if scheme.momentum is None:
+            return
+        if scheme.nesterov:
+            velocity = Made(self.forms.names, lambda n: narrow(buffers[n]))
+            square = self.forms.bilinear(update, self._stretched(velocity))
+        self.paired = self.paired - rate * square
+
+    def _stretched(self, given: Made) -> Made:
+        """r w, of a momentum w."""
+        if self.equal:
+            return given
+        return Made(given.names, lambda n: self.ratios[n] * given[n])
+
+    def _update(
+        self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+    ) -> Make:
+        """u, tensor by tensor; λθ is from before the step, θ is from after it."""
+        ahead = scheme.momentum if scheme.nesterov else None
+
+        def make(name: str) -> Tensor:
+            if scheme.momentum is not None and not scheme.nesterov:
+                return narrow(buffers[name])
+            found = narrow(grad[name])
+            found = -found if scheme.sign < 0 else found
+            if ahead is not None:
+                found = found + ahead * narrow(buffers[name])
+            decay = scheme.coupled.get(name, 0.0)
+            if decay:
+                found = found + decay * narrow(self.params[name].detach())
+                found = found / (1.0 - scheme.rate * self.ratios[name] * decay)
+            return found
+
+        return make
+
+
+def narrow(tensor: Tensor) -> Tensor:
+    """At least single precision: what a step squares is small, and halves have too few digits."""
+    single = torch.complex64 if tensor.is_complex() else torch.float32
+    return tensor.to(torch.promote_types(tensor.dtype, single))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
