@@ -50,11 +50,13 @@ class Groups:
         optimizer: whose groups they are.
         group_of: the index of the group of each parameter, by name.
         decoupled: ω, or the key under which the groups hold it.
+        precise: whether a parameter has double precision.
     """
 
     optimizer: torch.optim.Optimizer
     group_of: Mapping[str, int]
     decoupled: float | str
+    precise: Mapping[str, bool]
 
     def option(self, key: str, name: str) -> Any:
         """An option of the group of a parameter."""
@@ -108,13 +110,16 @@ class Groups:
             nesterov=bool(momentum) and bool(self._same("nesterov")),
             sign=-1.0 if self._same("maximize") else 1.0,
             coupled={n: float(self.option("weight_decay", n)) for n in self.group_of},
-            shrinking={n: rates[n] * self._decay(n) for n in self.group_of},
+            shrinking={n: self._shrinking(n, rates[n]) for n in self.group_of},
         )
 
-    def _decay(self, name: str) -> float:
-        if isinstance(self.decoupled, str):
-            return float(self.option(self.decoupled, name))
-        return self.decoupled
+    def _shrinking(self, name: str, rate: float) -> float:
+        """ε, where 1 − ε is the factor in the precision in which a parameter is multiplied."""
+        key = self.decoupled
+        decay = float(self.option(key, name)) if isinstance(key, str) else key
+        precise = self.precise.get(name, True)
+        factor = torch.tensor(1.0 - rate * decay, dtype=torch.float64 if precise else torch.float32)
+        return 1.0 - factor.item() if decay else 0.0
 
     def _same(self, key: str) -> Any:
         """An option that all groups must share."""
@@ -146,7 +151,8 @@ def groups_of(
                     f"key, only {sorted(optimizer.param_groups[k])}. A key of every group was "
                     "expected, or the decay itself. Add it to the groups."
                 )
-    return Groups(optimizer, found, decoupled)
+    precise = {n: torch.finfo(p.dtype).bits == 64 for n, p in params.items()}
+    return Groups(optimizer, found, decoupled, precise)
 
 
 def untrained(

@@ -88,6 +88,7 @@ class ConservationLedger:
         self.scale = _largest(self.recursion.predicted)
         self._pending: tuple[Scheme, bool] | None = None
         self._done = False
+        self._written: list[dict[str, int]] = [{}, {}]  # gradients, before and after a step
         self._seen = self._marks()
         self._hooks = (
             optimizer.register_step_pre_hook(self._before),
@@ -154,9 +155,13 @@ class ConservationLedger:
             self.skipped += 1
             return
         scheme, first = self._pending
+        ahead: set[str] = set()
         if scheme.momentum is None or scheme.nesterov:
             self._require_gradients()
-        self.recursion.after(scheme, self._grad(), self._momentum(), first)
+            # PyTorch's foreach form of Nesterov's step looks ahead in place, in .grad
+            before, after = self._written
+            ahead = {n for n in after if scheme.nesterov and after[n] != before[n]}
+        self.recursion.after(scheme, self._grad(), self._momentum(), first, ahead)
         self._pending, self._done = None, False
         self.steps += 1
         if not self.recursion.predicted.isfinite().all():
@@ -187,13 +192,21 @@ class ConservationLedger:
                 "no longer move. One kind of step was expected. Begin a new optimiser and a new "
                 "ledger."
             )
+        if closed and scheme.nesterov:
+            raise LedgerError(
+                "optimizer.step(closure): with Nesterov's momentum gradients that are computed "
+                "within the step may be overwritten there. backward() before optimizer.step() was "
+                "expected. Call the closure first, then optimizer.step()."
+            )
         self._pending = scheme, not momentum
+        self._written[0] = self._grad_versions()
         self.recursion.before(scheme, {} if closed else self._grad(), momentum)
 
     def _after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         overflow = getattr(optimizer, "found_inf", None)  # a fused step that skips itself
         self._done = overflow is None or not float(overflow)
         self._seen = self._marks()
+        self._written[1] = self._grad_versions()
 
     # -- what it reads -------------------------------------------------------------------------
 
@@ -235,12 +248,15 @@ class ConservationLedger:
                     "optimizer.zero_grad(set_to_none=False)."
                 )
 
+    def _grad_versions(self) -> dict[str, int]:
+        return {n: p.grad._version for n, p in self.params.items() if p.grad is not None}
+
     def _require_gradients(self) -> None:
-        if all(p.grad is None for p in self.params.values()):
+        if self._grad_versions() != self._written[1]:
             raise LedgerError(
-                "ledger.step(): there are no gradients any more, and without momentum (or with "
-                "Nesterov's) a step is made of them. Call ledger.step() after optimizer.step() and "
-                "before optimizer.zero_grad()."
+                "ledger.step(): the gradients are not those of the step any more; they were "
+                "expected, because without momentum, or with Nesterov's, a step is made of them. "
+                "Call ledger.step() after optimizer.step() and before optimizer.zero_grad()."
             )
 
     @cached_property

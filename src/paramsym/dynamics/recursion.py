@@ -24,7 +24,7 @@ plain; the rest is algebra.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -397,7 +397,7 @@ class Recursion:
 
     def after(
         self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
-        first: bool,
+        first: bool, ahead: Collection[str] = (),
     ) -> None:  # fmt: skip
         """The step itself, from what the optimiser has left.
 
@@ -406,6 +406,7 @@ class Recursion:
             grad: g, for steps that are not along v alone.
             buffers: v after the step.
             first: whether v began with this step.
+            ahead: names of which g holds what Nesterov's step goes along, ±g + λθ + βv.
         """
         if self.drift is None:
             raise AssertionError("before() comes first")
@@ -415,7 +416,7 @@ class Recursion:
             fresh = drift if first else (1.0 - scheme.dampening) * drift
             self.paired = fresh if first else scheme.momentum * self.paired + fresh
             along = drift + scheme.momentum * self.paired if scheme.nesterov else self.paired
-        update = Made(self.forms.names, self._update(scheme, grad, buffers))
+        update = Made(self.forms.names, self._update(scheme, grad, buffers, ahead))
         square = self.forms.bilinear(update, self._stretched(update))
         degree = 1.0 + self.forms.twice
         self.predicted = self.predicted - degree * rate * along + rate**2 * square
@@ -433,18 +434,21 @@ class Recursion:
         return Made(given.names, lambda n: self.ratios[n] * given[n])
 
     def _update(
-        self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
-    ) -> Make:
+        self, scheme: Scheme, grad: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
+        ahead: Collection[str],
+    ) -> Make:  # fmt: skip
         """u, tensor by tensor; λθ is from before the step, θ is from after it."""
-        ahead = scheme.momentum if scheme.nesterov else None
+        along_momentum = scheme.momentum is not None and not scheme.nesterov
 
         def make(name: str) -> Tensor:
-            if scheme.momentum is not None and not scheme.nesterov:
+            if along_momentum:
                 return narrow(buffers[name])
             found = narrow(grad[name])
+            if name in ahead:
+                return found
             found = -found if scheme.sign < 0 else found
-            if ahead is not None:
-                found = found + ahead * narrow(buffers[name])
+            if scheme.momentum is not None:
+                found = found + scheme.momentum * narrow(buffers[name])
             decay = scheme.coupled.get(name, 0.0)
             if decay:
                 found = found + decay * narrow(self.params[name].detach())
