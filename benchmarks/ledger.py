@@ -1,6 +1,6 @@
 """Residual of the conservation ledger over many steps, and what its `.step()` costs.
 
-    python benchmarks/ledger.py [--steps N] [--models mlp,cnn,gpt] [--json]
+    python benchmarks/ledger.py [--steps N] [--models mlp,cnn,gpt] [--optimizers SGD,momentum]
     python benchmarks/ledger.py --overhead [--turns K] [--threads N] [--json]
 
 Three networks (a ReLU MLP, a CNN with batch norm in evaluation mode, a two-layer GPT-2), six
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--models", default="mlp,cnn,gpt")
+    parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -180,12 +181,13 @@ def main() -> None:
         ))  # fmt: skip
         return
     for name in options.models.split(","):
-        for optimizer in OPTIMIZERS:
+        for optimizer in options.optimizers.split(","):
             for dtype in TARGETS:
                 row = residual(name, optimizer, dtype, options.steps)
                 print(json.dumps(row) if options.json else (
                     f"{name:4} {optimizer:16} {row['dtype']:8} {row['relative']:.1e} "
-                    f"(target {row['target']:.0e}, floor {row['floor']:.0e}), loss {row['loss']:.3g}"
+                    f"(target {row['target']:.0e}, floor {row['floor']:.0e}), "
+                    f"loss {row['loss']:.3g}"
                 ), flush=True)  # fmt: skip
 
 

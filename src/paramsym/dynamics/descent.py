@@ -155,9 +155,7 @@ def groups_of(
     return Groups(optimizer, found, decoupled, precise)
 
 
-def untrained(
-    optimizer: torch.optim.Optimizer, params: Mapping[str, Tensor]
-) -> list[str]:
+def untrained(optimizer: torch.optim.Optimizer, params: Mapping[str, Tensor]) -> list[str]:
     """The parameters that an optimiser leaves alone."""
     held: Sequence[Any] = [p for group in optimizer.param_groups for p in group["params"]]
     trained = {id(p) for p in held}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,17 @@ from .ledger_report import FamilyRow, LedgerReport
 from .recursion import Forms, Recursion, Scheme
 
 _SAMPLED = 16  # entries of each tensor that are looked at for changes between steps
+
+
+class Marks(NamedTuple):
+    """What tells whether tensors have been written since: counts, and a few entries of each.
+
+    Writes through `.data` are not counted, nor are those of batch norm to its statistics.
+    """
+
+    writes: dict[str, int]
+    entries: dict[str, Tensor]
+    momentum: dict[str, tuple[int, int]]
 
 
 class ConservationLedger:
@@ -78,7 +89,7 @@ class ConservationLedger:
         frozen = untrained(optimizer, trained)
         self.laws: ConservedQuantities = conserved_quantities(symmetry, params, frozen)
         forms = Forms(self.laws, {n: read[n] for n in symmetry.buffers if n in read})
-        self.params: dict[str, nn.Parameter] = {n: trained[n] for n in forms.names}
+        self.params: dict[str, Tensor] = {n: trained[n] for n in forms.names}
         if not self.params:
             raise LedgerError(_nothing(self.laws, frozen))
         self.buffers = {n: buffers[n] for n in symmetry.buffers if n in forms.held}
@@ -262,38 +273,37 @@ class ConservationLedger:
     @cached_property
     def _places(self) -> dict[str, Tensor]:
         return {
-            n: torch.linspace(0, p.numel() - 1, min(_SAMPLED, p.numel()), device=p.device).long()
-            for n, p in self.params.items() if p.numel()
+            n: torch.linspace(0, x.numel() - 1, min(_SAMPLED, x.numel()), device=x.device).long()
+            for n, x in (self.params | self.buffers).items() if x.numel()
         }  # fmt: skip
 
-    def _marks(self) -> dict[str, tuple[Any, ...]]:
-        """What tells whether a tensor has been written; entries, for `.data` counts no writes."""
-        found: dict[str, tuple[Any, ...]] = {
-            n: (p._version, torch.take(self.params[n].detach(), self._places[n]))
-            for n, p in self.params.items() if n in self._places
-        }  # fmt: skip
-        found |= {f"{n} ": (id(b), b._version) for n, b in self.buffers.items()}
-        for name, v in self._momentum().items():
-            found[f"the momentum of {name}"] = (id(v), v._version)
-        return found
+    def _marks(self) -> Marks:
+        """What tells whether a tensor has been written since."""
+        watched = self.params | self.buffers
+        momentum = self._momentum()
+        return Marks(
+            {n: x._version for n, x in watched.items()},
+            {n: torch.take(watched[n].detach(), at) for n, at in self._places.items()},
+            {n: (id(v), v._version) for n, v in momentum.items()},
+        )
 
     def _require_unchanged(self, scheme: Scheme) -> None:
-        seen, now = self._seen, self._marks()
-        for name in self.params:
-            if name in now and not self._same(name, scheme, seen[name], now[name]):
-                raise LedgerError(_changed(name, self.decoupled))
-        for name in (n for n in now if n not in self.params):
-            if name in seen and now[name] != seen[name]:
-                if name.strip() in self.buffers:
-                    raise LedgerError(_moving_buffer(name.strip()))
-                raise LedgerError(_changed(name, False))
-
-    def _same(self, name: str, scheme: Scheme, was: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-        if not self.decoupled:
-            return was[0] == now[0] and torch.equal(was[1], now[1])
-        wanted = (1.0 - scheme.shrinking[name]) * was[1]
-        slack = 4.0 * torch.finfo(wanted.dtype).eps
-        return torch.allclose(now[1], wanted, rtol=slack, atol=0.0)
+        was, now = self._seen, self._marks()
+        for name, found in now.entries.items():
+            shrinks = self.decoupled and name in self.params
+            if shrinks:
+                wanted = (1.0 - scheme.shrinking[name]) * was.entries[name]
+                slack = 4.0 * torch.finfo(wanted.dtype).eps
+                same = torch.allclose(found, wanted, rtol=slack, atol=0.0)
+            else:
+                same = now.writes[name] == was.writes[name]
+                same = same and torch.equal(found, was.entries[name])
+            if not same:
+                buffer = name in self.buffers
+                raise LedgerError(_moving_buffer(name) if buffer else _changed(repr(name), shrinks))
+        for name, v in now.momentum.items():
+            if v != was.momentum.get(name):
+                raise LedgerError(_changed(f"the momentum of {name!r}", False))
 
     def _not_finite(self, where: str) -> str:
         def wrong() -> Iterator[str]:
@@ -337,7 +347,7 @@ def _changed(name: str, decoupled: bool) -> str:
         else "what the step before left was expected: between two steps nothing else may move"
     )
     return (
-        f"optimizer.step(): {name!r} was changed since the step before. {expected}. Begin a new "
+        f"optimizer.step(): {name} was changed since the step before. {expected}. Begin a new "
         "ledger after loading, clamping or averaging weights; a loop that multiplies the "
         "parameters by 1 − η ω before each step says so: "
         "ConservationLedger(…, decoupled=ω)."
