@@ -152,8 +152,8 @@ def _hooks(ledger: ConservationLedger) -> float:
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        ledger._before(ledger.optimizer, (), {})
-        ledger._after(ledger.optimizer, (), {})
+        ledger.before(ledger.optimizer, (), {})
+        ledger.after(ledger.optimizer, (), {})
         times.append(time.perf_counter() - start)
         ledger._pending, ledger._done = None, False
     return statistics.median(times)

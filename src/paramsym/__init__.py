@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.dynamics.ledger import ConservationLedger as ConservationLedger
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -63,6 +64,7 @@ _HOMES = {
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
+    "ConservationLedger": "paramsym.dynamics.ledger",
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
     "Balanced": "paramsym.geometry.result",

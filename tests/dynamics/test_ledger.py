@@ -213,6 +213,13 @@ def test_a_ledger_may_begin_amid_training() -> None:
     assert run(5).report().relative <= 1e-14
 
 
+def test_a_ledger_that_is_dropped_says_nothing() -> None:
+    run = Run("relu")
+    run.descend()
+    run.ledger = ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer)
+    assert run(3).steps == 3
+
+
 def test_frozen_and_tied_parameters() -> None:
     run = Run("relu")
     run.model[0].bias.requires_grad_(False)  # type: ignore[union-attr, index]
@@ -448,3 +455,68 @@ def test_a_report_as_json() -> None:
     found = json.loads(report.to_json())
     assert found["steps"] == 2 and found["relative"] == report.relative
     assert {row["name"] for row in found["families"]} == {*Run("relu").ledger.measured}
+
+
+# -- closures and Lightning ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_closures_with_gradients_that_are_overwritten(foreach: bool) -> None:
+    run = Run("relu", momentum=0.9, nesterov=True, foreach=foreach)
+
+    def closure() -> float:
+        run.optimizer.zero_grad()
+        loss = run.loss()
+        loss.backward()
+        nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
+        return loss.item()
+
+    for _ in range(6):
+        run.optimizer.step(closure)
+        run.ledger.step()
+    assert run.ledger.report().relative <= 1e-14
+
+
+def test_statistics_that_move_within_a_closure_are_noticed() -> None:
+    run = Run("batch norm")
+    run.model.train()
+
+    def closure() -> float:
+        run.loss().backward()
+        return 0.0
+
+    with pytest.raises(LedgerError, match="the buffer 'norm.running_mean' was changed"):
+        run.optimizer.step(closure)
+
+
+def test_the_callback_in_the_order_of_a_trainer() -> None:
+    from paramsym.dynamics.lightning import LedgerCallback
+
+    class Module(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net, self.logged = net, {}
+
+        def log(self, name: str, value: float) -> None:
+            self.logged[name] = value
+
+    run = Run("relu", momentum=0.9)
+    run.ledger.close()
+    module = Module(run.model)
+
+    class Trainer:
+        optimizers = (run.optimizer,)
+
+    callback = LedgerCallback(SYMMETRIES["relu"], "net")
+    callback.on_train_start(Trainer(), module)
+    for batch in range(6):
+        if batch % 2 == 0:
+            run.optimizer.zero_grad()
+        run.loss().backward()
+        if batch % 2:
+            run.optimizer.step()
+        callback.on_train_batch_end(Trainer(), module, None, None, batch)
+    callback.on_train_epoch_end(Trainer(), module)
+    callback.on_train_end(Trainer(), module)
+    assert callback.ledger is not None and callback.ledger.report().steps == 3
+    assert module.logged["ledger_residual"] <= 1e-14 and callback.ledger.skipped == 0

@@ -9,9 +9,10 @@ wrong backward pass, a penalty on one layer or dropout that forgets itself leave
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
+from weakref import WeakMethod, finalize
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,11 @@ class Marks(NamedTuple):
     writes: dict[str, int]
     entries: dict[str, Tensor]
     momentum: dict[str, tuple[int, int]]
+
+    def same(self, other: Marks, name: str) -> bool:
+        """Whether a parameter or buffer has not been written in between."""
+        written = self.writes[name] != other.writes[name]
+        return not written and torch.equal(self.entries[name], other.entries[name])
 
 
 class ConservationLedger:
@@ -98,13 +104,16 @@ class ConservationLedger:
         self.steps = self.skipped = 0
         self.scale = _largest(self.recursion.predicted)
         self._pending: tuple[Scheme, bool] | None = None
-        self._done = False
-        self._written: list[dict[str, int]] = [{}, {}]  # gradients, before and after a step
+        self._done = self._closed = False
+        self._used: dict[str, int] = {}  # writes to gradients, up to the end of a step
+        self._velocity: dict[str, Tensor] = {}
         self._seen = self._marks()
         self._hooks = (
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
+            optimizer.register_step_pre_hook(_weakly(self.before)),
+            optimizer.register_step_post_hook(_weakly(self.after)),
         )
+        for hook in self._hooks:
+            finalize(self, hook.remove)
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -156,22 +165,25 @@ class ConservationLedger:
 
     # -- the steps -----------------------------------------------------------------------------
 
+    @property
+    def due(self) -> bool:
+        """Whether the optimiser has done a step that is not entered yet."""
+        return self._done and self._pending is not None
+
     def step(self) -> None:
         """Enter the step that the optimiser has just done; without one nothing is entered.
 
         Raises:
             LedgerError: the gradients are gone already, or are not finite.
         """
-        if not self._done or self._pending is None:
+        if not self.due or self._pending is None:
             self.skipped += 1
             return
         scheme, first = self._pending
         ahead: set[str] = set()
         if scheme.momentum is None or scheme.nesterov:
             self._require_gradients()
-            # PyTorch's foreach form of Nesterov's step looks ahead in place, in .grad
-            before, after = self._written
-            ahead = {n for n in after if scheme.nesterov and after[n] != before[n]}
+            ahead = self._ahead(scheme, first)
         self.recursion.after(scheme, self._grad(), self._momentum(), first, ahead)
         self._pending, self._done = None, False
         self.steps += 1
@@ -183,7 +195,12 @@ class ConservationLedger:
         for hook in self._hooks:
             hook.remove()
 
-    def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def before(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The hook that runs before each step of the optimiser.
+
+        Raises:
+            LedgerError: this step, or what happened since the last, is not described.
+        """
         if self._done:
             raise LedgerError(
                 "optimizer.step(): the step before has not been entered into the ledger. "
@@ -203,21 +220,24 @@ class ConservationLedger:
                 "no longer move. One kind of step was expected. Begin a new optimiser and a new "
                 "ledger."
             )
-        if closed and scheme.nesterov:
-            raise LedgerError(
-                "optimizer.step(closure): with Nesterov's momentum gradients that are computed "
-                "within the step may be overwritten there. backward() before optimizer.step() was "
-                "expected. Call the closure first, then optimizer.step()."
-            )
         self._pending = scheme, not momentum
-        self._written[0] = self._grad_versions()
+        self._closed = closed
+        self._velocity = self._sampled(momentum) if scheme.nesterov else {}
         self.recursion.before(scheme, {} if closed else self._grad(), momentum)
 
-    def _after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The hook that runs after each step of the optimiser.
+
+        Raises:
+            LedgerError: a closure has left what is not described.
+        """
+        if self._closed and self._pending is not None:
+            self._require_complete(self._pending[0])
+            self._require_buffers(self._marks())
         overflow = getattr(optimizer, "found_inf", None)  # a fused step that skips itself
         self._done = overflow is None or not float(overflow)
         self._seen = self._marks()
-        self._written[1] = self._grad_versions()
+        self._used = self._grad_versions()
 
     # -- what it reads -------------------------------------------------------------------------
 
@@ -259,11 +279,35 @@ class ConservationLedger:
                     "optimizer.zero_grad(set_to_none=False)."
                 )
 
+    def _sampled(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A few entries of each tensor."""
+        return {
+            n: torch.take(given[n].detach(), at) for n, at in self._places.items() if n in given
+        }
+
+    def _ahead(self, scheme: Scheme, first: bool) -> set[str]:
+        """Names of which .grad is what Nesterov's step went along.
+
+        PyTorch's foreach form looks ahead in place, g ← g + βv, where it has no copy of g. What v
+        was before tells which of the two is there, all parameters of a group together.
+        """
+        if not scheme.nesterov or scheme.sign < 0.0:
+            return set()
+        plain = [n for n in self._places if not scheme.coupled.get(n, 1.0)]
+        beta, momentum = scheme.momentum or 0.0, self._sampled(self._momentum())
+        grad, group = self._sampled(self._grad()), self.groups.group_of
+        closer = dict.fromkeys(group.values(), 0.0)
+        for name in plain:
+            own = momentum[name] - (0.0 if first else beta * self._velocity[name])
+            far = (grad[name] - own).abs() - (grad[name] - own - beta * momentum[name]).abs()
+            closer[group[name]] += float(far.sum())
+        return {n for n in plain if closer[group[n]] > 0.0}
+
     def _grad_versions(self) -> dict[str, int]:
         return {n: p.grad._version for n, p in self.params.items() if p.grad is not None}
 
     def _require_gradients(self) -> None:
-        if self._grad_versions() != self._written[1]:
+        if self._grad_versions() != self._used:
             raise LedgerError(
                 "ledger.step(): the gradients are not those of the step any more; they were "
                 "expected, because without momentum, or with Nesterov's, a step is made of them. "
@@ -283,27 +327,30 @@ class ConservationLedger:
         momentum = self._momentum()
         return Marks(
             {n: x._version for n, x in watched.items()},
-            {n: torch.take(watched[n].detach(), at) for n, at in self._places.items()},
+            self._sampled(watched),
             {n: (id(v), v._version) for n, v in momentum.items()},
         )
 
     def _require_unchanged(self, scheme: Scheme) -> None:
         was, now = self._seen, self._marks()
-        for name, found in now.entries.items():
-            shrinks = self.decoupled and name in self.params
-            if shrinks:
+        self._require_buffers(now)
+        for name in (n for n in now.entries if n in self.params):
+            if not self.decoupled:
+                same = now.same(was, name)
+            else:
                 wanted = (1.0 - scheme.shrinking[name]) * was.entries[name]
                 slack = 4.0 * torch.finfo(wanted.dtype).eps
-                same = torch.allclose(found, wanted, rtol=slack, atol=0.0)
-            else:
-                same = now.writes[name] == was.writes[name]
-                same = same and torch.equal(found, was.entries[name])
+                same = torch.allclose(now.entries[name], wanted, rtol=slack, atol=0.0)
             if not same:
-                buffer = name in self.buffers
-                raise LedgerError(_moving_buffer(name) if buffer else _changed(repr(name), shrinks))
+                raise LedgerError(_changed(repr(name), self.decoupled))
         for name, v in now.momentum.items():
             if v != was.momentum.get(name):
                 raise LedgerError(_changed(f"the momentum of {name!r}", False))
+
+    def _require_buffers(self, now: Marks) -> None:
+        for name in (n for n in now.entries if n in self.buffers):
+            if not now.same(self._seen, name):
+                raise LedgerError(_moving_buffer(name))
 
     def _not_finite(self, where: str) -> str:
         def wrong() -> Iterator[str]:
@@ -317,6 +364,18 @@ class ConservationLedger:
             "steps. Finite numbers were expected. Lower the rate, clip gradients, or skip such "
             "steps as torch.amp.GradScaler does."
         )
+
+
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A hook that does not keep its ledger alive: one that is dropped says nothing any more."""
+    found = WeakMethod(method)
+
+    def hook(*given: Any) -> None:
+        alive = found()
+        if alive is not None:
+            alive(*given)
+
+    return hook
 
 
 def _largest(found: Tensor) -> float:
