@@ -370,8 +370,7 @@ def _loaded(run: Run) -> None:
 
 
 def _other_decay(run: Run) -> None:
-    run.ledger.close()
-    ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer, decoupled=0.5)
+    run.ledger = ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer, decoupled=0.5)
     run(2)
 
 

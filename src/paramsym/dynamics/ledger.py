@@ -10,8 +10,7 @@ wrong backward pass, a penalty on one layer or dropout that forgets itself leave
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakMethod, finalize
 
 import torch
@@ -19,28 +18,12 @@ from torch import Tensor, nn
 
 from paramsym.structure.symmetry import ParameterSymmetry
 
+from .changes import Marks, changed, moving_buffer, places_of, sampled
 from .conserved import ConservedQuantities, conserved_quantities
 from .descent import WHERE, Groups, LedgerError, groups_of, require_descent, untrained
+from .forms import Forms
 from .ledger_report import FamilyRow, LedgerReport
-from .recursion import Forms, Recursion, Scheme
-
-_SAMPLED = 16  # entries of each tensor that are looked at for changes between steps
-
-
-class Marks(NamedTuple):
-    """What tells whether tensors have been written since: counts, and a few entries of each.
-
-    Writes through `.data` are not counted, nor are those of batch norm to its statistics.
-    """
-
-    writes: dict[str, int]
-    entries: dict[str, Tensor]
-    momentum: dict[str, tuple[int, int]]
-
-    def same(self, other: Marks, name: str) -> bool:
-        """Whether a parameter or buffer has not been written in between."""
-        written = self.writes[name] != other.writes[name]
-        return not written and torch.equal(self.entries[name], other.entries[name])
+from .recursion import Recursion, Scheme
 
 
 class ConservationLedger:
@@ -107,6 +90,7 @@ class ConservationLedger:
         self._done = self._closed = False
         self._used: dict[str, int] = {}  # writes to gradients, up to the end of a step
         self._velocity: dict[str, Tensor] = {}
+        self._places = places_of(self.params | self.buffers)
         self._seen = self._marks()
         self._hooks = (
             optimizer.register_step_pre_hook(_weakly(self.before)),
@@ -222,7 +206,7 @@ class ConservationLedger:
             )
         self._pending = scheme, not momentum
         self._closed = closed
-        self._velocity = self._sampled(momentum) if scheme.nesterov else {}
+        self._velocity = sampled(momentum, self._places) if scheme.nesterov else {}
         self.recursion.before(scheme, {} if closed else self._grad(), momentum)
 
     def after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -279,12 +263,6 @@ class ConservationLedger:
                     "optimizer.zero_grad(set_to_none=False)."
                 )
 
-    def _sampled(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A few entries of each tensor."""
-        return {
-            n: torch.take(given[n].detach(), at) for n, at in self._places.items() if n in given
-        }
-
     def _ahead(self, scheme: Scheme, first: bool) -> set[str]:
         """Names of which .grad is what Nesterov's step went along.
 
@@ -294,8 +272,8 @@ class ConservationLedger:
         if not scheme.nesterov or scheme.sign < 0.0:
             return set()
         plain = [n for n in self._places if not scheme.coupled.get(n, 1.0)]
-        beta, momentum = scheme.momentum or 0.0, self._sampled(self._momentum())
-        grad, group = self._sampled(self._grad()), self.groups.group_of
+        beta, momentum = scheme.momentum or 0.0, sampled(self._momentum(), self._places)
+        grad, group = sampled(self._grad(), self._places), self.groups.group_of
         closer = dict.fromkeys(group.values(), 0.0)
         for name in plain:
             own = momentum[name] - (0.0 if first else beta * self._velocity[name])
@@ -314,20 +292,13 @@ class ConservationLedger:
                 "Call ledger.step() after optimizer.step() and before optimizer.zero_grad()."
             )
 
-    @cached_property
-    def _places(self) -> dict[str, Tensor]:
-        return {
-            n: torch.linspace(0, x.numel() - 1, min(_SAMPLED, x.numel()), device=x.device).long()
-            for n, x in (self.params | self.buffers).items() if x.numel()
-        }  # fmt: skip
-
     def _marks(self) -> Marks:
         """What tells whether a tensor has been written since."""
         watched = self.params | self.buffers
         momentum = self._momentum()
         return Marks(
             {n: x._version for n, x in watched.items()},
-            self._sampled(watched),
+            sampled(watched, self._places),
             {n: (id(v), v._version) for n, v in momentum.items()},
         )
 
@@ -342,15 +313,15 @@ class ConservationLedger:
                 slack = 4.0 * torch.finfo(wanted.dtype).eps
                 same = torch.allclose(now.entries[name], wanted, rtol=slack, atol=0.0)
             if not same:
-                raise LedgerError(_changed(repr(name), self.decoupled))
+                raise LedgerError(changed(repr(name), self.decoupled))
         for name, v in now.momentum.items():
             if v != was.momentum.get(name):
-                raise LedgerError(_changed(f"the momentum of {name!r}", False))
+                raise LedgerError(changed(f"the momentum of {name!r}", False))
 
     def _require_buffers(self, now: Marks) -> None:
         for name in (n for n in now.entries if n in self.buffers):
             if not now.same(self._seen, name):
-                raise LedgerError(_moving_buffer(name))
+                raise LedgerError(moving_buffer(name))
 
     def _not_finite(self, where: str) -> str:
         def wrong() -> Iterator[str]:
@@ -396,27 +367,4 @@ def _nothing(laws: ConservedQuantities, frozen: list[str]) -> str:
         f"{WHERE}: the symmetry gives no conserved quantity. {why or 'It has no families'}.{held} "
         "A family of scales, of changes of basis, or of constant shifts was expected. There is "
         "nothing to keep a ledger of; check_gradients also tests the other families."
-    )
-
-
-def _changed(name: str, decoupled: bool) -> str:
-    expected = (
-        "1 − η ω times what the step before left was expected, with the decoupled decay given"
-        if decoupled
-        else "what the step before left was expected: between two steps nothing else may move"
-    )
-    return (
-        f"optimizer.step(): {name} was changed since the step before. {expected}. Begin a new "
-        "ledger after loading, clamping or averaging weights; a loop that multiplies the "
-        "parameters by 1 − η ω before each step says so: "
-        "ConservationLedger(…, decoupled=ω)."
-    )
-
-
-def _moving_buffer(name: str) -> str:
-    return (
-        f"optimizer.step(): the buffer {name!r} was changed since the step before; it was expected "
-        "to stay, because the symmetry is that of evaluation mode, in which the function reads it. "
-        "Train in that mode, model.eval(), or derive the symmetry of the other, "
-        "find_symmetry(…, training=True)."
     )

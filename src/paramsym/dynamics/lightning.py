@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from paramsym.structure.symmetry import ParameterSymmetry
 
 from .ledger import ConservationLedger
 
-try:
-    from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
-except ImportError:
-    try:
-        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
-    except ImportError:  # without Lightning nobody calls the hooks
-        Callback = object
+
+def _callback() -> type:
+    """Lightning's class of callbacks, by either name; without it nobody calls the hooks."""
+    for module in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return import_module(module).Callback
+        except ImportError:
+            continue
+    return object
 
 
-class LedgerCallback(Callback):
+_Callback: Any = _callback()
+
+
+class LedgerCallback(_Callback):
     """Keeps a ledger of the conserved quantities while a `Trainer` fits a module.
 
         trainer = Trainer(callbacks=[LedgerCallback(find_symmetry(module.net, inputs), "net")])

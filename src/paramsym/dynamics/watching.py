@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils._pytree import tree_map_only
 
 from paramsym.checking.find import find_symmetry
 
@@ -91,9 +92,7 @@ class Watch:
         """Keep the inputs of the model until its next step; hooks of one module see all of them."""
         if self._inputs is None:
             bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-            copied = torch.utils._pytree.tree_map_only(
-                torch.Tensor, lambda x: x.detach().clone(), (args, bound)
-            )
+            copied = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, bound))
             self._inputs = copied[1] if kwargs else copied[0]
 
     def _steps(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

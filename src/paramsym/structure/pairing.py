@@ -45,7 +45,21 @@ def paired(
     Raises:
         ValueError: a gain that serves as a frame has a zero.
     """
-    blocks = symmetry.blocks if blocks is None else blocks
+    sums = _sums(symmetry, params, covector, symmetry.blocks if blocks is None else blocks)
+    pairs = {
+        space: symmetry.spaces[space].group.coordinates(_tangent(symmetry, space, m))
+        for space, m in sums.items()
+    }
+    for shift in symmetry.shifts:
+        if (along := shift_pairing(shift, covector, params)) is not None:
+            pairs[shift.name] = along
+    return pairs
+
+
+def _sums(
+    symmetry: SymmetryData, params: Params, covector: Params, blocks: Blocks
+) -> dict[str, torch.Tensor]:
+    """M of every space that some block moves."""
     sums: dict[str, torch.Tensor] = {}
     for name in covector:
         if name not in blocks:
@@ -61,14 +75,7 @@ def paired(
             for leg in legs:
                 found = _along(symmetry, params, leg, xi, x)
                 sums[leg.space] = sums[leg.space] + found if leg.space in sums else found
-    pairs = {
-        space: symmetry.spaces[space].group.coordinates(_tangent(symmetry, space, m))
-        for space, m in sums.items()
-    }
-    for shift in symmetry.shifts:
-        if (along := shift_pairing(shift, covector, params)) is not None:
-            pairs[shift.name] = along
-    return pairs
+    return sums
 
 
 def _moves(symmetry: SymmetryData, leg: Leg) -> bool:
