@@ -380,6 +380,12 @@ def _nothing(run: Run) -> None:
     ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer)
 
 
+def _frozen_later(run: Run) -> None:
+    run(1)
+    next(run.model.parameters()).requires_grad_(False)
+    run(1)
+
+
 def _key(run: Run) -> None:
     ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer, decoupled="omega")
 
@@ -403,6 +409,7 @@ def _key(run: Run) -> None:
         (_other_decay, "1 − η ω times what the step before left", {"decoupled": 0.1}),
         (_nothing, "gives no conserved quantity", {}),
         (_key, "has no such key", {}),
+        (_frozen_later, "was frozen after the ledger began", {}),
     ],
 )
 def test_what_the_recursion_does_not_describe_is_refused(

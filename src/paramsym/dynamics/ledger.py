@@ -134,7 +134,7 @@ class ConservationLedger:
         ]  # fmt: skip
         return LedgerReport(
             tuple(rows), self.steps, self.skipped, self.scale,
-            4.0 * epsilon * (1 + self.steps) ** 0.5 * size, dict(self.laws.why),
+            epsilon * _roundings(1 + self.steps) * size, dict(self.laws.why),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -191,6 +191,13 @@ class ConservationLedger:
                 "ledger.step() was expected after each optimizer.step(), before gradients are "
                 "zeroed. Call it, or ledger.close() to stop."
             )
+        for name, p in self.params.items():
+            if not p.requires_grad:
+                raise LedgerError(
+                    f"optimizer.step(): {name!r} was frozen after the ledger began; gradients of "
+                    "all parameters of its laws were expected. Begin a new ledger, which leaves "
+                    "out what moves frozen parameters."
+                )
         scheme = self.groups.scheme(self.recursion.ratios)
         self._require_unchanged(scheme)
         given = (*args, *kwargs.values())  # the optimiser itself, perhaps, and a closure
@@ -347,6 +354,14 @@ def _weakly(method: Callable[..., None]) -> Callable[..., None]:
             alive(*given)
 
     return hook
+
+
+def _roundings(steps: int) -> float:
+    """Units in the last place by which rounding moves a quantity in some steps.
+
+    It goes at random, but for steps below half a unit, which it takes back every time.
+    """
+    return 4.0 * steps**0.5 + steps / 64.0
 
 
 def _largest(found: Tensor) -> float:

@@ -36,7 +36,7 @@ class LedgerReport:
         steps: how many were entered.
         skipped: how often there was none to enter.
         scale: the largest quantity that has been measured.
-        floor: what rounding of the parameters, at random in every step, makes of the quantities.
+        floor: what rounding of the parameters in every step makes of the quantities.
         why: by space or shift, why it has no quantity, or not all.
     """
 
