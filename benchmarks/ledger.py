@@ -5,8 +5,9 @@
 
 Three networks (a ReLU MLP, a CNN with batch norm in evaluation mode, a two-layer GPT-2), six
 optimisers, two precisions: the largest difference between measured and predicted quantities at the
-end, relative to the largest quantity. The overhead is that of one `.step()` on the GPT with 11
-million parameters of `moments.py`, as a share of a step of SGD with momentum on 16 × 128 tokens.
+end of training on random batches, relative to the largest quantity. The overhead is that of one
+`.step()` on the GPT with 11 million parameters of `moments.py`, as a share of a step of SGD with
+momentum on 16 × 128 tokens.
 """
 
 from __future__ import annotations
@@ -57,10 +58,15 @@ class Convolutional(nn.Module):
 
 def _classifier(network: nn.Module, *shape: int) -> Callable[[torch.dtype], Training]:
     def made(dtype: torch.dtype) -> Training:
-        own, x, y = network.to(dtype).eval(), torch.randn(shape, dtype=dtype), torch.arange(len_)
-        return own, (x,), lambda: nn.functional.cross_entropy(own(x), y % 4)
+        own, count = network.to(dtype).eval(), shape[0]
+        x, y = torch.randn(8 * count, *shape[1:], dtype=dtype), torch.arange(8 * count) % 4
 
-    len_ = shape[0]
+        def loss() -> Tensor:
+            some = torch.randint(0, len(x), (count,))
+            return nn.functional.cross_entropy(own(x[some]), y[some])
+
+        return own, (x[:count],), loss
+
     return made
 
 
@@ -83,11 +89,16 @@ def gpt() -> Callable[[torch.dtype], Training]:
         n_layer=2, n_head=2, n_embd=16, n_positions=8, vocab_size=11, bos_token_id=0,
         eos_token_id=0, use_cache=False, loss_type="ForCausalLM",
     )  # fmt: skip
-    network, tokens = GPT2LMHeadModel(config).eval(), torch.randint(0, 11, (4, 8))
+    network, tokens = GPT2LMHeadModel(config).eval(), torch.randint(0, 11, (32, 8))
 
     def made(dtype: torch.dtype) -> Training:
         own = network.to(dtype)
-        return own, {"input_ids": tokens}, lambda: own(input_ids=tokens, labels=tokens).loss
+
+        def loss() -> Tensor:
+            some = tokens[torch.randint(0, len(tokens), (4,))]
+            return own(input_ids=some, labels=some).loss
+
+        return own, {"input_ids": tokens[:4]}, loss
 
     return made
 

@@ -359,9 +359,10 @@ def _weakly(method: Callable[..., None]) -> Callable[..., None]:
 def _roundings(steps: int) -> float:
     """Units in the last place by which rounding moves a quantity in some steps.
 
-    It goes at random, but for steps below half a unit, which it takes back every time.
+    It goes at random while gradients vary, and to the same side for long where they hardly do; one
+    unit in each step is the most.
     """
-    return 4.0 * steps**0.5 + steps / 64.0
+    return min(float(steps), 4.0 * steps**0.5 + steps / 4.0)
 
 
 def _largest(found: Tensor) -> float:
