@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
     from paramsym.dynamics.flow import gradient_flow as gradient_flow
     from paramsym.dynamics.gradients import check_gradients as check_gradients
+    from paramsym.dynamics.ledger import ConservationLedger as ConservationLedger
     from paramsym.dynamics.noether import noether_currents as noether_currents
     from paramsym.dynamics.noether import second_order_flow as second_order_flow
     from paramsym.dynamics.teleportation import teleport as teleport
@@ -74,6 +75,7 @@ _HOMES = {
     "gram": "paramsym.structure.gram",
     "Shift": "paramsym.structure.shift",
     "Space": "paramsym.structure.space",
+    "ConservationLedger": "paramsym.dynamics.ledger",
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
     "check_gradients": "paramsym.dynamics.gradients",

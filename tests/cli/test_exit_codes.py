@@ -20,6 +20,7 @@ from paramsym.relu.documents import write_verdict
 from paramsym.relu.files import read_network
 from paramsym.terminal import MEANINGS, ExitCode
 from paramsym.terminal.failures import EXTRAS, SHOW
+from tests.cli.test_watch import training_script
 
 ROOT = Path(__file__).parents[2]
 SMALL = "tests.models:Small"
@@ -49,6 +50,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
         "equivariant": ["equivariant", "--shift", "2x2", "--rank", "1"],
         "relu-equal": ["relu-equal", str(network), str(network)],
         "relu-verify": ["relu-verify", str(verdict), str(network), str(network)],
+        "watch": ["watch", str(training_script(tmp_path))],
     }
 
 
@@ -61,6 +63,7 @@ INNER = {
     "equivariant": "paramsym.equivariant.command._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",
+    "watch": "paramsym.dynamics.watching.watched",
 }
 COMMANDS = sorted(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]
 

@@ -9,6 +9,7 @@ import typer
 
 from paramsym.cli.group import Commands
 from paramsym.cli.reading import inspect
+from paramsym.cli.watching import watch
 from paramsym.cli.writing import balance, quantize_prep, transform
 from paramsym.terminal import EPILOG
 
@@ -51,6 +52,8 @@ def _root(
 
 for _command in (inspect, transform, balance, quantize_prep):
     app.command()(_command)
+# what follows the script is the script's
+app.command(context_settings={"allow_interspersed_args": False})(watch)
 
 
 def main() -> None:

@@ -81,6 +81,7 @@ class Commands(TyperGroup):
 # Errors that a room words itself; one that can be raised is in a module that has been imported.
 _WORDED = {
     "paramsym.checkpoints.errors": "CheckpointError",
+    "paramsym.dynamics.descent": "LedgerError",
     "paramsym.equivariant.errors": "EquivariantError",
     "paramsym.recording.refusals": "TraceError",
     "paramsym.relu.errors": "ReLUError",

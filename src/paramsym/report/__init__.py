@@ -4,6 +4,8 @@ from paramsym.report.balanced import print_balanced as print_balanced
 from paramsym.report.findings import Findings as Findings
 from paramsym.report.findings import examine as examine
 from paramsym.report.findings import to_json as to_json
+from paramsym.report.ledger import print_ledger as print_ledger
+from paramsym.report.ledger import write_ledger_page as write_ledger_page
 from paramsym.report.page import render_page as render_page
 from paramsym.report.page import write_page as write_page
 from paramsym.report.prepared import print_prepared as print_prepared

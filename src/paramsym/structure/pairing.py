@@ -24,16 +24,19 @@ from paramsym.structure.frames import frame_of, framed, unframed
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
 from paramsym.structure.sliding import shift_pairing
-from paramsym.structure.walk import Leg
+from paramsym.structure.walk import Blocks, Leg
 
 
-def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str, torch.Tensor]:
+def paired(
+    symmetry: SymmetryData, params: Params, covector: Params, blocks: Blocks | None = None
+) -> dict[str, torch.Tensor]:
     """⟨ξ, X_j θ⟩ for the generators of every space and shift that moves what the covector names.
 
     Args:
         symmetry: whose generators they are.
         params: θ, the complete state dict.
         covector: ξ, by names of the signature and in the dtype of the parameters.
+        blocks: what spaces do, if not `symmetry.blocks`.
 
     Returns:
         By space the coordinates of `Group.tangent`, of shape (copies…, dimension of the group), and
@@ -42,18 +45,7 @@ def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str
     Raises:
         ValueError: a gain that serves as a frame has a zero.
     """
-    sums: dict[str, torch.Tensor] = {}
-    for name, given in covector.items():
-        own = added(params[name].to(given.dtype), symmetry.offsets.get(name, 0.0))
-        for block in symmetry.blocks.get(name, ()):
-            legs = [leg for leg in block.legs if leg.power and _moves(symmetry, leg)]
-            if not legs:
-                continue
-            xi = block.view(given)
-            x = xi if given is params[name] and own is given else block.view(own)
-            for leg in legs:
-                found = _along(symmetry, params, leg, xi, x)
-                sums[leg.space] = sums[leg.space] + found if leg.space in sums else found
+    sums = _sums(symmetry, params, covector, symmetry.blocks if blocks is None else blocks)
     pairs = {
         space: symmetry.spaces[space].group.coordinates(_tangent(symmetry, space, m))
         for space, m in sums.items()
@@ -62,6 +54,28 @@ def paired(symmetry: SymmetryData, params: Params, covector: Params) -> dict[str
         if (along := shift_pairing(shift, covector, params)) is not None:
             pairs[shift.name] = along
     return pairs
+
+
+def _sums(
+    symmetry: SymmetryData, params: Params, covector: Params, blocks: Blocks
+) -> dict[str, torch.Tensor]:
+    """M of every space that some block moves."""
+    sums: dict[str, torch.Tensor] = {}
+    for name in covector:
+        if name not in blocks:
+            continue
+        given = covector[name]
+        own = added(params[name].to(given.dtype), symmetry.offsets.get(name, 0.0))
+        for block in blocks[name]:
+            legs = [leg for leg in block.legs if leg.power and _moves(symmetry, leg)]
+            if not legs:
+                continue
+            xi = block.view(given)
+            x = xi if given is params[name] and own is given else block.view(own)
+            for leg in legs:
+                found = _along(symmetry, params, leg, xi, x)
+                sums[leg.space] = sums[leg.space] + found if leg.space in sums else found
+    return sums
 
 
 def _moves(symmetry: SymmetryData, leg: Leg) -> bool:

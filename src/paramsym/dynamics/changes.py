@@ -1,0 +1,65 @@
+"""Whether tensors have been written between two steps of an optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_SAMPLED = 16  # entries of each tensor that are looked at
+
+
+def places_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Some entries of each tensor, at equal distances."""
+    return {
+        n: torch.linspace(0, x.numel() - 1, min(_SAMPLED, x.numel()), device=x.device).long()
+        for n, x in tensors.items() if x.numel()
+    }  # fmt: skip
+
+
+def sampled(tensors: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A few entries of each tensor."""
+    return {n: torch.take(tensors[n].detach(), at) for n, at in places.items() if n in tensors}
+
+
+class Marks(NamedTuple):
+    """What tells whether tensors have been written since: counts, and a few entries of each.
+
+    Writes through `.data` are not counted, nor are those of batch norm to its statistics.
+    """
+
+    writes: dict[str, int]
+    entries: dict[str, Tensor]
+    momentum: dict[str, tuple[int, int]]
+
+    def same(self, other: Marks, name: str) -> bool:
+        """Whether a parameter or buffer has not been written in between."""
+        written = self.writes[name] != other.writes[name]
+        return not written and torch.equal(self.entries[name], other.entries[name])
+
+
+def changed(name: str, decoupled: bool) -> str:
+    """What to say of a tensor that something else has moved."""
+    expected = (
+        "1 − η ω times what the step before left was expected, with the decoupled decay given"
+        if decoupled
+        else "what the step before left was expected: between two steps nothing else may move"
+    )
+    return (
+        f"optimizer.step(): {name} was changed since the step before. {expected}. Begin a new "
+        "ledger after loading, clamping or averaging weights; a loop that multiplies the "
+        "parameters by 1 − η ω before each step says so: "
+        "ConservationLedger(…, decoupled=ω)."
+    )
+
+
+def moving_buffer(name: str) -> str:
+    """What to say of a buffer that moves where the function reads it."""
+    return (
+        f"optimizer.step(): the buffer {name!r} was changed since the step before; it was expected "
+        "to stay, because the symmetry is that of evaluation mode, in which the function reads it. "
+        "Train in that mode, model.eval(), or derive the symmetry of the other, "
+        "find_symmetry(…, training=True)."
+    )
