@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from paramsym.checking.verify import verify as verify
     from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
+    from paramsym.dynamics.initial import Initialised as Initialised
+    from paramsym.dynamics.initial import initialise_with as initialise_with
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -73,6 +75,8 @@ _HOMES = {
     "prepare_for_quantization": "paramsym.quantize.preparing",
     "ConservedQuantities": "paramsym.dynamics.conserved",
     "conserved_quantities": "paramsym.dynamics.conserved",
+    "Initialised": "paramsym.dynamics.initial",
+    "initialise_with": "paramsym.dynamics.initial",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
