@@ -80,7 +80,7 @@ def require_reached(name: str, quantities: dict[str, Tensor]) -> None:
 # -- reached -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=8)
 @given(
     seed=st.integers(0, 10**6), strength=st.floats(0.1, 2), name=st.sampled_from(["ReLU", "linear"])
 )
@@ -202,7 +202,7 @@ def test_a_unit_without_outputs_has_a_positive_quantity(values: list[float], nam
         assert initialise_with(symmetry, alive, {first: torch.tensor(values)}).status == "REACHED"
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 10**6))
 def test_scales_reach_a_value_or_a_certificate(seed: int) -> None:
     """The theorem of the alternative, at random patterns of zeros; and no certificate against what

@@ -32,7 +32,7 @@ from .conserved import ConservedQuantities, Params, conserved_quantities
 from .reachable import obstruction
 from .targets import Quantities, targets
 
-_STEPS = 80
+_FIRST, _STEPS = 16, 80
 _LONGEST = 1.0  # e-folds of one step
 _HALVINGS = 40
 _ARRIVED = 1e-3  # e-folds: on its way to infinity a scale takes Newton steps of about one half
@@ -143,19 +143,21 @@ def _initialised(
         status = Reach.REACHED if found.arrived and near else Reach.UNDECIDED
         return Initialised(moved, element, laws.values(there), status, left, found.ended)
 
-    first = result(search.run(point, tolerance))
+    first = result(search.run(point, tolerance, _FIRST))
     if first.status == Reach.REACHED:
         return replace(first, why="")
+    # What is out of reach takes all steps that there are: the proof comes before most of them.
     if why := obstruction(laws, point, aim, tolerance * search.scale):
         nowhere = result(_Found(symmetry.identity(), False, why))
         return replace(nowhere, status=Reach.UNREACHABLE)
-    balanced = _balanced(symmetry, point)
-    if balanced is None:
-        return first
-    again = search.run(act(symmetry, balanced, point), tolerance)
-    beyond = GroupElement(symmetry, again.element.parts)
-    second = result(replace(again, element=beyond @ balanced))
-    return replace(second, why="") if second.status == Reach.REACHED else first
+    found = result(search.run(point, tolerance, _STEPS))
+    balanced = None if found.status == Reach.REACHED else _balanced(symmetry, point)
+    if balanced is not None:
+        again = search.run(act(symmetry, balanced, point), tolerance, _STEPS)
+        beyond = GroupElement(symmetry, again.element.parts)
+        second = result(replace(again, element=beyond @ balanced))
+        found = second if second.status == Reach.REACHED else found
+    return replace(found, why="") if found.status == Reach.REACHED else found
 
 
 def _balanced(symmetry: ParameterSymmetry, point: Params) -> GroupElement | None:
@@ -222,11 +224,11 @@ class _Search:
         """(Q* − Q) / d, what the Newton step is solved for."""
         return (self.aim - self.laws.quantities(point)) / self.laws.degrees.to(self.aim)
 
-    def run(self, point: Params, tolerance: float) -> _Found:
+    def run(self, point: Params, tolerance: float, steps: int) -> _Found:
         """The element that leads from a point to these quantities, or as near as the steps go."""
         element, left = self.laws.symmetry.identity(), self.left(point)
         most, taken, last, arrived = 0, 0, 0.0, False
-        for _ in range(_STEPS):
+        for _ in range(steps):
             operator = self.laws.tangent(point)
             step, rank = _newton(operator, left, self.scale)
             last, most, size = _largest(step), max(most, rank), _largest(left)
