@@ -240,6 +240,19 @@ def test_directions_that_the_other_side_does_not_meet_keep_their_sign() -> None:
     assert found.status == "UNREACHABLE" and "at least 2 positive eigenvalues" in found.why
 
 
+def test_families_that_say_the_same_twice_are_found_out() -> None:
+    model, inputs = build("MLP, softmax")
+    symmetry = find_symmetry(randomise(model), inputs, check=False)
+    params = converted(model, torch.float64)
+    laws = conserved_quantities(symmetry, params)
+    quantities = asked(symmetry, params, 2)
+    assert laws.count(params) < len(laws.own)
+    assert initialise_with(symmetry, params, quantities).status == "REACHED"
+    shifted = {n: x + numbers(*x.shape).double() for n, x in quantities.items()}
+    found = initialise_with(symmetry, params, shifted)
+    assert found.status == "UNREACHABLE" and "say the same twice" in found.why
+
+
 def test_what_is_neither_reached_nor_refuted_is_called_undecided(monkeypatch) -> None:
     symmetry, params = with_dead_units()
     first, _ = symmetry.spaces
