@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paramsym import act, balance, conserved_quantities, find_symmetry, initialise_with
-from paramsym.dynamics import initial, reachable
+from paramsym.dynamics import newton, reachable
 from paramsym.recording.precision import converted, converted_inputs, functional
 from tests.tracing.zoo import build, randomise
 
@@ -23,7 +23,7 @@ Params = dict[str, Tensor]
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def layers(activation: nn.Module, *widths: int, bias: bool = True) -> nn.Module:
@@ -144,13 +144,24 @@ def test_matrices_are_asked_for_by_numbers_and_diagonals() -> None:
         torch.testing.assert_close(found.quantities["mlp"], expected.double())
 
 
+def test_linear_quantities_are_reached_however_far() -> None:
+    """The sum of a column before a layer norm is no matter of e-folds."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    symmetry, params = find_symmetry(randomise(model), (numbers(6, 3),), check=False), _wide(model)
+    found = initialise_with(symmetry, params, {"shift:0.weight": 1e4, "mlp.scale": 3.0})
+    assert found.status == "REACHED" and len(found.element.parts) < 12
+    torch.testing.assert_close(
+        found.params["0.weight"].sum(0).abs(), torch.full((3,), 1e4).double()
+    )
+
+
 @pytest.mark.parametrize("name", ["ReLU", "linear"])
 def test_without_a_matrix_the_same_point_is_found(name: str, monkeypatch) -> None:
     """Conjugate gradients, and their dense twin."""
     _, _, symmetry, params = prepared(name)
     quantities = asked(symmetry, params, 5)
     dense = initialise_with(symmetry, params, quantities)
-    monkeypatch.setattr(initial, "_DENSE", 0)
+    monkeypatch.setattr(newton, "_DENSE", 0)
     found = initialise_with(symmetry, params, quantities)
     assert found.status == "REACHED" and found.residual <= 1e-10
     if name == "ReLU":  # scales have one solution

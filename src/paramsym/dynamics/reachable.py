@@ -225,15 +225,18 @@ def _mixed(symmetry: ParameterSymmetry) -> set[str]:
 
 
 def _by_ranks(laws: ConservedQuantities, params: Params, aim: Tensor, slack: float) -> str:
+    here = laws.values(params)
     for name, matrices in laws.shaped(aim).items():
-        if matrices.ndim > 1 and is_matrix(laws, name) and _plain(laws.symmetry, name):
-            for why in _signatures(laws.symmetry, params, name, matrices, slack):
-                return why
+        if matrices.ndim > 1 and _plain(laws.symmetry, name):
+            covariant, dual = gram(laws.symmetry, params, name)
+            if torch.allclose(here[name], covariant - dual, rtol=_ROUNDING, atol=slack):
+                for why in _signatures(laws.symmetry, params, name, matrices, slack):
+                    return why
     return ""
 
 
 def _plain(symmetry: ParameterSymmetry, name: str) -> bool:
-    """Whether Q = X Xᵀ − Yᵀ Y over parameters alone."""
+    """Whether a space changes bases freely, of parameters alone, in no frame."""
     held = {*symmetry.buffers} & {*symmetry.parameters_of(name)}
     framed = any(leg.frame for leg in symmetry.legs(name))
     return isinstance(symmetry.spaces[name].group, GeneralLinear) and not held and not framed
