@@ -144,7 +144,7 @@ def equalised(orbit: Orbit, params: State) -> State:
         assert not incidence.held, incidence.held
         y = passes.equalised(incidence)
         params = act(orbit.scales, scaled_by(orbit.scales, incidence.split(y)), params)
-        if float(y.abs().max()) < _SETTLED:
+        if float(abs(y).max()) < _SETTLED:
             break
     return params
 

@@ -88,8 +88,7 @@ def by_cvxpy(symmetry: ParameterSymmetry, params: State, solver: str, **options:
     spaces = [s.name for s in symmetry.spaces.values() if getattr(s.group, "scales", False)]
     incidence = incidence_of(symmetry, params, spaces)
     slots, nodes = 2 * len(incidence.tensors), incidence.nodes
-    zero = torch.zeros(nodes, dtype=torch.float64)
-    edges = edges_above(incidence, zero, torch.zeros(slots, dtype=torch.float64))
+    edges = edges_above(incidence, np.zeros(nodes), np.zeros(slots))[1]
     count = np.arange(len(edges.slot))
     rows = csr_array(
         (np.repeat([1.0, -1.0, -1.0], len(count)),

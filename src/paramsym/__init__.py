@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from paramsym.checking.verify import verify as verify
     from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
+    from paramsym.dynamics.gradients import check_gradients as check_gradients
     from paramsym.dynamics.initial import Initialised as Initialised
     from paramsym.dynamics.initial import initialise_with as initialise_with
+    from paramsym.dynamics.teleportation import teleport as teleport
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
@@ -69,6 +71,8 @@ _HOMES = {
     "Space": "paramsym.structure.space",
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
+    "check_gradients": "paramsym.dynamics.gradients",
+    "teleport": "paramsym.dynamics.teleportation",
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",

@@ -219,3 +219,30 @@ def test_a_dry_run_plans_the_files_of_a_folder(run, sharded: Path, tmp_path: Pat
     sizes = {str(p.relative_to(out)): p.stat().st_size for p in out.rglob("*") if p.is_file()}
     assert sizes.keys() == planned.keys()
     assert all(abs(sizes[name] - planned[name]) <= 64 for name in sizes)
+
+
+@pytest.mark.parametrize("command", ["transform", "balance", "quantize-prep"])
+def test_a_name_of_another_format_is_refused_before_the_work(run, tmp_path, monkeypatch, command):
+    def work(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("paramsym.checkpoints.equivalent.find_symmetry", work)
+    for name in ("out.txt", "out", "out.pt2", "model.safetensors.index.json"):
+        refused(run, command, SMALL, tmp_path / name, says="after its format")
+        assert run(command, SMALL, tmp_path / name, code=2).stderr.startswith(
+            f"Error in {tmp_path / name}\n"
+        )
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_dry_run_of_a_name_of_another_format(run, tmp_path: Path):
+    refused(run, "transform", SMALL, tmp_path / "out.txt", "--dry-run", says="after its format")
+
+
+def test_a_program_is_written_as_one(run, program: Path, tmp_path: Path):
+    refused(run, "transform", program, tmp_path / "out.safetensors", says=".pt2")
+
+
+def test_a_folder_is_not_named_as_a_file(run, sharded: Path, tmp_path: Path):
+    refused(run, "transform", sharded, tmp_path / "out.safetensors", says="Leave the suffix out")
+    run("transform", sharded, tmp_path / "out.v2", "--dry-run")

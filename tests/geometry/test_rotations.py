@@ -10,7 +10,7 @@ from paramsym.algebra import Orthogonal, Tangent
 from paramsym.geometry.result import Status
 from paramsym.geometry.rotations import RotationNorm, rotates_in_frames, rotation_moments
 from paramsym.recording.precision import functional
-from tests.geometry.test_balance import State, by_hand, normal, squares, state_of
+from tests.geometry.test_balance import State, by_hand, normal, outputs, squares, state_of
 from tests.geometry.test_unit_gains import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
@@ -106,3 +106,40 @@ def test_with_unit_gains_there_is_nothing_to_descend() -> None:
     assert still.held_moment["residual"] < 1e-12
     turned = balance(symmetry, params, shifts=False, gains="unit", rotations=True)
     assert turned.value == pytest.approx(still.value, rel=1e-12)
+
+
+def read_through_a_norm(width: int):
+    """A stream of four coordinates, a gain, and what reads it."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(9, 4), torch.nn.RMSNorm(4), torch.nn.Linear(4, width, bias=False)
+    ).double()
+    inputs = torch.arange(9)[None]
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([0.5, -0.8, 1.7, 3.0]))
+    return model, inputs, find_symmetry(model, (inputs,), check=False), state_of(model)
+
+
+def test_a_gain_that_is_pressed_to_zero_has_no_best_point() -> None:
+    """A rotation can bring one column to zero of what reads fewer directions than there are; the
+    gain goes there with it, and the slope says nothing."""
+    model, inputs, symmetry, params = read_through_a_norm(width=3)
+    held = balance(symmetry, params)
+    found = balance(symmetry, params, rotations=True)
+    assert held.status is Status.OPTIMAL and found.status is Status.UNATTAINED
+    assert found.held == {"embedding.scale": "1 scales go to zero as shifts or rotations move"}
+    gain = found.params["1.weight"].abs()
+    assert float(gain.min()) < 1e-5 < 0.1 < float(gain.max()) and found.value < held.value
+    wanted, made = (outputs(model, p, (inputs,)) for p in (params, found.params))
+    torch.testing.assert_close(made, wanted, rtol=1e-11, atol=1e-11)
+    _, _, symmetry, params = read_through_a_norm(width=6)  # every direction is read
+    assert balance(symmetry, params, rotations=True).status is Status.LOCAL
+
+
+def test_nothing_turns_in_the_frame_of_a_gain_with_a_zero() -> None:
+    _, _, symmetry, params = read_through_a_norm(width=6)
+    assert [*balance(symmetry, params).held_moment] == ["embedding"]
+    params["1.weight"][2] = 0.0
+    still, turning = (balance(symmetry, params, rotations=r) for r in (False, True))
+    assert turning.value == still.value and "has a zero" in turning.held["embedding"]
+    assert still.held_moment == turning.held_moment == {}

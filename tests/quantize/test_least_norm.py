@@ -132,12 +132,12 @@ class Astray(LeastNorm):
 
     wide = True
 
-    def run(self, y: torch.Tensor, x: np.ndarray, tolerance: float) -> Norm:
+    def run(self, y: np.ndarray, x: np.ndarray, tolerance: float) -> Norm:
         if not self.wide:
             return Norm(y, 0.0, 0.0)  # claims a norm of zero, and has moved nothing
         found = super().run(y, x, tolerance)
-        far = found.y.clone()
-        far[1:] += 0.5 * torch.sin(torch.arange(1.0, len(far)))
+        far = found.y.copy()
+        far[1:] += 0.5 * np.sin(np.arange(1.0, len(far)))
         return Norm(far, 0.5 * found.value, 0.0)
 
 

@@ -11,6 +11,7 @@ import torch
 from paramsym import ParameterSymmetry, Space, find_symmetry
 from paramsym.algebra import PositiveScaling
 from paramsym.geometry.result import Status
+from paramsym.quantize.incidence import incidence_of
 from paramsym.quantize.ranges import minimize_range
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.patterns import UnknownName
@@ -40,6 +41,24 @@ def test_the_range_is_that_of_a_linear_program_with_every_weight(name: str, obje
     with torch.no_grad():
         moved = torch.func.functional_call(model, result.params, (x,))
         assert float((moved - model(x)).abs().max()) < 1e-12 * float(model(x).abs().max())
+
+
+@pytest.mark.parametrize("few", [0, 10])
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_that_are_read_panel_by_panel_give_the_same_range_as_lists_of_edges(
+    name: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, symmetry, params = built(name)
+    start = moved_at_random(symmetry, params, 1)
+    listed = exact(symmetry, start)
+    monkeypatch.setattr("paramsym.quantize.incidence.FEW", few)
+    monkeypatch.setattr("paramsym.quantize.passes._PANEL", 7)
+    incidence = incidence_of(symmetry, start, scales_of(symmetry, start))
+    assert incidence.rows and bool(len(incidence.few.slot)) == bool(few)
+    result = exact(symmetry, start)
+    assert result.before == pytest.approx(listed.before, rel=1e-14)
+    assert result.value == pytest.approx(listed.value, rel=1e-9) and result.gap <= 1e-9
+    assert result.value == pytest.approx(widest(symmetry, result.params, "max"), rel=1e-12)
 
 
 # -- what is certain ---------------------------------------------------------------------------

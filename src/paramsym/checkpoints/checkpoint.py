@@ -37,6 +37,11 @@ class Checkpoint(abc.ABC):
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
         """Write these weights in the format of the source."""
 
+    @property
+    @abc.abstractmethod
+    def suffixes(self) -> tuple[str, ...]:
+        """What the name of a file that `save` writes may end in; none where it writes a folder."""
+
     @abc.abstractmethod
     def reload(self, draft: Path) -> torch.nn.Module:
         """The model with the weights that `save` wrote, read back from the files."""

@@ -17,7 +17,7 @@ from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.plan import Plan, plan
 from paramsym.checkpoints.told import Told
-from paramsym.checkpoints.writing import check_place, refuse_source, staged
+from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
 from paramsym.structure.patterns import UnknownName, matching
@@ -196,6 +196,7 @@ def movable(
 def require_writable(checkpoint: Checkpoint, out: Path, force: bool) -> None:
     """Raise where a checkpoint has no weights, or where `out` is no place for other ones."""
     refuse_source(out, checkpoint.files)
+    check_name(out, checkpoint.suffixes)
     check_place(out, force)
     if not checkpoint.has_weights:
         raise CheckpointError(

@@ -24,7 +24,7 @@ from paramsym.checkpoints.tensors import (
     require_file,
 )
 from paramsym.checkpoints.weights import WeightsFile, open_weights
-from paramsym.checkpoints.writing import write_tensors
+from paramsym.checkpoints.writing import ARCHIVES, write_tensors
 
 _PLACE = "'package.module:factory', importable from the folder that the command runs in"
 
@@ -46,6 +46,14 @@ class FactoryCheckpoint(Checkpoint):
         else:
             self.weights.write(self._file(draft), written)
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return () if self._sharded else (".safetensors", *ARCHIVES)
+
+    @property
+    def _sharded(self) -> bool:
+        return self.weights is not None and self.weights.path.name.endswith(INDEX)
+
     def reload(self, draft: Path) -> torch.nn.Module:
         path = self._file(draft)
         found = read_tensors(path) if self.weights is None else self.weights.read(path)
@@ -55,7 +63,7 @@ class FactoryCheckpoint(Checkpoint):
     def planned(self, out: Path) -> dict[str, int]:
         state = self.state()
         names = self.names or {group[0] for group in aliases(self.model).values()}
-        if self.weights is None or not self.weights.path.name.endswith(INDEX):
+        if self.weights is None or not self._sharded:
             return {out.name: sum(state[n].numel() * state[n].element_size() for n in names)}
         index, prefix = self.weights.path, self.weights.prefix
         sizes = dict.fromkeys(read_index(index).values(), 0)
@@ -66,7 +74,7 @@ class FactoryCheckpoint(Checkpoint):
 
     def _file(self, draft: Path) -> Path:
         """The file to write; shards and their index go into a folder."""
-        if self.weights is None or not self.weights.path.name.endswith(INDEX):
+        if self.weights is None or not self._sharded:
             return draft
         draft.mkdir(exist_ok=True)
         return draft / self.weights.path.name

@@ -58,6 +58,10 @@ class FolderCheckpoint(Checkpoint):
         largest = max((path.stat().st_size for path in shards), default=1 << 50)
         self.model.save_pretrained(folder, max_shard_size=largest)  # type: ignore[operator]
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return ()
+
     def reload(self, draft: Path) -> torch.nn.Module:
         return _load(draft, type(self.model), None)
 

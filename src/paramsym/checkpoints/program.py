@@ -53,6 +53,10 @@ class ProgramCheckpoint(Checkpoint):
                 tensor.copy_(done)
         torch.export.save(program, draft)
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return (".pt2",)
+
     def reload(self, draft: Path) -> torch.nn.Module:
         return _module(load_program(draft), positional_names(self.inputs))
 

@@ -19,6 +19,9 @@ from paramsym.checkpoints.tensors import INDEX, read_index
 from paramsym.formats.drafts import draft_in, flush, remove_stale, workshop
 from paramsym.formats.weights import metadata_of
 
+ARCHIVES = (".pt", ".pth", ".bin")  # what `torch.save` writes
+_FILES = (".safetensors", INDEX, ".pt2", *ARCHIVES)
+
 
 @contextmanager
 def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
@@ -55,6 +58,25 @@ def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
             "a folder with permission to write, and room for all of it",
             "Nothing is kept. Make room, or choose another place",
         ) from error  # fmt: skip
+
+
+def check_name(out: Path, suffixes: tuple[str, ...]) -> None:
+    """Raise where a file would not end in one of these, or a folder would be named as a file.
+
+    Args:
+        out: what is to be written.
+        suffixes: of the files that the writer can write; none where it writes a folder.
+    """
+    if suffixes and not out.name.endswith(suffixes):
+        raise CheckpointError(
+            str(out), f"the suffix is {out.suffix!r}", few(suffixes),
+            "Name the output file after its format",
+        )  # fmt: skip
+    if not suffixes and out.name.endswith(_FILES):
+        raise CheckpointError(
+            str(out), f"the suffix is {out.suffix!r}, that of a file",
+            "a folder, for the files that the source has", "Leave the suffix out",
+        )  # fmt: skip
 
 
 def check_place(out: Path, force: bool = False) -> None:
@@ -191,7 +213,7 @@ def write_tensors(
 
 def is_archive(path: Path) -> bool:
     """Is this the name of a file that `torch.save` writes?"""
-    return path.suffix in (".pt", ".pth", ".bin")
+    return path.suffix in ARCHIVES
 
 
 def _write_shards(index: Path, tensors: Mapping[str, torch.Tensor], like: Path | None) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from paramsym.geometry.balance import balance
 from paramsym.geometry.finite import require_finite
-from paramsym.structure.action import act, check_parameters
+from paramsym.geometry.given import numbers_of
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -102,7 +103,7 @@ def initialise_with(
             f"initialise_with(tolerance={tolerance}): a positive number was expected, the residual "
             "relative to the scale of the quantities. Pass for example tolerance=1e-10."
         )
-    check_parameters(symmetry, params)
+    params = numbers_of(symmetry, params, "initialise_with")
     require_finite(symmetry, params, "initialise_with")
     with torch.no_grad():
         return _initialised(symmetry, params, quantities, tolerance)
@@ -111,7 +112,7 @@ def initialise_with(
 def _initialised(
     symmetry: ParameterSymmetry, params: Params, quantities: Quantities, tolerance: float
 ) -> Initialised:
-    point = {n: _wide(p.detach()) for n, p in params.items()}
+    point = {n: _wide(p) for n, p in params.items()}
     laws = conserved_quantities(symmetry, point)
     aim = targets(laws, point, quantities)
     search = Search(_without_idle(laws), aim, _scale(laws, point, aim))
@@ -119,7 +120,7 @@ def _initialised(
     def result(found: Found) -> Initialised:
         element = GroupElement(symmetry, found.element.parts)
         moved = act(symmetry, element, params)
-        there = {n: _wide(p.detach()) for n, p in moved.items()}
+        there = {n: _wide(p) for n, p in moved.items()}
         left = largest(laws.quantities(there) - aim) / search.scale
         near = left <= tolerance or any(p.dtype != there[n].dtype for n, p in moved.items())
         status = Reach.REACHED if found.arrived and near else Reach.UNDECIDED

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales
 from paramsym.geometry.descent import descended
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.gains import require_gains, unit_scales
+from paramsym.geometry.given import numbers_of
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
-from paramsym.structure.action import check_parameters
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -90,10 +92,14 @@ def balance(
         )
     _require_positive(tolerance, rounds)
     require_gains(gains)
-    check_parameters(symmetry, params)
+    params = numbers_of(symmetry, params, "balance")
     require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
+    for space in [*movers.rotations]:
+        if why := standstill(symmetry, params, space):
+            movers.rotations.remove(space)
+            movers.held[space] = why
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
     if gains == "unit":
         scales, kept = unit_scales(symmetry, params)
@@ -121,8 +127,8 @@ def _require_positive(tolerance: float, rounds: int) -> None:
             f"balance(tolerance={tolerance}): a positive number was expected, the gap relative to "
             "the cost at which the scales are done. Pass for example tolerance=1e-12."
         )
-    if not 1 <= rounds < math.inf or rounds != int(rounds):
+    if not isinstance(rounds, Integral) or rounds < 1:
         raise ValueError(
-            f"balance(rounds={rounds}): a whole number of turns, at least one, was "
+            f"balance(rounds={rounds!r}): a whole number of turns, at least one, was "
             "expected. Pass rounds=1 for one turn of every family, or leave it at 100."
         )

@@ -27,11 +27,6 @@ def require_finite(
     """
     for name in symmetry.signature:
         tensor = params.get(name)
-        if tensor is not None and tensor.is_meta:
-            raise ValueError(
-                f"{call}(params): {name!r} is on the device 'meta' and has no numbers, and numbers "
-                "were expected. Load the weights first, and pass the state_dict() that has them."
-            )
         if tensor is None or (summed and name not in symmetry.buffers):
             continue
         # a sum of numbers is finite only where they are, and takes less than to ask each of them

@@ -16,7 +16,6 @@ Manifolds (2008), chapter 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from paramsym.structure.frames import frame_of, unframed
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
 from paramsym.structure.pairing import rows
+from paramsym.structure.shift import Params
 
 _STEPS = 50  # of one descent
 _FALL = 1e-2  # of the slope, in one of many descents
@@ -48,6 +48,19 @@ def rotates_in_frames(symmetry: SymmetryData, space: str) -> bool:
     return bool(found[1]) and max(found) == 1
 
 
+def gains_in(symmetry: SymmetryData, params: Params, space: str) -> dict[str, Tensor]:
+    """The gains in whose frames a space turns, by name, in double precision."""
+    frames = {item for leg in symmetry.legs(space) for item in leg.frame}
+    return {f.parameter: widened(params[f.parameter].detach()) + f.offset for f in frames}
+
+
+def standstill(symmetry: SymmetryData, params: Params, space: str) -> str:
+    """Why a space cannot turn in its frames; nothing where it can."""
+    gains = gains_in(symmetry, params, space)
+    zero = sorted(name for name, gain in gains.items() if bool((gain == 0).any()))
+    return f"the gain {zero[0]!r} has a zero, and nothing turns in its frame" if zero else ""
+
+
 class RotationNorm:
     """F, for one space, of which every copy has a rotation of its own.
 
@@ -61,7 +74,7 @@ class RotationNorm:
         ValueError: a gain has a zero.
     """
 
-    def __init__(self, symmetry: SymmetryData, params: Mapping[str, Tensor], space: str) -> None:
+    def __init__(self, symmetry: SymmetryData, params: Params, space: str) -> None:
         self.group, self.space = symmetry.spaces[space].group, space
         self.batch = batch_of(symmetry, symmetry.spaces[space])
         sums: dict[tuple[tuple[Frame, ...], bool], tuple[Tensor, Tensor]] = {}
@@ -156,23 +169,23 @@ def _orthonormal(rotation: Tensor) -> Tensor:
     return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
 
 
-def rotation_moments(symmetry: SymmetryData, params: Mapping[str, Tensor]) -> dict[str, float]:
+def rotation_moments(symmetry: SymmetryData, params: Params) -> dict[str, float]:
     """How fast the squared norm changes along rotations in the frames of gains.
 
     Returns:
         By space the largest derivative along an orthonormal generator, relative to Σ θ² over all
-        parameters, buffers left out.
+        parameters, buffers left out. Spaces that stand still have none.
     """
     spaces = [name for name in symmetry.spaces if rotates_in_frames(symmetry, name)]
     found = {}
-    for space in spaces:
+    for space in (name for name in spaces if not standstill(symmetry, params, name)):
         norm = RotationNorm(symmetry, params, space)
         slope = norm.slope(norm.grams)
         found[space] = float(slope.abs().max()) / _squares(symmetry, params)
     return found
 
 
-def _squares(symmetry: SymmetryData, params: Mapping[str, Tensor]) -> float:
+def _squares(symmetry: SymmetryData, params: Params) -> float:
     total = 0.0
     for name in symmetry.signature:
         tensor = params[name]

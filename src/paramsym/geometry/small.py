@@ -27,6 +27,9 @@ class Matrix(NamedTuple):
     bend: float  # the product of both powers
 
 
+_QUIET = np.errstate(all="ignore")  # what overflows is refused, or halves a step
+
+
 class Small:
     """f(y) of vectors, one for each power, and of matrices between families.
 
@@ -99,7 +102,7 @@ class Small:
 class SmallPoint:
     """f, its gradient and its Hessian at one y; see `posynomial.Point`."""
 
-    @np.errstate(all="ignore")  # what overflows is refused, or halves a step
+    @_QUIET
     def __init__(self, f: Small, y: Array) -> None:
         self.f, self.y = f, y
         self.grown = grown = f.grown(f.exponents(y))
@@ -115,11 +118,13 @@ class SmallPoint:
         self.curvature = f.squares @ pulls
 
     @property
+    @_QUIET
     def up(self) -> Array:
         """Σ |q|·m·exp(…) over the factors with q > 0, of shape (size,)."""
         return np.maximum(self.f.powers, 0) @ self.pulls
 
     @property
+    @_QUIET
     def down(self) -> Array:
         """The same over those with q < 0."""
         return np.maximum(-self.f.powers, 0) @ self.pulls

@@ -27,6 +27,7 @@ from paramsym.geometry.movers import Movers
 from paramsym.geometry.newton import REACH, STEEP, Least, newton_step
 from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.secants import Secants
 from paramsym.geometry.sliding import ShiftNorm
 from paramsym.geometry.terms import Term
 from paramsym.structure.action import act, act_tensor
@@ -46,6 +47,7 @@ _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way
 _RESTS, _LONGEST, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that leads nowhere
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
 _STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
+_ROUNDING = 1e-14  # of the cost: a step that rises by less may have lowered it
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -75,7 +77,7 @@ class Turns:
         limits: Mapping[str, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         self.symmetry, self.power = symmetry, power
-        self.params = {n: p.detach() for n, p in params.items()}
+        self.params = params
         self.movers, self.tolerance = movers, tolerance
         self.current = {n: widened(self.params[n]) for n in self._coupled()}
         self.shapes = family_shapes(symmetry, movers.scales)
@@ -87,8 +89,11 @@ class Turns:
         self.before: float | None = None
         self.reached = Reached(math.inf, math.inf, {})
         self.done = 0
+        self.last: Point | None = None
+        self.weighing: Tensor | None = None  # scales that weigh, where scales alone are balanced
         self.unattained: set[str] = set()
         self.slid = False
+        self.secants = Secants()
 
     def settle(self, rounds: int, progress: Callable[[str], None] | None) -> None:
         """Turns until all moments vanish, or only rounding is left of them."""
@@ -98,14 +103,18 @@ class Turns:
             require_range(self.symmetry, self.params, self.before)
         free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
+        self.secants = Secants()
         for turn in range(rounds):
+            cost = self._leap(cost)
             found = self._scale(cost, free, sweep=turn == 0)
+            if self.weighing is None:
+                self.weighing = _weighing(found.point)
             if self.current:
                 self._turn_and_slide()
                 cost, self.box = self._cost(), self.box.seen_from(found.point.y)
                 found = self._certified(cost.here, free)
             value, gap, moment = self.reached = self._measured(found, free)
-            self.done += 1
+            self.done, self.last = self.done + 1, found.point
             if progress:
                 progress(f"turn {self.done}: {value:.9g}")
             if not self.current:
@@ -122,6 +131,7 @@ class Turns:
         """What is known of the point that was reached; no more turns can follow."""
         (value, gap, moment), before = self.reached, self.before
         assert before is not None
+        self._give_up_faded()
         status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
         self.movers.held |= standing(self.scales, self.box)
         self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
@@ -133,8 +143,11 @@ class Turns:
 
     def apply(self, step: GroupElement) -> None:
         """A step of any kind."""
-        self.current = self._moved(step)
-        self.element = step @ self.element
+        self._go(step, self._moved(step))
+
+    def _go(self, step: GroupElement, moved: dict[str, Tensor]) -> None:
+        self.current, self.element = moved, step @ self.element
+        self.secants.follow(step)
 
     def _coupled(self) -> list[str]:
         """The tensors that bases, rotations and shifts move or read."""
@@ -178,6 +191,19 @@ class Turns:
         self.unattained.add(name)
         self.movers.held[name] = why
 
+    def _give_up_faded(self) -> None:
+        """Give up scales that have lost all weight, not along scales alone.
+
+        Shifts and rotations can bring what both sides of a scale multiply to zero. That the scale
+        goes there as well is no longer a point of the orbit, and the slopes say nothing there.
+        """
+        if self.last is None or self.weighing is None:
+            return
+        lost = (self.weighing & ~_weighing(self.last)).double()
+        for family, part in self.scales.split(lost).items():
+            if count := int(part.sum()):
+                self._give_up(family, f"{count} scales go to zero as shifts or rotations move")
+
     def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
         steep = _STEEP if self._bases else STEEP
@@ -191,10 +217,33 @@ class Turns:
             for family, part in cost.split(faded.double()).items():
                 if lost := int(part.sum()):
                     self._give_up(family, f"{lost} scales go to zero or to infinity")
-        if cost.size:
-            self.apply(scaled_by(self.symmetry, cost.split(best)))
-            self.origin = cost.exponents(best)
+        self._rescale(cost, best)
         return found
+
+    def _rescale(self, cost: Posynomial, y: Tensor) -> None:
+        """Scales by their logarithms, as the cost counts them."""
+        if cost.size:
+            self.apply(scaled_by(self.symmetry, cost.split(y)))
+            self.origin = cost.exponents(y)
+
+    def _leap(self, cost: Posynomial) -> Posynomial:
+        """All families to where the last turns foresee the least cost, if it is lower there."""
+        step = self.secants.step()
+        if not step:
+            return cost
+        start = self.current, self.element, self.origin
+        y = self.box.nearest(cost.joined(step))
+        self._rescale(cost, y)
+        bases = {n: torch.linalg.matrix_exp(step[n]) for n in self._bases if n in step}
+        offsets = {shift: step[shift] for shift in self.movers.shifts if shift in step}
+        self.apply(self.symmetry.element({**bases, **offsets}))
+        there = self._cost()
+        if there.here.value <= (1 + _ROUNDING) * cost.here.value:
+            self.box, self.slid = self.box.seen_from(y), self.slid or bool(offsets)
+            return there
+        self.current, self.element, self.origin = start
+        self.secants.forget()
+        return cost
 
     @property
     def _bases(self) -> list[str]:
@@ -240,7 +289,8 @@ class Turns:
             step = self.symmetry.element(offsets)
             moved = self._moved(step)
             if ShiftNorm(self.symmetry, moved, [shift]).norm <= here.norm:
-                self.current, self.element, self.slid = moved, step @ self.element, True
+                self._go(step, moved)
+                self.slid = True
                 return
             offsets = {name: delta / 2 for name, delta in offsets.items()}
 
@@ -264,19 +314,22 @@ class Turns:
         """
         here, gap = found
         size = here.value or 1.0  # where all is zero, all moments are
-        slopes = here.f.split(slope_in_box(here, free, self.box))
-        moment = {n: _largest(part) / size for n, part in slopes.items()}
+        slopes = {**here.f.split(slope_in_box(here, free, self.box))}
         for space in self._bases:
             covariant, dual = gram(self.symmetry, self._counted(), space)
-            difference = 2 * (covariant - dual)
+            slopes[space] = slope = 2 * (covariant - dual)
             # the sum of the singular values is at most √n times the Frobenius norm
-            sizes = torch.linalg.matrix_norm(difference)
-            gap += REACH * difference.shape[-1] ** 0.5 * float(sizes.sum())
-            moment[space] = _largest(difference) / size
+            sizes = torch.linalg.matrix_norm(slope)
+            gap += REACH * slope.shape[-1] ** 0.5 * float(sizes.sum())
         shifts = ShiftNorm(self.symmetry, self.current, self.movers.shifts)
-        for name, slope in shifts.slope().items():
-            moment[name] = 2 * _largest(slope) / size
-        return Reached(here.value, gap, moment)
+        slopes |= {name: 2 * slope for name, slope in shifts.slope().items()}
+        self.secants.meet(slopes)
+        return Reached(here.value, gap, {n: _largest(x) / size for n, x in slopes.items()})
+
+
+def _weighing(point: Point) -> Tensor:
+    """The scales of which both sides count against the cost, of shape (size,)."""
+    return torch.minimum(point.up, point.down) > _FADED * point.value
 
 
 def _levels(point: Point, free: Tensor) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from paramsym.geometry.costs import balanced_scales, cost_along_scales
+from paramsym.geometry.given import numbers_of
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.turns import Params
@@ -15,7 +16,7 @@ from paramsym.quantize.diagonals import scaled_within, with_diagonals
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.shares import tensors_to_round
-from paramsym.structure.action import act, check_parameters
+from paramsym.structure.action import act
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -79,16 +80,24 @@ def minimize_quantization_error(
             f"{_CALL}(tolerance={tolerance}): a positive number was expected, the gap relative to "
             f"the error at which to stop. Pass for example tolerance={TOLERANCE}."
         )
-    check_parameters(symmetry, params)
+    params = numbers_of(symmetry, params, _CALL)
     names = tensors_to_round(symmetry, params, quantized, _CALL)
-    _check_numbers(params, sensitivities, names)
+    _require_finite(symmetry, params)
+    _check_sensitivities(params, sensitivities, names)
     scaling = with_diagonals(symmetry)
     movers = _movers(scaling, names, hold, include)
     cost = cost_along_scales(scaling, params, movers.scales, 2.0)
     free, astray = balanced_scales(cost)
     movers.held |= astray
     error = ExpectedError(scaling, params, sensitivities, names, grid, cost)
-    before, solved = least_error_apart(error, free, tolerance, progress)
+    try:
+        before, solved = least_error_apart(error, free, tolerance, progress)
+    except OverflowError as far:
+        raise ValueError(
+            f"{_CALL}(params, sensitivities): the error that is expected overflows float64, and a "
+            "number was expected. Multiply the sensitivities by a power of two first: the best "
+            "scales stay the same."
+        ) from far
     gap = max(solved.value - solved.bound, 0.0)
     status = Status.OPTIMAL if gap <= tolerance * solved.value else Status.LOCAL
     element = scaled_within(symmetry, cost.split(solved.y))
@@ -101,7 +110,19 @@ def minimize_quantization_error(
     )  # fmt: skip
 
 
-def _check_numbers(params: Params, sensitivities: Mapping[str, Tensor], names: list[str]) -> None:
+def _require_finite(symmetry: ParameterSymmetry, params: Params) -> None:
+    """Those that are not rounded move along, and decide where the error does not."""
+    for name in symmetry.signature:
+        if name in params and not bool(params[name].isfinite().all()):
+            raise ValueError(
+                f"{_CALL}(params): {name!r} holds numbers that are not finite, and finite ones "
+                "were expected: no grid holds such weights. Look where training broke."
+            )
+
+
+def _check_sensitivities(
+    params: Params, sensitivities: Mapping[str, Tensor], names: list[str]
+) -> None:
     for name in names:
         if name not in sensitivities:
             raise ValueError(
@@ -121,11 +142,6 @@ def _check_numbers(params: Params, sensitivities: Mapping[str, Tensor], names: l
                 f"{_CALL}(sensitivities=…): that of {name!r} holds numbers that are negative or "
                 "not finite; sums of squares were expected. Measure them again with "
                 "sensitivities(model, batches)."
-            )
-        if not bool(params[name].isfinite().all()):
-            raise ValueError(
-                f"{_CALL}(params): {name!r} holds numbers that are not finite, and finite ones "
-                "were expected: no grid holds such weights. Look where training broke."
             )
 
 

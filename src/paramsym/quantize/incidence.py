@@ -3,14 +3,17 @@
 The nodes are the logarithms y of all scales and the ground, y₀ = 0. A weight w under e^{y_v − y_u}
 is an edge u → v: with a threshold θ for its tensor and sign, log|w| + y_v − y_u ≤ θ says that
 y_u ≥ y_v + log|w| − θ. Of weights with the same two nodes only the largest of each sign counts.
+Small blocks are kept as one list of edges, and only large ones block by block.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +25,32 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
 
 GROUND = 0
+FEW = 1 << 13  # weights of a block that is kept as edges
+
+
+class Edges(NamedTuple):
+    """Weights as edges u → v: u, v, the slot (2 · tensor, or + 1 if negative), and log|w|."""
+
+    lowering: np.ndarray
+    raising: np.ndarray
+    slot: np.ndarray
+    size: np.ndarray
+
+    def at(self, y: np.ndarray) -> np.ndarray:
+        """log|w| where the scales are e^y."""
+        return self.size + y[self.raising] - y[self.lowering]
+
+    def where(self, chosen: np.ndarray) -> Edges:
+        """Some of them, by their numbers or a mask."""
+        return Edges(*(part[chosen] for part in self))
+
+    @staticmethod
+    def joined(parts: Iterable[Edges]) -> Edges:
+        """All edges of several lists."""
+        return Edges(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
+
+
+_NONE = Edges(*(np.zeros(0, dtype=t) for t in (np.int64, np.int64, np.int64, np.float64)))
 
 
 @dataclass(frozen=True)
@@ -50,23 +79,25 @@ class Family:
     shape: tuple[int, ...]
     factor: float
 
+    def of(self, y: np.ndarray) -> np.ndarray:
+        """Its part of the numbers of all nodes, a view."""
+        return y[self.start : self.start + math.prod(self.shape)].reshape(self.shape)
+
 
 @dataclass(frozen=True)
 class Incidence:
     """All weights of a model as edges; `held` are spaces that fit no edge, with the reason."""
 
     tensors: list[str]
+    few: Edges
     rows: list[Rows]
     families: dict[str, Family]
     nodes: int
     held: dict[str, str]
 
-    def split(self, y: Tensor) -> dict[str, Tensor]:
+    def split(self, y: np.ndarray) -> dict[str, Tensor]:
         """The logarithms of the scales by space, from the numbers of the nodes, (nodes,)."""
-        return {
-            name: f.factor * y[f.start : f.start + math.prod(f.shape)].reshape(f.shape)
-            for name, f in self.families.items()
-        }
+        return {n: torch.from_numpy(f.factor * f.of(y)) for n, f in self.families.items()}
 
 
 def incidence_of(
@@ -99,7 +130,28 @@ def incidence_of(
     for k, name in enumerate(names):
         tensor = added(params[name].detach(), symmetry.offsets.get(name, 0.0))
         rows += [_rows(k, b, b.view(tensor), families, paired) for b in symmetry.blocks[name]]
-    return Incidence(names, [r for r in rows if r.upper.numel()], families, nodes, held)
+    large = [r for r in rows if r.upper.numel() > FEW]
+    return Incidence(names, _edges(rows), large, families, nodes, held)
+
+
+def _edges(blocks: Sequence[Rows]) -> Edges:
+    """The weights of the small ones among some blocks, as edges; zeros are none."""
+    lowering, raising, size, slot, counts = [], [], [], [], []
+    for rows in (block for block in blocks if block.upper.numel() <= FEW):
+        shape = rows.upper.shape
+        size += [rows.upper.double().numpy().ravel(), -rows.lower.double().numpy().ravel()]
+        lowering += 2 * [rows.lowering.expand(shape).reshape(-1).numpy()]
+        raising += 2 * [rows.raising.expand(shape).reshape(-1).numpy()]
+        slot += [2 * rows.tensor, 2 * rows.tensor + 1]
+        counts += 2 * [rows.upper.numel()]
+    if not size:
+        return _NONE
+    edges = Edges(
+        np.concatenate(lowering), np.concatenate(raising), np.repeat(slot, counts),
+        np.concatenate(size),
+    )  # fmt: skip
+    edges = edges.where(edges.size > 0)
+    return edges._replace(size=np.log(edges.size))
 
 
 def _rows(
@@ -137,10 +189,11 @@ def _extremes(x: Tensor, kept: list[int], pairs: list[int]) -> tuple[Tensor, Ten
 
 def _nodes(family: Family, axes: Sequence[int], count: int) -> Tensor:
     """The nodes of a family that stands on some of `count` axes, broadcast over the others."""
-    nodes = family.start + torch.arange(math.prod(family.shape)).reshape(family.shape)
+    nodes = torch.arange(family.start, family.start + math.prod(family.shape))
     order = sorted(range(len(axes)), key=axes.__getitem__)
     sizes = dict(zip(axes, family.shape, strict=True))
-    return nodes.permute(order).reshape([sizes.get(k, 1) for k in range(count)])
+    shape = [sizes.get(k, 1) for k in range(count)]
+    return nodes.reshape(family.shape).permute(order).reshape(shape)
 
 
 # -- orientation -------------------------------------------------------------------------------

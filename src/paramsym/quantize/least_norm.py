@@ -26,8 +26,8 @@ from scipy.special import expit
 from torch import Tensor
 
 from paramsym.geometry.posynomial import Point, Posynomial
-from paramsym.quantize.incidence import GROUND, Incidence
-from paramsym.quantize.passes import Edges, edges_above, united
+from paramsym.quantize.incidence import GROUND, Edges, Incidence
+from paramsym.quantize.passes import edges_above, united
 
 REACH = 10.0  # e-folds: the gap counts no point beyond this
 _NEAR = 0.5  # e-folds below its threshold from which a weight is looked at
@@ -47,7 +47,7 @@ _FEWEST, _MOST = 30, 3000  # products
 class Norm:
     """Scales y, the norm f there, and how much lower it can be."""
 
-    y: Tensor
+    y: np.ndarray
     value: float
     gap: float
 
@@ -75,7 +75,7 @@ class LeastNorm:
         )
         self.mask = np.r_[0.0, free.numpy(), np.ones(len(parted))]
 
-    def run(self, y: Tensor, x: np.ndarray, tolerance: float) -> Norm:
+    def run(self, y: np.ndarray, x: np.ndarray, tolerance: float) -> Norm:
         """From scales and odds that keep all ranges strictly towards those of least norm.
 
         Args:
@@ -85,7 +85,7 @@ class LeastNorm:
         """
         size = sum(term.mass.numel() for term in self.cost.terms)
         products = min(max(_FEWEST, int(_WORK / max(size, 1))), _MOST)
-        place = self.place(np.r_[y.numpy(), x], 1.0)
+        place = self.place(np.r_[y, x], 1.0)
         mu = _START * place.point.value / max(len(place.slack), 1)
         place.multipliers *= mu
         gap, origin, length = place.gap(), place.at, 0.0
@@ -103,7 +103,7 @@ class LeastNorm:
             if length >= 0.9 and place.rest <= float(place.multipliers @ place.slack):
                 mu = max(mu / _FALL, least)
             gap = min(gap, place.gap())
-        y = torch.from_numpy(place.at[: self.incidence.nodes].copy())
+        y = place.at[: self.incidence.nodes].copy()
         return Norm(y, place.point.value, min(gap, place.point.value))  # a norm is not negative
 
     def place(self, at: np.ndarray, mu: float, before: _Place | None = None) -> _Place:
@@ -114,16 +114,14 @@ class LeastNorm:
         edges = self.near(at)
         if before is not None:
             slack = _Place(self, before.edges, at, mu).slack
-            old = Edges(*(part[slack < _SIGHT] for part in before.edges))
+            old = before.edges.where(slack < _SIGHT)
             edges = united(edges, old, self.incidence.nodes)
         return _Place(self, edges, at, mu)
 
     def near(self, at: np.ndarray) -> Edges:
         """The weights that come within reach of their thresholds."""
         least = np.exp(self.thresholds(at[self.incidence.nodes :]) - _NEAR)
-        return edges_above(
-            self.incidence, torch.from_numpy(at[: self.incidence.nodes]), torch.from_numpy(least)
-        )
+        return edges_above(self.incidence, at[: self.incidence.nodes], least)[1]
 
     def thresholds(self, x: np.ndarray) -> np.ndarray:
         """τ + log q and τ + log(1 − q) by slot, or τ."""

@@ -5,6 +5,7 @@ Weights are scaled in double precision, panel by panel, and never stored a secon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paramsym.quantize.incidence import Incidence, Rows
+from paramsym.quantize.incidence import Edges, Incidence, Rows
 
 _PANEL = 1 << 17  # weights that are scaled at a time; they stay in the cache
 _SWEEPS = 2
@@ -21,106 +22,133 @@ _SWEEPS = 2
 class Panel(NamedTuple):
     """Some rows of a block, scaled, with the nodes of each weight."""
 
-    tensor: int
+    slot: int
     upper: Tensor
     lower: Tensor
     raising: Tensor
     lowering: Tensor
 
-
-class Edges(NamedTuple):
-    """Weights as edges u → v: u, v, the slot (2 · tensor, or + 1 if negative), and log|w|."""
-
-    lowering: np.ndarray
-    raising: np.ndarray
-    slot: np.ndarray
-    size: np.ndarray
+    @property
+    def sides(self) -> tuple[tuple[int, int, np.ndarray], ...]:
+        """The slot of each sign, the sign, and the weights that may be largest there."""
+        return (self.slot, 1, self.upper.numpy()), (self.slot + 1, -1, self.lower.numpy())
 
 
-def panels(rows: Rows, scales: Tensor) -> Iterator[Panel]:
-    """A block times e^{y_v − y_u}, panel by panel; `scales` are e^y, of shape (nodes,)."""
-    inverse = 1 / scales
+def panels(rows: Rows, up: Tensor | None, down: Tensor | None) -> Iterator[Panel]:
+    """A block times e^{y_v} and e^{−y_u} of all nodes, or one of them alone, panel by panel."""
     step = max(1, _PANEL // max(1, rows.upper[0].numel()))
     for start in range(0, len(rows.upper), step):
-        raising, lowering = (
-            nodes[start : start + step] if len(nodes) > 1 else nodes
-            for nodes in (rows.raising, rows.lowering)
-        )
-        piece = rows.upper[start : start + step]
-        up, down = scales[raising], inverse[lowering]
-        upper = piece.double() * up * down
-        if rows.lower is rows.upper:
-            lower = upper
-        else:
-            lower = rows.lower[start : start + step].double() * up * down
-        yield Panel(rows.tensor, upper, lower, raising, lowering)
+        ends, factors = [], []
+        for nodes, scales in ((rows.raising, up), (rows.lowering, down)):
+            ends.append(nodes[start : start + step] if len(nodes) > 1 else nodes)
+            factors += [] if scales is None else [scales[ends[-1]]]
+        upper = _times(rows.upper[start : start + step], factors)
+        alone = rows.lower is rows.upper
+        lower = upper if alone else _times(rows.lower[start : start + step], factors)
+        yield Panel(2 * rows.tensor, upper, lower, *ends)
 
 
-def extremes(incidence: Incidence, y: Tensor) -> Tensor:
-    """The largest positive and negative magnitude of each tensor, of shape (2 · tensors,)."""
-    found, scales = torch.zeros(2 * len(incidence.tensors), dtype=torch.float64), y.exp()
+def _times(weights: Tensor, factors: list[Tensor]) -> Tensor:
+    made = weights.double()
+    for k, factor in enumerate(factors):
+        made = made.mul_(factor) if k or made is not weights else made * factor
+    return made
+
+
+def _factors(y: np.ndarray) -> tuple[Tensor, Tensor]:
+    """e^{y} and e^{−y}."""
+    return torch.from_numpy(np.exp(y)), torch.from_numpy(np.exp(-y))
+
+
+def edges_above(
+    incidence: Incidence, y: np.ndarray, least: np.ndarray, share: float = 0.0
+) -> tuple[np.ndarray, Edges]:
+    """The largest positive and negative magnitude of each tensor, and the weights that come near.
+
+    Args:
+        incidence: the weights.
+        y: the logarithms of the scales, (nodes,).
+        least: weights above it count, by slot (2 · tensors,) …
+        share: … that are larger than this share of the largest of their slot.
+    """
+    found, made = _extremes(incidence.few, y, len(least)), [incidence.few]
+    factors = _factors(y)
     for rows in incidence.rows:
-        for panel in panels(rows, scales):
-            k = 2 * panel.tensor
-            found[k] = torch.maximum(found[k], panel.upper.max())
-            found[k + 1] = torch.maximum(found[k + 1], -panel.lower.min())
+        for panel in panels(rows, *factors):
+            ends = [n.expand(panel.upper.shape).numpy() for n in (panel.lowering, panel.raising)]
+            for slot, sign, scaled in panel.sides:
+                most = float(scaled.max() if sign > 0 else -scaled.min())
+                found[slot] = max(found[slot], most)
+                floor = max(float(least[slot]), share * float(found[slot]))
+                if most > floor:
+                    at = np.flatnonzero(scaled > floor if sign > 0 else scaled < -floor)
+                    u, v = (end[np.unravel_index(at, end.shape)] for end in ends)
+                    size = np.log(sign * scaled.ravel()[at]) - y[v] + y[u]
+                    made.append(Edges(u, v, np.full(len(u), slot), size))
+    edges = Edges.joined(made)
+    with np.errstate(divide="ignore"):
+        floors = np.log(np.maximum(least, share * found))
+    return found, edges.where(edges.at(y) > floors[edges.slot])
+
+
+def extremes(incidence: Incidence, y: np.ndarray) -> np.ndarray:
+    """The largest positive and negative magnitude of each tensor, of shape (2 · tensors,)."""
+    found = _extremes(incidence.few, y, 2 * len(incidence.tensors))
+    factors = _factors(y) if y.any() else (None, None)
+    for rows in incidence.rows:
+        for panel in panels(rows, *factors):
+            for slot, sign, scaled in panel.sides:
+                found[slot] = max(found[slot], scaled.max() if sign > 0 else -scaled.min())
     return found
 
 
-def equalised(incidence: Incidence) -> Tensor:
+def _extremes(few: Edges, y: np.ndarray, slots: int) -> np.ndarray:
+    found = np.full(slots, -np.inf)
+    np.maximum.at(found, few.slot, few.at(y))
+    return np.exp(found)
+
+
+def equalised(incidence: Incidence) -> np.ndarray:
     """Scales at which what raises a node and what it lowers are about equally large: a start.
 
     A few sweeps of cross-layer equalisation, space by space.
     """
-    y = torch.zeros(incidence.nodes, dtype=torch.float64)
-    for _ in range(_SWEEPS):
-        for family in incidence.families.values():
-            nodes = slice(family.start, family.start + int(np.prod(family.shape)))
-            above, below = _pulls(incidence, y, nodes)
-            step = (below / above).log() / 2
-            y[nodes] += torch.where((above > 0) & (below > 0), step, torch.zeros_like(step))
+    y = np.zeros(incidence.nodes)
+    for family in [*incidence.families.values()] * _SWEEPS:
+        nodes = slice(family.start, family.start + math.prod(family.shape))
+        above, below = _pulls(incidence, y, nodes)
+        both = (above > -np.inf) & (below > -np.inf)
+        y[nodes][both] += (below - above)[both] / 2
     return y
 
 
-def _pulls(incidence: Incidence, y: Tensor, nodes: slice) -> tuple[Tensor, Tensor]:
-    """The largest magnitude that grows with each of some nodes, and that falls with it."""
-    found, scales = torch.zeros(2, incidence.nodes, dtype=torch.float64), y.exp()
+def _pulls(incidence: Incidence, y: np.ndarray, nodes: slice) -> np.ndarray:
+    """The logarithms of the largest magnitude that grows with each of some nodes, and of that
+    which falls with it."""
+    found, factors = np.full((2, incidence.nodes), -np.inf), _factors(y)
+    size = incidence.few.at(y)
+    np.maximum.at(found[0], incidence.few.raising, size)
+    np.maximum.at(found[1], incidence.few.lowering, size)
     for rows in incidence.rows:
-        ends = [_inside(end, nodes) for end in (rows.raising, rows.lowering)]
-        if not any(ends):
-            continue
-        for panel in panels(rows, scales):
-            size = torch.maximum(panel.upper.abs(), panel.lower.abs())
+        own = [_inside(end, nodes) for end in (rows.raising, rows.lowering)]
+        # where one end is theirs, its scale need not be multiplied with every weight
+        alone = [own[k] and not own[1 - k] for k in (0, 1)]
+        up, down = (None if alone[k] else factors[k] for k in (0, 1))
+        for panel in panels(rows, up, down) if any(own) else ():
+            largest = panel.upper.abs()
+            if panel.lower is not panel.upper:
+                largest = torch.maximum(largest, panel.lower.abs())
             for k, end in enumerate((panel.raising, panel.lowering)):
-                if ends[k]:
+                if own[k]:
                     over = [d for d in range(end.ndim) if end.shape[d] == 1]
-                    most = size.amax(over, keepdim=True) if over else size
-                    found[k].scatter_reduce_(0, end.reshape(-1), most.reshape(-1), "amax")
-    return found[0, nodes], found[1, nodes]
+                    most = largest.amax(over) if over else largest
+                    at, logs = end.reshape(-1).numpy(), most.reshape(-1).log().numpy()
+                    np.maximum.at(found[k], at, logs + alone[k] * (1 - 2 * k) * y[at])
+    return found[:, nodes]
 
 
 def _inside(end: Tensor, nodes: slice) -> bool:
     return nodes.start <= int(end.reshape(-1)[0]) < nodes.stop
-
-
-def edges_above(incidence: Incidence, y: Tensor, least: Tensor) -> Edges:
-    """The weights that are larger at y than `least` says for their slot, (2 · tensors,)."""
-    made: list[tuple[Tensor, ...]] = []
-    scales = y.exp()
-    for rows in incidence.rows:
-        for panel in panels(rows, scales):
-            for sign, scaled in ((0, panel.upper), (1, -panel.lower)):
-                slot = 2 * panel.tensor + sign
-                at = (scaled > least[slot]).nonzero(as_tuple=True)
-                if not len(at[0]):
-                    continue
-                u = panel.lowering.expand(scaled.shape)[at].reshape(-1)
-                v = panel.raising.expand(scaled.shape)[at].reshape(-1)
-                size = scaled[at].reshape(-1).log() - y[v] + y[u]
-                made.append((u, v, torch.full_like(u, slot), size))
-    if not made:
-        return Edges(*(np.zeros(0, dtype=t) for t in (np.int64, np.int64, np.int64, np.float64)))
-    return Edges(*(torch.cat(parts).numpy() for parts in zip(*made, strict=True)))
 
 
 def united(first: Edges, second: Edges, nodes: int) -> Edges:
@@ -128,8 +156,7 @@ def united(first: Edges, second: Edges, nodes: int) -> Edges:
 
     Blocks of one tensor may share their nodes, such as queries and values that read one gain.
     """
-    joined = Edges(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    joined = Edges.joined((first, second))
     order = np.argsort(-joined.size, kind="stable")
     key = (joined.slot * nodes + joined.lowering) * nodes + joined.raising
-    once = order[np.unique(key[order], return_index=True)[1]]
-    return Edges(*(part[once] for part in joined))
+    return joined.where(order[np.unique(key[order], return_index=True)[1]])

@@ -22,14 +22,15 @@ from torch import Tensor
 
 from paramsym.geometry.costs import balanced_scales, cost_along_scales, scaled_by
 from paramsym.geometry.finite import require_finite
+from paramsym.geometry.given import numbers_of
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.quantize.excess import EXCESS, Policies
-from paramsym.quantize.incidence import GROUND, Incidence, incidence_of
+from paramsym.quantize.incidence import GROUND, Edges, Incidence, incidence_of
 from paramsym.quantize.least_norm import LeastNorm, Norm
-from paramsym.quantize.passes import Edges, edges_above, equalised, extremes, united
+from paramsym.quantize.passes import edges_above, equalised, extremes, united
 from paramsym.quantize.thresholds import Cuts
-from paramsym.structure.action import act, check_parameters
+from paramsym.structure.action import act
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -40,9 +41,10 @@ CERTIFIED = 1e-6  # gap relative to the value up to which a point is called opti
 NORM_GAP = 1e-4  # gap relative to the norm up to which it is least
 _NEAR = 0.6  # of its tensor's range: weights below it are no edges at first
 _FAINTER, _FAINTEST = 8, 1e-60  # without a cycle: the next share is its power, after this all
-_SHARE, _FIRST, _FINE = 0.1, 1e-2, 1e-9  # of the gap, at which thresholds are good enough for now
+_GAP = 0.1  # of the logarithm, before a bound is known
+_FIRST = 1e-3  # of the logarithm, at which the first thresholds are good enough
 _ROUNDING = 1e-12  # by which a range, relative, may pass the one that was asked for
-_SETTLED = 1e-12  # gap of the logarithm at which the thresholds are done
+_SETTLED = 1e-12  # no gap of the logarithm below it is asked for
 _CYCLES = 200  # searches for a worst cycle in one round
 
 
@@ -118,7 +120,7 @@ def minimize_range(
             "norm may be, as a share of it, was expected: finite and not negative. Pass 0 for the "
             "least range itself, or a share such as 0.01."
         )
-    check_parameters(symmetry, params)
+    params = numbers_of(symmetry, params, call)
     if not all(_adds_up(params[n]) for n in symmetry.signature if n in params):
         require_finite(symmetry, params, call)
     movers = movers_of(symmetry, 1.0, hold, include, shifts=False, call=call)
@@ -145,7 +147,7 @@ def minimize_range(
 
 def _adds_up(tensor: Tensor) -> bool:
     """Whether the sum is finite, as it is of finite numbers that do not overflow: a quick look."""
-    return tensor.dtype in (torch.float32, torch.float64) and bool(tensor.sum().isfinite())
+    return tensor.dtype in (torch.float32, torch.float64) and math.isfinite(float(tensor.sum()))
 
 
 @dataclass(frozen=True)
@@ -177,16 +179,15 @@ def _of_least_norm(
     """
     cost = cost_along_scales(symmetry, params, [*incidence.families], 2.0)
     ranges = extremes(incidence, found.y).reshape(-1, 2)
-    parted = np.flatnonzero(np.logical_and((ranges > 0).all(1).numpy(), not absolute))
-    odds = (ranges[:, 0] / ranges[:, 1])[parted].log().numpy()
+    parted = _parted(ranges, absolute)
     top = math.log(found.value) + math.log1p(slack)
     problem = LeastNorm(incidence, cost, balanced_scales(cost)[0], parted, top)
-    kept = cost.at(problem.logs(found.y.numpy())).value
-    made = problem.run(found.y, odds, NORM_GAP)
+    kept = cost.at(problem.logs(found.y)).value
+    made = problem.run(found.y, _odds(ranges, parted), NORM_GAP)
     width = _width(extremes(incidence, made.y), absolute)
     if not width <= (1 + slack) * found.value * (1 + _ROUNDING):
         return Norm(found.y, kept, math.inf)
-    norm = cost.at(problem.logs(made.y.numpy())).value
+    norm = cost.at(problem.logs(made.y)).value
     return made if norm < kept else Norm(found.y, kept, made.gap + max(kept - made.value, 0.0))
 
 
@@ -194,7 +195,7 @@ def _of_least_norm(
 class _Found:
     """Scales y with what is known of them; `free` if no cycle bounds the ranges."""
 
-    y: Tensor
+    y: np.ndarray
     before: float
     value: float
     bound: float
@@ -217,20 +218,17 @@ class _Search:
 
     def run(self, rounds: int) -> _Found:
         """Until the value of a point and the bound of the cycles meet."""
-        zero = torch.zeros(self.incidence.nodes, dtype=torch.float64)
-        before = self._value(extremes(self.incidence, zero))
+        zero = np.zeros(self.incidence.nodes)
+        before = _width(extremes(self.incidence, zero), self.absolute)
         if not before:
             return _Found(zero, 0.0, 0.0, 0.0, 0)
         found = _Found(zero, before, before, 0.0, 0)
         y = equalised(self.incidence)
-        y -= float(y[GROUND])
-        ranges = extremes(self.incidence, y)
-        signs = (ranges > 0).reshape(-1, 2).numpy()
-        cuts = Cuts(len(signs), np.logical_and(signs.all(1), not self.absolute))
-        pairs = ranges.reshape(-1, 2)[torch.from_numpy(cuts.parted)]
-        x = (pairs[:, 0] / pairs[:, 1]).log().numpy()
-        share = _NEAR
-        edges = edges_above(self.incidence, y, share * ranges)
+        y -= y[GROUND]
+        share, none = _NEAR, np.zeros(2 * len(self.incidence.tensors))
+        ranges, edges = edges_above(self.incidence, y, none, share)
+        parted = _parted(ranges.reshape(-1, 2), self.absolute)
+        cuts, x = Cuts(len(self.incidence.tensors), parted), _odds(ranges.reshape(-1, 2), parted)
         for done in range(1, rounds + 1):
             y, x, bound, level = self._solved(edges, cuts, x, y)
             if not len(cuts):
@@ -238,10 +236,11 @@ class _Search:
                     return _Found(zero, before, before, 0.0, done, free=True)
                 # fainter weights may close one: a start far off hides them
                 share = share**_FAINTER if share > _FAINTEST else 0.0
-                edges = edges_above(self.incidence, y, share * ranges)
+                edges = edges_above(self.incidence, y, none, share)[1]
                 continue
-            ranges = extremes(self.incidence, y)
-            value = self._value(ranges)
+            least = np.exp(level + cuts.thresholds(x))
+            ranges, more = edges_above(self.incidence, y, least * (1 - 1e-3))
+            value = _width(ranges, self.absolute)
             found.rounds, found.bound = done, max(found.bound, math.exp(bound))
             if value < found.value:
                 found.y, found.value = y, value
@@ -250,45 +249,54 @@ class _Search:
                               f"{len(edges.slot)} weights, {len(cuts)} cycles")  # fmt: skip
             if found.value - found.bound <= self.tolerance * found.value:
                 break
-            least = torch.from_numpy(np.exp(level + cuts.thresholds(x)))
-            more = edges_above(self.incidence, y, least * (1 - 1e-3))
             edges = united(edges, more, self.incidence.nodes)
         return found
 
-    def _value(self, ranges: Tensor) -> float:
-        return _width(ranges, self.absolute)
-
     def _solved(
-        self, edges: Edges, cuts: Cuts, x: np.ndarray, y: Tensor
-    ) -> tuple[Tensor, np.ndarray, float, float]:
+        self, edges: Edges, cuts: Cuts, x: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Scales, thresholds x, a lower bound and the value τ that some edges allow."""
-        policies = Policies(self.incidence.nodes, edges.lowering, edges.raising, y.numpy())
-        bound, best, at, potentials = -np.inf, np.inf, x, y.numpy()
-        trial, sharp = x, len(cuts) > 0  # a first round may look for its cycles roughly
+        policies = Policies(self.incidence.nodes, edges.lowering, edges.raising, y)
+        bound, best, at, potentials = -np.inf, np.inf, x, y
+        trial, accuracy, sharp = x, np.inf, max(_SETTLED, self.tolerance / 4)
         for _ in range(_CYCLES):
-            if len(cuts):
-                rough = _SHARE * (best - bound) if best < np.inf else _FIRST
-                model, more = cuts.best(at, 0.0 if sharp or rough < _FINE else rough)
-                bound = max(bound, more)
-                trial = _between(at, model) if best < np.inf else model
             level, cycles, _ = policies.worst(edges.size - cuts.thresholds(trial)[edges.slot])
             if not cycles:
                 break
-            new = [cuts.add(edges.slot[cycle], edges.size[cycle]) for cycle in cycles]
+            settled = level > best - sharp
             if level < best:
-                best, at, potentials = level, trial, policies.potentials.copy()
-            if best - bound <= _SETTLED or (sharp and not any(new) and trial is at):
+                best, at, potentials = level, trial, policies.potentials
+            if best - bound <= 2 * sharp:
                 break
-            sharp = not any(new)
+            new = cuts.add([*cycles, *policies.rivals(edges.slot)], edges.slot, edges.size)
+            if settled and not new and accuracy == sharp:
+                break
+            accuracy = _FIRST if bound == -np.inf else sharp  # first not all cycles are there
+            model, more = cuts.best(at, accuracy, min(best - bound, _GAP))
+            bound, trial = max(bound, more), _between(at, model)
         kept = edges.size - cuts.thresholds(at)[edges.slot] - best - EXCESS
-        potentials = policies.raised(y.numpy(), kept, potentials)
-        return torch.from_numpy(potentials - potentials[GROUND]), at, bound, best
+        potentials = policies.raised(y, kept, potentials)
+        return potentials - potentials[GROUND], at, bound, best
 
 
-def _width(ranges: Tensor, absolute: bool) -> float:
+def _width(ranges: np.ndarray, absolute: bool) -> float:
     return float(ranges.max() if absolute else ranges.reshape(-1, 2).sum(1).max())
 
 
+def _parted(ranges: np.ndarray, absolute: bool) -> np.ndarray:
+    """The tensors that have a threshold for each sign, from R⁺ and R⁻, (tensors, 2)."""
+    return np.flatnonzero(np.logical_and((ranges > 0).all(1), not absolute))
+
+
+def _odds(ranges: np.ndarray, parted: np.ndarray) -> np.ndarray:
+    """log R⁺ − log R⁻ of some tensors."""
+    return np.log(ranges[parted, 0]) - np.log(ranges[parted, 1])
+
+
 def _between(at: np.ndarray, model: np.ndarray) -> np.ndarray:
-    """The thresholds that the cycles ask for, at most two e-folds of odds from the best known."""
-    return at + np.clip(model - at, -2.0, 2.0)
+    """A point towards the thresholds that the cycles ask for, two e-folds of odds away at most.
+
+    Along the line no cycle that is known becomes worse than both ends.
+    """
+    step = model - at
+    return at + step * min(1.0, 2.0 / max(float(np.abs(step).max(initial=0.0)), 1.0))

@@ -50,6 +50,18 @@ class _Lift(TorchFunctionMode):
             return func(*args, **kwargs)
 
 
+class _PlainLookups(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if canonical_name(func) == "embedding":
+            args, kwargs = _plain_lookup(args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+def plain_lookups() -> TorchFunctionMode:
+    """A context in which derivatives of embeddings are those of the function, as in `lifted`."""
+    return _PlainLookups()
+
+
 def _widened(leaf: Any) -> Any:
     return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -96,6 +96,11 @@ def _move(
 
 def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
     """Raise a `ValueError` that says which tensor does not fit its type."""
+    if not isinstance(state_dict, Mapping):
+        raise ValueError(
+            f"act(symmetry, g, params): a {type(state_dict).__name__} came, and a dict of tensors "
+            "by name was expected. Pass model.state_dict()."
+        )
     for name, axes in symmetry.signature.items():
         if name in state_dict:
             require_shape(symmetry, name, state_dict[name])

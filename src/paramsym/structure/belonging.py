@@ -76,6 +76,11 @@ def require_shape(symmetry: SymmetryData, name: str, tensor: torch.Tensor) -> No
     """Raise a `ValueError` if a tensor has another shape than its type says."""
     if name not in symmetry.signature:
         return
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(
+            f"act(symmetry, g, params): {name!r} is a {type(tensor).__name__}, and a tensor was "
+            "expected. Pass torch.as_tensor(…) of it, or the state_dict() of a model."
+        )
     wanted, shape = symmetry.shape(name), tuple(tensor.shape)
     if wanted != shape:
         raise ValueError(
