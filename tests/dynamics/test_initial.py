@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from paramsym import act, balance, conserved_quantities, find_symmetry, initialise_with
 from paramsym.dynamics import newton, reachable
+from paramsym.dynamics.targets import targets
 from paramsym.recording.precision import converted, converted_inputs, functional
 from tests.tracing.zoo import build, randomise
 
@@ -65,6 +66,9 @@ def asked(symmetry, params: Params, seed: int, strength: float = 1.0) -> dict[st
 
 def require_reached(name: str, quantities: dict[str, Tensor]) -> None:
     model, inputs, symmetry, params = prepared(name)
+    laws = conserved_quantities(symmetry, params)
+    proof = reachable.obstruction if len(laws.own) < 50 else reachable._by_ranks
+    assert not proof(laws, params, targets(laws, params, quantities), 1e-10)
     found = initialise_with(symmetry, params, quantities)
     assert found.status == "REACHED" and found.residual <= 1e-10 and not found.why
     moved = act(symmetry, found.element, params)
@@ -80,7 +84,7 @@ def require_reached(name: str, quantities: dict[str, Tensor]) -> None:
 # -- reached -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=6)
 @given(
     seed=st.integers(0, 10**6), strength=st.floats(0.1, 2), name=st.sampled_from(["ReLU", "linear"])
 )
@@ -213,7 +217,7 @@ def test_a_unit_without_outputs_has_a_positive_quantity(values: list[float], nam
         assert initialise_with(symmetry, alive, {first: torch.tensor(values)}).status == "REACHED"
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(seed=st.integers(0, 10**6))
 def test_scales_reach_a_value_or_a_certificate(seed: int) -> None:
     """The theorem of the alternative, at random patterns of zeros; and no certificate against what

@@ -227,7 +227,7 @@ def _mixed(symmetry: ParameterSymmetry) -> set[str]:
 def _by_ranks(laws: ConservedQuantities, params: Params, aim: Tensor, slack: float) -> str:
     here = laws.values(params)
     for name, matrices in laws.shaped(aim).items():
-        if matrices.ndim > 1 and _plain(laws.symmetry, name):
+        if matrices.ndim > 1 and is_matrix(laws, name) and _plain(laws.symmetry, name):
             covariant, dual = gram(laws.symmetry, params, name)
             if torch.allclose(here[name], covariant - dual, rtol=_ROUNDING, atol=slack):
                 for why in _signatures(laws.symmetry, params, name, matrices, slack):
