@@ -32,10 +32,19 @@ def layers(activation: nn.Module, *widths: int, bias: bool = True) -> nn.Module:
     return nn.Sequential(parts[0], *(x for part in parts[1:] for x in (activation, part)))
 
 
+def transformer() -> tuple[nn.Module, Any]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        n_layer=1, n_embd=8, n_head=2, vocab_size=11, n_positions=7, bos_token_id=0, eos_token_id=0
+    )
+    return GPT2LMHeadModel(config), {"input_ids": torch.arange(6)[None] % 11}
+
+
 MODELS = {
     "ReLU": lambda: (layers(nn.ReLU(), 3, 4, 5, 2), (numbers(6, 3),)),
     "linear": lambda: (layers(nn.Identity(), 6, 4, 5), (numbers(6, 6),)),
-    "GPT-2": lambda: build("GPT-2"),
+    "GPT-2": transformer,
     "Llama": lambda: build("Llama"),
     "convolutions": lambda: build("convolutions"),
     "ResNet": lambda: build("ResNet"),
