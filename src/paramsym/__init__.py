@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from paramsym.dynamics.elementwise import unit_quantities as unit_quantities
     from paramsym.dynamics.flow import gradient_flow as gradient_flow
     from paramsym.dynamics.gradients import check_gradients as check_gradients
+    from paramsym.dynamics.initial import Initialised as Initialised
+    from paramsym.dynamics.initial import initialise_with as initialise_with
     from paramsym.dynamics.ledger import ConservationLedger as ConservationLedger
     from paramsym.dynamics.noether import noether_currents as noether_currents
     from paramsym.dynamics.noether import second_order_flow as second_order_flow
@@ -91,6 +93,8 @@ _HOMES = {
     "conserved_quantities": "paramsym.dynamics.conserved",
     "LawCount": "paramsym.dynamics.counting",
     "count_conservation_laws": "paramsym.dynamics.counting",
+    "Initialised": "paramsym.dynamics.initial",
+    "initialise_with": "paramsym.dynamics.initial",
     "orbit_dimension": "paramsym.structure.orbit",
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",

@@ -90,9 +90,9 @@ class ConservedQuantities:
 
         Returns:
             By space a symmetric matrix (copies…, n, n), for groups that mix nothing the diagonal
-            (copies…, n), by shift a tensor of its shape, and each constant parameter. Where
-            buffers or frames leave only some quantities of a family, these alone, (quantities,),
-            in the order of its coordinates.
+            (copies…, n), by shift a tensor of its shape, and each constant parameter; they are in
+            the units of `moment_map`. Where buffers or frames leave only some quantities of a
+            family, these alone, (quantities,), in the order of its coordinates.
 
         Raises:
             ValueError: as `act`.

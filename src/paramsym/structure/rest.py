@@ -211,7 +211,7 @@ def _velocities(
     entries behind those of the buffers.
     """
     real = [b.numel() * (2 if b.is_complex() else 1) for b in buffers.values()]
-    further = 0 if equations is None else len(label) - sum(real)
+    further = 0 if equations is None else max(0, len(label) - sum(real))
     rank = torch.full((sum(real) + further,), -1, device=label.device)
     places = linked.unique()
     rank[places] = _ranks(label[places])
