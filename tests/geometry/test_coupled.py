@@ -118,3 +118,40 @@ def test_weights_without_numbers_and_halves_of_turns_are_refused():
         balance(symmetry, {n: p.to("meta") for n, p in params.items()})
     with pytest.raises(ValueError, match="whole number of turns"):
         balance(symmetry, params, rounds=1.5)  # type: ignore[arg-type]
+
+
+class Interface(nn.Module):
+    """More units in between than either side reads or writes: both sides slide out of sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.i, self.b, self.o = nn.Linear(3, 2), nn.Linear(2, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.o(self.b(torch.relu(self.i(x))))
+
+
+@pytest.mark.parametrize("least", [1.0, 1e-6, 1e-10, 1e-14])
+@pytest.mark.parametrize("name", ["b.weight", "o.weight"])
+def test_slides_keep_the_function_where_nothing_or_nearly_nothing_is_left_to_slide(name, least):
+    torch.manual_seed(0)
+    model, x = Interface().double(), torch.randn(5, 3).double()
+    symmetry = find_symmetry(model, (x,))
+    params = {n: p.detach() for n, p in model.state_dict().items()}
+    left, sizes, right = torch.linalg.svd(params[name], full_matrices=False)
+    params[name] = left @ torch.diag(sizes * torch.tensor([1.0, least]).double()) @ right
+
+    def output(state):
+        return torch.func.functional_call(model, state, (x,))
+
+    g = symmetry.sample(torch.Generator().manual_seed(0), 3.0)
+    for start in (params, act(symmetry, g, params)):
+        torch.testing.assert_close(output(start), output(params), rtol=1e-13, atol=1e-13)
+        result = balance(symmetry, start, rounds=20)
+        assert any(name.startswith("shift") for name in result.moment)
+        torch.testing.assert_close(output(result.params), output(params), rtol=1e-13, atol=1e-13)
+        squares = sum(float(p.square().sum()) for p in result.params.values())
+        assert squares == pytest.approx(result.value, rel=1e-14) and squares < result.before
+    # the control: a slide along what the reader does see changes the function
+    seen = params | {"b.weight": params["b.weight"] + 0.1}
+    assert float((output(seen) - output(params)).abs().max()) > 1e-3

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paramsym.structure.origin import added
-from paramsym.structure.sliding import shift_pairing, shift_updates
+from paramsym.structure.sliding import shift_pairing, shift_size, shift_updates
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _PRODUCTS = 60  # for one of many turns
@@ -68,7 +68,10 @@ class ShiftNorm:
         residual = {n: -x for n, x in self.slope().items()}
         offsets = {n: torch.zeros_like(x) for n, x in residual.items()}
         search, first = residual, _dot(residual, residual)
-        product, stiffest = first, 0.0
+        product = first
+        # along the slope alone, which may be rounding, there is no telling what is stiff
+        largest = max(shift_size(shift, self.params) for shift in self.shifts)
+        stiffest = largest * largest
         for _ in range(_PRODUCTS):
             along, size = self.slope(self.moved(search)), _dot(search, search)
             curvature = _dot(search, along)

@@ -16,6 +16,7 @@ from paramsym.geometry.bounds import standing
 from paramsym.geometry.boxed import Box, certified_in_box, least_in_box, slack_in_box, slope_in_box
 from paramsym.geometry.costs import (
     balanced_scales,
+    cost_along_scales,
     counts,
     family_shapes,
     scaled_by,
@@ -135,8 +136,11 @@ class Turns:
         status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
         self.movers.held |= standing(self.scales, self.box)
         self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
+        params = act(self.symmetry, self.element, self.params)
+        if self.slid:  # a slide reads parameters that the element, multiplied out, rounds otherwise
+            value = cost_along_scales(self.symmetry, params, (), self.power).constant
         return Balanced(
-            act(self.symmetry, self.element, self.params), self.element, before, value,
+            params, self.element, before, value,
             Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held,
             self.done,
         )  # fmt: skip

@@ -68,6 +68,26 @@ def shift_pairing(shift: Shift, covector: Params, params: Params) -> torch.Tenso
     return None if total is None else total.expand(shift.shape)
 
 
+def shift_size(shift: Shift, params: Params) -> float:
+    """The largest entry that δ ↦ Σ δ · factors can have in any of its terms, read off the factors.
+
+    A projector counts as one even where nothing is left of it: its entries are differences of
+    numbers up to one, and what is far below them is rounding.
+    """
+    read = [[f for f in term.factors if not f.kernel] for term in shift.terms]
+    return max(
+        abs(term.coefficient)
+        * math.prod(float(_power(f, f.window.view(params)).abs().max()) for f in factors)
+        for term, factors in zip(shift.terms, read, strict=True)
+    )
+
+
+def _power(factor: Factor, value: torch.Tensor) -> torch.Tensor:
+    """(window + offset)^power."""
+    value = value + factor.offset if factor.offset else value
+    return value if factor.power == 1 else value**factor.power
+
+
 def _einsum(
     delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
 ) -> torch.Tensor:
@@ -77,9 +97,7 @@ def _einsum(
         if factor.kernel:
             value = _projector(factor, params, delta)
         else:
-            value = factor.window.view(params).to(delta)
-            value = value + factor.offset if factor.offset else value
-            value = value if factor.power == 1 else value**factor.power
+            value = _power(factor, factor.window.view(params).to(delta))
         operands.append((value, factor.window.letters))
     result, present = contracted(operands, out)
     for k, letter in enumerate(out):
@@ -92,7 +110,9 @@ def _projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Ten
     """The projector onto what is orthogonal to all columns of some windows along their letter x.
 
     Its letters are those of the factor's window: (out, in), then one for each batch, which the
-    windows call A, B, … in this order. It is computed in the dtype of δ.
+    windows call A, B, … in this order. It is computed in the dtype of δ, from singular vectors, as
+    I − S⁺S is wrong by the rounding times the condition number of S, and readers would see that;
+    it gives the derivatives alone.
     """
     batch = [chr(ord("A") + k) for k in range(len(factor.window.letters) - 2)]
     sizes = factor.window.shape[2:]
@@ -106,10 +126,15 @@ def _projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Ten
         shape = [n if k else 1 for n, k in zip(sizes, kept, strict=True)]
         columns.append(view.reshape(*shape, -1, view.shape[-1]).expand(*sizes, -1, -1))
     stacked = torch.cat(columns, dim=-2)  # (batch …, columns, n)
-    eye = torch.eye(stacked.shape[-1], dtype=stacked.dtype, device=stacked.device)
-    return (eye - torch.linalg.pinv(stacked) @ stacked).permute(
-        -2, -1, *range(len(batch))
-    )  # fmt: skip
+    here = stacked.detach()
+    _, values, right = torch.linalg.svd(here, full_matrices=False)
+    level = max(here.shape[-2:]) * torch.finfo(here.dtype).eps * values[..., :1]
+    right = right * (values > level)[..., None]
+    projector = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device) - right.mH @ right
+    if is_followed(stacked):
+        rows = torch.linalg.pinv(stacked) @ stacked
+        projector = projector - (rows - rows.detach())
+    return projector.permute(-2, -1, *range(len(batch)))
 
 
 def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:
