@@ -56,11 +56,11 @@ class Loop(nn.Module):
 class Layers(nn.Module):
     """A function of named layers."""
 
-    def __init__(self, function: Callable[..., Tensor], **layers: nn.Module):
+    def __init__(self, function: Callable[..., Tensor], **layers: nn.Module | nn.Parameter):
         super().__init__()
         self.function = function
         for name, layer in layers.items():
-            self.add_module(name, layer)
+            setattr(self, name, layer)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.function(self, *inputs)
@@ -311,6 +311,37 @@ def test_a_division_that_only_turns_monomials_around_ends(model: nn.Module, inpu
     found = errors(model, symmetry, (inputs,))
     found.pop("a wrong move")
     assert max(found.values(), default=0.0) < 1e-12
+
+
+def _probabilities(s: Any, h: Tensor) -> Tensor:
+    """What sums to one, scaled entry by entry, moved, and scaled again."""
+    return s.last(s.b * (s.c + s.a * torch.softmax(s.first(h), -1)))
+
+
+ONCE_CONSTANT = {
+    "batch norm": lambda: nn.Sequential(
+        L(3, 2), nn.ReLU(), L(2, 4), nn.BatchNorm1d(4), L(4, 3, bias=False), nn.BatchNorm1d(3)
+    ),
+    "two of them": lambda: nn.Sequential(
+        L(3, 2), nn.ReLU(), L(2, 5), nn.BatchNorm1d(5), nn.BatchNorm1d(5), L(5, 3)
+    ),
+    "probabilities": lambda: Layers(
+        _probabilities, first=L(3, 4), last=L(4, 2), a=nn.Parameter(torch.rand(4) + 1),
+        b=nn.Parameter(torch.rand(4) + 1), c=nn.Parameter(torch.rand(4)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONCE_CONSTANT)
+def test_a_constant_grows_with_the_gain_behind_it(name: str) -> None:
+    """A bias counts by the gains that multiply it, a later one without: what the next layer can
+    absorb of a direction that its input never has is their sum."""
+    model = randomise(ONCE_CONSTANT[name]())
+    symmetry = find_symmetry(model, (x(8, 3),), check=False)
+    assert any(s.kind == "absent" for s in symmetry.shifts)
+    found = errors(model, symmetry, (x(8, 3),))
+    assert found.pop("a wrong move") > 1e-3
+    assert max(found.values()) < 1e-12
 
 
 def _faint(factor: float) -> nn.Module:

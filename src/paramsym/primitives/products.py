@@ -10,7 +10,7 @@ import torch
 
 from paramsym.primitives.base import Labels, Primitive, Values, carry, kernels, pull, push
 from paramsym.primitives.directions import Absence, Unseen, minimal
-from paramsym.primitives.gains import Frame, Power, gain_of
+from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import At, Joint, Slot
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
@@ -152,7 +152,9 @@ class Contract(Primitive):
             gain = _gain_along(joint, 1 - k)
             if gain is None or self.power != 1:
                 return []
-            return [replace(found, profile=found.profile.framed(_raised(gain.frame, -1)))]
+            passed = (replace(o, frame=combine(o.frame, gain.frame)) for o in found.offset)
+            turned = found.profile.framed(_raised(gain.frame, -1))
+            return [replace(found, profile=turned, offset=tuple(passed))]
         kept = absence.is_zero or self._averages(joint, k, Change(1.0, {}))
         return [found] if kept else []
 

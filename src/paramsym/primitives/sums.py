@@ -128,7 +128,7 @@ def _without_offset(absence: Absence) -> Absence | None:
     columns = []
     for offset in absence.offset:
         (word, *rest) = offset.factors or (None,)
-        if word is None or rest or offset.at or len(word.slots) != 1:
+        if word is None or rest or offset.at or offset.frame or len(word.slots) != 1:
             return None
         if (word.power, word.offset) != (1, 0):
             return None
@@ -144,7 +144,7 @@ def _without_offset(absence: Absence) -> Absence | None:
 
 
 def _scaled(offset: Offset, weight: float) -> Offset:
-    return Offset(offset.weight * weight, offset.factors, offset.letter, offset.at)
+    return replace(offset, weight=offset.weight * weight)
 
 
 def _size(joint: Joint, stride: int) -> int:

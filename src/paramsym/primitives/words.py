@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Columns, Profile
+from paramsym.primitives.gains import Frame
 from paramsym.primitives.tensor import Tensor
 from paramsym.structure.shift import Factor, Window
 
@@ -102,12 +103,22 @@ def parameter_word(block: Block, name: str, power: float, offset: float) -> Chan
 
 @dataclass(frozen=True)
 class Offset:
-    """One word of κ = w·x: weight · Σ factors, with w along `letter`; `at` are other slots."""
+    """One word of κ = w·x: weight · Σ factors, with w along `letter`; `at` are other slots.
+
+    `frame` holds the gains that have multiplied this part of x since it was added: along with them
+    the frame of w took their inverses, so that κ stays as it was.
+    """
 
     weight: float
     factors: tuple[Word, ...]
     letter: Letter
     at: tuple[tuple[int, Letter], ...] = ()
+    frame: Frame = ()
+
+    def spelled(self, profile: Profile, parameters: Mapping[str, Tensor]) -> tuple[Word, ...]:
+        """The factors with those of w in its frame, w being 1 in it."""
+        own = profile.framed(self.frame)
+        return (*self.factors, *frame_words(own, parameters, self.letter, 1))
 
 
 def frame_words(

@@ -144,9 +144,8 @@ class _Writer:
 
     def _spelled(self, absence: Absence) -> tuple[Offset, ...]:
         """κ with w = 1 in its frame written out."""
-        profile, known = absence.profile, self.parameters
         return tuple(
-            replace(o, factors=(*o.factors, *frame_words(profile, known, o.letter, 1)))
+            replace(o, factors=o.spelled(absence.profile, self.parameters), frame=())
             for o in absence.offset
         )
 

@@ -24,7 +24,7 @@ from paramsym.primitives.directions import Absence
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
+from paramsym.primitives.words import Change, Letter, Word, fresh, projector
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import CANCELLED, Effect, Monomial, canonical, divide, gathered
 from paramsym.tracing.effects import Effects, is_unseen
@@ -176,8 +176,8 @@ class Translations:
         profile = absence.profile
         for offset in absence.offset:
             word = projector(profile, block, cut, along, offset.letter, {})
-            frame = frame_words(profile, self.parameters, offset.letter, 1)
-            yield Change(offset.weight, dict(at), (word, *frame, *offset.factors))
+            factors = offset.spelled(profile, self.parameters)
+            yield Change(offset.weight, dict(at), (word, *factors))
 
     # -- division ----------------------------------------------------------------------------
     def families(self) -> Iterator[Family]:
@@ -302,7 +302,7 @@ def same_offset(x: Absence, y: Absence) -> bool:
         made = []
         for o in absence.offset:
             change = Change(o.weight, {}, o.factors)
-            made.append((o.weight, *canonical((0, 0), change, frozenset())[2:]))
+            made.append((o.weight, o.frame, *canonical((0, 0), change, frozenset())[2:]))
         return sorted(made, key=repr)
 
     return forms(x) == forms(y)
