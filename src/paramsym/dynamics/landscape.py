@@ -44,6 +44,22 @@ class Landscape:
         self.rest = converted(model, WIDE)
         trained = [n for n, p in model.named_parameters() if p.requires_grad]
         self.place = f"{caller}(model={type(model).__name__})"
+        self._check_parameters(trained)
+        self.names = trained
+        self.shapes = [self.rest[n].shape for n in trained]
+        self.start = torch.cat([self.rest.pop(n).reshape(-1) for n in trained])
+        self._sizes = [shape.numel() for shape in self.shapes]
+        self._places = places_of(model, [*trained, *self.rest])
+        first = {id(p): n for n, p in model.named_parameters()}
+        every = model.named_parameters(remove_duplicate=False)
+        self._ties = {n: first[id(p)] for n, p in every if first[id(p)] != n}
+        held = first.values()
+        self._buffers = [n for n in self.rest if n not in held]  # a forward pass may write to them
+        self._lift = False
+        self._check()
+
+    def _check_parameters(self, trained: list[str]) -> None:
+        """There are some, with real and finite numbers."""
         if not trained:
             raise ValueError(
                 f"{self.place}: none of its parameters requires a gradient, so that nothing "
@@ -59,18 +75,6 @@ class Landscape:
                 f"{self.place}: {bad!r} holds numbers that are not finite, finite ones were "
                 "expected. Look where training broke."
             )
-        self.names = trained
-        self.shapes = [self.rest[n].shape for n in trained]
-        self.start = torch.cat([self.rest.pop(n).reshape(-1) for n in trained])
-        self._sizes = [shape.numel() for shape in self.shapes]
-        self._places = places_of(model, [*trained, *self.rest])
-        first = {id(p): n for n, p in model.named_parameters()}
-        every = model.named_parameters(remove_duplicate=False)
-        self._ties = {n: first[id(p)] for n, p in every if first[id(p)] != n}
-        held = first.values()
-        self._buffers = [n for n in self.rest if n not in held]  # a forward pass may write to them
-        self._lift = False
-        self._check()
 
     def parts(self, vector: torch.Tensor) -> Params:
         """What flows, by name, as views of a vector."""
