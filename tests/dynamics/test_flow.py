@@ -103,7 +103,8 @@ class Valley(nn.Module):
 @pytest.mark.parametrize(
     "modulus",
     [torch.abs, lambda z: z.relu() + (-z).relu(), lambda z: torch.maximum(z, -z),
-     lambda z: -torch.minimum(z, -z), lambda z: nn.functional.leaky_relu(z, -1.0)],
+     lambda z: -torch.minimum(z, -z), lambda z: nn.functional.leaky_relu(z, -1.0),
+     lambda z: z.clamp(min=0) + (-z).clamp(min=0)],
 )  # fmt: skip
 def test_sliding_is_the_least_subgradient(modulus):
     """It goes along θ₁ = 0 to the origin."""
@@ -115,10 +116,148 @@ def test_sliding_is_the_least_subgradient(modulus):
     )
 
 
-def test_a_kink_that_is_not_seen_ends_in_an_error():
-    modulus = Valley(lambda z: z.clamp(min=0) + (-z).clamp(min=0))
-    with pytest.raises(RuntimeError, match="Write kinks with relu or maximum"):
-        gradient_flow(modulus, lambda y: y, (torch.zeros(1),), [2.0])
+@pytest.mark.parametrize(
+    "modulus",
+    [lambda z: z * (2 * (z > 0) - 1), lambda z: torch.stack([z, -z]).amax(0)],
+    ids=["comparison", "maximum over an axis"],
+)
+@pytest.mark.parametrize("time", [2.0, 3.7])
+def test_a_kink_that_is_not_seen_ends_in_an_error(modulus, time):
+    with pytest.raises(RuntimeError, match="Write kinks with relu, clamp or maximum"):
+        gradient_flow(Valley(modulus), lambda y: y, (torch.zeros(1),), [time])
+
+
+def test_many_scales_are_no_kink():
+    """Eight decades of curvature: short steps in which the velocity turns one way only."""
+    curvatures = torch.logspace(0, 7, 8, dtype=WIDE)
+    model = nn.Linear(8, 1, bias=False).double()
+    start = model.weight.detach()[0].clone()
+    flow = gradient_flow(
+        model, lambda y: y.square().sum() / 2, (torch.diag(curvatures.sqrt()),), [1e-4]
+    )
+    assert torch.allclose(
+        flow.params[1]["weight"][0], start * torch.exp(-1e-4 * curvatures), atol=1e-8
+    )
+
+
+def _written(function, *args):
+    def act(z):
+        z = z.clone()
+        function(z, *args)
+        return z
+
+    return act
+
+
+SPELLINGS = {
+    "relu": [
+        _written(torch.relu_), _written(torch.Tensor.relu_), _written(nn.functional.relu, True),
+        lambda z: nn.functional.relu(z, inplace=True), lambda z: z.clamp(min=0),
+        _written(torch.clamp_, 0), lambda z: torch.clip(z, torch.zeros(1), None),
+        lambda z: nn.functional.threshold(z, 0, 0), lambda z: torch.max(z, torch.zeros_like(z)),
+        lambda z: z.clamp_min(0), lambda z: -(-z).clamp_max(0),
+        lambda z: torch.maximum(z, torch.tensor(-1e300)).relu(),
+    ],
+    "relu6": [nn.functional.relu6, lambda z: z.clamp(0, 6), nn.Hardtanh(0, 6)],
+    "pool": [
+        lambda z: torch.maximum(torch.maximum(z, z[:, [0, 0, 1, 2]]), z[:, [1, 2, 3, 3]]),
+    ],
+    "hardsigmoid": [nn.functional.hardsigmoid, lambda z: (z / 6 + 0.5).clamp(0, 1)],
+}  # fmt: skip
+
+MODULES = {
+    "relu": nn.ReLU(), "relu6": nn.ReLU6(), "hardsigmoid": nn.Hardsigmoid(),
+    "pool": nn.MaxPool1d(3, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "act"), [(n, act) for n, acts in SPELLINGS.items() for act in acts]
+)
+def test_every_spelling_of_an_activation_has_its_flow(name, act):
+    class Spelled(nn.Module):
+        def forward(self, z):
+            return act(z)
+
+    def ends(activation):
+        net = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2))
+        model, loss_fn, x = on_data(net, 1)
+        return gradient_flow(model, loss_fn, x, [2]).params[-1]
+
+    plain, spelled = ends(MODULES[name]), ends(Spelled())
+    assert all(torch.allclose(plain[n], spelled[n], atol=1e-8) for n in plain)
+    others = ends(nn.Identity())
+    assert not all(torch.allclose(plain[n], others[n], atol=1e-3) for n in plain)
+
+
+class Counting(nn.Module):
+    """Writes to its input, counts its calls, and looks up by whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2).double()
+        self.register_buffer("calls", torch.zeros((), dtype=WIDE))
+
+    def forward(self, x):
+        self.calls += 1
+        x *= 2
+        places = torch.arange(-1, 2).abs().clamp(max=1)
+        return self.linear(x).relu() + nn.functional.one_hot(places, 2)[0]
+
+
+def test_what_a_forward_pass_writes_to_is_left_alone():
+    model, x = Counting(), torch.ones(4, 3, dtype=WIDE)
+    flow = gradient_flow(model, lambda y: y.square().mean(), (x,), [1])
+    assert torch.equal(x, torch.ones_like(x))
+    assert model.calls == 0
+    assert all(params["calls"] == 0 for params in flow.params)
+    assert flow.losses[0] == float(model(x.clone()).square().mean().detach())
+
+
+def test_tied_weights_come_back_under_both_names():
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False))
+    model[2].weight = model[0].weight
+    model, _, x = on_data(model, 1)
+    flow = gradient_flow(model, lambda y: y.square().mean(), x, [1])
+    assert float(model(x[0]).square().mean().detach()) == flow.losses[0]
+    model.load_state_dict(flow.params[1])
+    assert float(model(x[0]).square().mean().detach()) == pytest.approx(flow.losses[1])
+
+
+def test_a_drift_that_is_no_number_is_not_hidden():
+    model, loss_fn, x = on_data(nn.Linear(3, 2), 1)
+    flow = gradient_flow(model, loss_fn, x, [1])
+    start = flow.params[0]["weight"]
+    drift = flow.drift(lambda p: {"log": torch.where(p["weight"] == start, 1.0, np.nan)})
+    assert np.isnan(drift["log"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"times": 1.0}, "increasing positive times were"),
+        ({"times": [None]}, "increasing positive times were"),
+        ({"tolerance": float("nan")}, "from 1e-13 to 1"),
+        ({"tolerance": -1.0}, "from 1e-13 to 1"),
+        ({"loss_fn": lambda y: y.detach().sum()}, "sees no way"),
+        ({"loss_fn": lambda y: y.argmax()}, "a real one"),
+        ({"loss_fn": lambda y: y.sum() + 0j}, "a real one"),
+        (
+            {"loss_fn": lambda y: (y * 0).square().sum().sqrt()},
+            "gradient of the loss is not finite",
+        ),
+    ],
+)
+def test_what_has_no_flow_is_refused(wrong, message):
+    model, loss_fn, x = on_data(nn.Linear(3, 2), 1)
+    with pytest.raises(ValueError, match=message):
+        gradient_flow(**{"model": model, "loss_fn": loss_fn, "inputs": x, "times": [1], **wrong})
+
+
+def test_a_penalty_that_reads_the_model_is_refused():
+    model, loss_fn, x = on_data(nn.Linear(3, 2), 1)
+    with pytest.raises(ValueError, match="weights of the model itself"):
+        gradient_flow(model, lambda y: loss_fn(y) + model.weight.square().sum(), x, [1])
 
 
 def test_along_a_slide_the_velocity_does_not_ask_for_sides():

@@ -79,6 +79,11 @@ def unit_quantities(
             "(outputs, units) and (units, inputs) were expected. Give the weights of two "
             "torch.nn.Linear, the second first."
         )
+    if not (outgoing.isfinite().all() and incoming.isfinite().all()):
+        raise ValueError(
+            f"unit_quantities(activation={activation!r}): the weights hold numbers that are not "
+            "finite, finite ones were expected. Look where training broke."
+        )
     if isinstance(activation, str):
         if activation not in _CLOSED:
             raise KeyError(

@@ -42,8 +42,8 @@ class GradientField:
 
     def __init__(self, loss: Landscape) -> None:
         self._loss = loss
-        with torch.no_grad(), Sides() as seen:
-            loss(loss.start)
+        with Sides() as seen:
+            loss(loss.start.clone().requires_grad_())
         self.shapes = [z.shape for z in seen.found]
         self.sides = seen.values() > 0
         self.sliding: list[int] = []
@@ -61,10 +61,9 @@ class GradientField:
 
         Those of S take two gradients; without `sliding` they are not looked at, and zero.
         """
-        with torch.no_grad(), Sides(self.sides) as seen:
-            self._loss(torch.from_numpy(y))
-        z = seen.values()
-        z = torch.where(self.sides, z, -z) / (1 + z.abs().max()) if len(z) else z
+        with Sides(self.sides) as seen:
+            self._loss(torch.from_numpy(y).requires_grad_())
+        z = seen.margins()
         if self.sliding:
             below, above = self._pulls(y) if sliding else np.zeros((2, len(self.sliding)))
             z[self.sliding] = torch.from_numpy(np.minimum(below, -above))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from paramsym.dynamics.landscape import Landscape, LossFunction, Params
 from paramsym.recording.running import preserved
 
 _SAMPLES = (0.25, 0.5, 0.75, 1.0)  # parts of a step at which signs are read
-_STALLED = 200  # events at one time, or steps too short, after which no flow is seen
-_SHORT = 1e-8  # steps that are such a part of the whole time
+_STALLED = 200  # events at one time, or short steps to and fro, after which no flow is seen
+_FINEST = 1e-13  # tolerances below it ask for more than float64 has
+_SHORT = 1e-6  # steps that are such a part of the whole time
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class GradientFlow:
         """
         found = [values(params) for params in self.params]
         return {
-            family: max(_largest(other[family] - start) for other in found)
+            family: float(np.max([_largest(other[family] - start) for other in found]))
             for family, start in found[0].items()
         }
 
@@ -86,11 +87,12 @@ def gradient_flow(
     """The flow θ̇ = −∇L(θ) from the weights of a model, at requested times.
 
     Integrated in float64 by Runge–Kutta steps of order eight whose error is estimated. Between
-    kinks of ReLU, leaky ReLU, PReLU, the modulus, hardtanh, maxima and max pooling the field is
-    smooth: each goes on along its side until the sign of its pre-activation changes, which is found
-    on the interpolant to rounding, and there the integration starts anew. Where both sides of a
-    kink lead back to it the flow slides along it. Other kinks (clamping, pooling over the edge) are
-    left to the error control, which stops where the flow would slide. The model is only read.
+    kinks of ReLU, leaky ReLU, PReLU, the modulus, clamps, maxima of two and max pooling the field
+    is smooth: each goes on along its side until the sign of its pre-activation changes, which is
+    found on the interpolant to rounding, and there the integration starts anew. Where both sides of
+    a kink lead back to it the flow slides along it. Other kinks (comparisons, masks, maxima over
+    axes) are left to the error control, which stops where the flow would slide. The model is only
+    read.
 
     Args:
         model: whose parameters flow, as far as they require a gradient.
@@ -105,13 +107,15 @@ def gradient_flow(
         Times, parameters, losses, the number of gradients, and the events.
 
     Raises:
-        ValueError: times that do not increase, or no finite number for a loss; see `Landscape`.
+        ValueError: times that do not increase, a tolerance that is none, or no finite number for a
+            loss; see `Landscape`.
         RuntimeError: the flow has blown up, or does not go on, as at kinks that are not seen.
 
     Source: Hairer, Nørsett and Wanner, "Solving ordinary differential equations I" (1993), II.5
     for the steps and II.6 for discontinuities.
     """
     asked = checked_times(times, "gradient_flow")
+    require_tolerance(tolerance, "gradient_flow")
     with preserved(model, training), torch.enable_grad():
         loss = Landscape(model, loss_fn, inputs, "gradient_flow")
         field = GradientField(loss)
@@ -125,14 +129,25 @@ def gradient_flow(
 
 def checked_times(times: Sequence[float], caller: str) -> list[float]:
     """Positive times in increasing order, a 0 in front taken away."""
-    asked = [float(t) for t in times]
+    given = [*times] if isinstance(times, Iterable) else [times]
+    asked = [float(t) if isinstance(t, SupportsFloat) else math.nan for t in given]
+    asked = asked if isinstance(times, Iterable) else []
     asked = asked[1:] if asked[:1] == [0.0] else asked
     if not asked or not all(a < b < math.inf for a, b in zip([0.0, *asked], asked, strict=False)):
         raise ValueError(
-            f"{caller}(times={list(times)[:6]}): increasing positive times were expected, such "
-            "as [1, 10, 100]."
+            f"{caller}(times={given[:6]}): increasing positive times were expected, such as "
+            "[1, 10, 100]."
         )
     return asked
+
+
+def require_tolerance(tolerance: float, caller: str) -> None:
+    """Refuse an error of a step that rounding is larger than, or that is none."""
+    if not _FINEST <= tolerance < 1:
+        raise ValueError(
+            f"{caller}(tolerance={tolerance}): a number from {_FINEST:g} to 1 was expected, the "
+            "error of one step. Take 1e-10, or 1e-6 where time matters more."
+        )
 
 
 def checked_step(solver: DOP853, place: str) -> None:
@@ -144,6 +159,13 @@ def checked_step(solver: DOP853, place: str) -> None:
             f"{place}: no step from time {solver.t:.6g} ({said or 'not finite'}), a smooth flow "
             "was expected. Ask for earlier times, or a loss that is bounded from below."
         )
+
+
+def _to_and_fro(turns: list[np.ndarray]) -> bool:
+    """Whether changes of the velocity undo each other, which those of a smooth descent never do."""
+    return float(np.linalg.norm(np.sum(turns, 0))) < 0.1 * float(
+        np.sum(np.linalg.norm(turns, axis=1))
+    )
 
 
 def _began(solver: DOP853) -> float:
@@ -168,7 +190,7 @@ class Course:
         self.field, self.place, self.tolerance = field, place, tolerance
         self.progress = progress
         self.events: list[Event] = []
-        self._short = 0
+        self._turns: list[np.ndarray] = []
 
     def through(self, y: np.ndarray, times: Sequence[float]) -> Iterator[torch.Tensor]:
         """The states at increasing times, from `y` at time 0."""
@@ -200,15 +222,21 @@ class Course:
             self._switch(t, y, event[2])
 
     def _step(self, solver: DOP853) -> None:
+        before = solver.f
         checked_step(solver, self.place)
-        short = solver.t - _began(solver) < _SHORT * solver.t_bound and solver.status == "running"
-        self._short = self._short + 1 if short else 0
-        if self._short > _STALLED:
-            raise RuntimeError(
-                f"{self.place}: {_STALLED} steps of less than {_SHORT:g} of the whole time at time "
-                f"{solver.t:.6g}, a field that is smooth between its kinks was expected. Write "
-                "kinks with relu or maximum, or take a larger tolerance."
-            )
+        if solver.t - _began(solver) > _SHORT * solver.t_bound or solver.status != "running":
+            self._turns = []
+        else:
+            self._turns.append(solver.f - before)
+        if len(self._turns) == _STALLED:
+            if _to_and_fro(self._turns):
+                raise RuntimeError(
+                    f"{self.place}: {_STALLED} steps of less than {_SHORT:g} of the whole time, in "
+                    f"which the velocity turns to and fro, at time {solver.t:.6g}; a field that is "
+                    "smooth between its kinks was expected. Write kinks with relu, clamp or "
+                    "maximum, take a larger tolerance, or ask for earlier times."
+                )
+            self._turns = []
         if self.progress is not None:
             self.progress(float(solver.t), self.field.loss)
 

@@ -16,6 +16,7 @@ flow, without inertia, conserves Q.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 from scipy.integrate import DOP853
 
-from paramsym.dynamics.flow import checked_step, checked_times
+from paramsym.dynamics.flow import checked_step, checked_times, require_tolerance
 from paramsym.dynamics.landscape import Landscape, LossFunction, Params
 from paramsym.recording.running import preserved
 from paramsym.structure.moment import pairings
@@ -79,18 +80,19 @@ def second_order_flow(
         progress: called after each step with its time.
 
     Raises:
-        ValueError: times that do not increase, τ that is not positive, a velocity of another name
-            or shape, or as `Landscape`.
+        ValueError: times that do not increase, τ that is not positive, a tolerance that is none,
+            a velocity of another name or shape or without numbers, or as `Landscape`.
         RuntimeError: the flow has blown up.
 
     Source: Zhao et al., "Symmetries, flat minima, and the conserved quantities of gradient flow"
     (2023), eq. (14).
     """
     asked = checked_times(times, "second_order_flow")
-    if not tau > 0:
+    require_tolerance(tolerance, "second_order_flow")
+    if not 0 < tau < math.inf or not math.isfinite(epsilon):
         raise ValueError(
-            f"second_order_flow(tau={tau}): a positive time was expected. For τ = 0 there is no "
-            "inertia: call gradient_flow."
+            f"second_order_flow(tau={tau}, epsilon={epsilon}): a positive time and a finite rate "
+            "were expected. For τ = 0 there is no inertia: call gradient_flow."
         )
     with preserved(model, training), torch.enable_grad():
         loss = Landscape(model, loss_fn, inputs, "second_order_flow")
@@ -126,13 +128,19 @@ def _started(
     """The velocity at time 0 as one vector."""
     own = loss.parts(pushed)
     for name, given in (velocity or {}).items():
-        if name not in own or given.shape != own[name].shape:
+        came = tuple(given.shape) if isinstance(given, torch.Tensor) else type(given).__name__
+        if name not in own or came != tuple(own[name].shape):
             shape = tuple(own[name].shape) if name in own else f"one of {[*own][:12]}"
             raise ValueError(
-                f"{loss.place}: velocity[{name!r}] has the shape {tuple(given.shape)}, {shape} was "
-                "expected. Name parameters that require a gradient, in their shapes."
+                f"{loss.place}: velocity[{name!r}] has the shape {came}, {shape} was expected. "
+                "Name parameters that require a gradient, in their shapes."
             )
-        own[name] = given.to(own[name])
+        if not given.isfinite().all():
+            raise ValueError(
+                f"{loss.place}: velocity[{name!r}] holds numbers that are not finite, finite ones "
+                "were expected. Leave the name out to start with −ε∇L."
+            )
+        own[name] = given.detach().to(own[name])
     return torch.cat([v.reshape(-1) for v in own.values()])
 
 
