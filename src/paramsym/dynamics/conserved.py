@@ -229,7 +229,8 @@ def conserved_quantities(
         symmetry: what `find_symmetry` derived. Families that are not exact, and those that change
             the basis of inputs or outputs, do not leave a loss alone, and give nothing.
         params: the complete state dict; of its numbers the buffers alone matter.
-        frozen: parameters that are not trained. A family that moves one of them gives nothing.
+        frozen: parameters that are not trained. A family that moves one of them gives nothing; one
+            that reads them alone is constant.
 
     Raises:
         ValueError: as `act`, or a frozen name that is no parameter.
