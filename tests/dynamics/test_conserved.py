@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import conserved_quantities, find_symmetry, moment_map, relu
+from paramsym import (
+    conserved_quantities,
+    count_conservation_laws,
+    find_symmetry,
+    moment_map,
+    relu,
+)
 from paramsym.recording.precision import converted, converted_inputs, functional
 from paramsym.relu.conservation import LAWS
 from tests.dynamics.gradient_twin import number_of_laws
@@ -203,6 +209,51 @@ def test_what_would_move_a_frozen_parameter_gives_nothing() -> None:
     assert "'0.bias', which is not trained" in next(iter(laws.why.values()))
     with pytest.raises(ValueError, match=r"frozen=\['none'\].*Names of the state dict.*lists them"):
         conserved_quantities(symmetry, params, frozen=["none"])
+
+
+def test_what_a_shift_reads_may_be_frozen() -> None:
+    """With W₂ frozen (b₁, b₂) → (b₁ + δ, b₂ − W₂δ) is constant, and so is W₁ in ker W₂."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    symmetry, params = prepared(model, (numbers(6, 3),))
+    laws = conserved_quantities(symmetry, params, frozen=["1.weight"])
+    expected = params["0.bias"] - params["1.weight"].mT @ params["1.bias"]
+    vectors = [x for x in laws.values(params).values() if x.shape == expected.shape]
+    assert any(torch.allclose(x, expected) for x in vectors)
+    assert "'1.weight', which is not trained" in laws.why[next(iter(symmetry.spaces))]
+    model[1].weight.requires_grad_(False)
+    found = count_conservation_laws(model, example_inputs=(numbers(6, 3),))
+    assert found.count == laws.count(params) == 10
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_buffers_that_nothing_moves_are_at_rest(affine: bool) -> None:
+    model = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4, affine=affine), nn.ReLU(), nn.Linear(4, 2)
+    )
+    symmetry, params = prepared(model, (numbers(6, 3),))
+    laws = conserved_quantities(symmetry, params)
+    slopes = gradients(model, symmetry, params, (numbers(6, 3),))
+    assert laws.count(params) == (8 if affine else 4)
+    assert float(laws.tangent(params).rmatvec(slopes).abs().max()) < 1e-12
+
+
+def test_every_quantity_has_a_name_of_its_own() -> None:
+    """Between fixed matrices A and B are tied by B w = w A; the echelon form has large entries."""
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.c, self.d = nn.Linear(3, 4), nn.Linear(5, 4), nn.Linear(4, 2)
+            self.register_buffer("w", numbers(5, 4))
+            self.register_buffer("v", numbers(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.d(self.c(self.a(x) @ self.get_buffer("w").T) @ self.get_buffer("v"))
+
+    symmetry, params = prepared(Fixed(), (numbers(6, 3),))
+    laws = conserved_quantities(symmetry, params)
+    assert len(laws.own.unique()) == laws.basis.width
+    assert sum(x.numel() for x in laws.values(params).values()) == laws.basis.width
 
 
 def test_approximate_families_give_nothing() -> None:

@@ -349,6 +349,8 @@ def test_the_symmetry_of_another_model_is_not_passed() -> None:
     [
         (([3],), {}, "at least two positive widths"),
         (([3, 0, 2],), {}, "at least two positive widths"),
+        ((3,), {}, "at least two positive widths"),
+        ((nn.Linear,), {}, "at least two positive widths"),
         (([3, 4, 2], "tanh"), {}, r"Pass nn\.Tanh\(\)"),
         (([3, 4, 2],), {"training": True}, "belong to a model"),
         ((nn.Linear(3, 2), "relu"), {}, "its own activations"),
@@ -360,6 +362,28 @@ def test_the_symmetry_of_another_model_is_not_passed() -> None:
 def test_arguments_that_do_not_go_together_are_refused(arguments, keywords, match) -> None:
     with pytest.raises(ValueError, match=match):
         count_conservation_laws(*arguments, **keywords)
+
+
+def test_one_level_says_nothing_about_growth() -> None:
+    (reason,) = count_conservation_laws([3, 4, 2], deepest=1).reasons
+    assert "grow" not in reason
+    assert "still grow" in count_conservation_laws([2, 6, 7, 1], deepest=2).reasons[0]
+
+
+def test_complex_models_are_counted() -> None:
+    """Each unit keeps |w|² + |b|² − ½ |v|²: z|z| is of degree 2, and phases are skew."""
+
+    class Modulus(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (nn.Linear(n, m, dtype=torch.cfloat) for n, m in ((3, 4), (4, 2)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            z = self.a(x)
+            return torch.view_as_real(self.b(z * z.abs()))
+
+    inputs = (torch.randn(6, 3, dtype=torch.cfloat, generator=torch.Generator().manual_seed(0)),)
+    assert count_conservation_laws(Modulus(), example_inputs=inputs).count == 4
 
 
 # ------------------------------------------------------------------ derivatives

@@ -16,6 +16,7 @@ from paramsym import ParameterSymmetry, Shift, Space, find_symmetry, tangent
 from paramsym.algebra import GeneralLinear, Permutation, PositiveScaling
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.structure.axes import parse_axis
+from paramsym.structure.rest import NullSpace
 from paramsym.structure.shift import Term, Window
 from paramsym.structure.tangent import TangentOperator
 from tests.structure.test_tangent import (
@@ -180,3 +181,47 @@ def test_bases_copies_and_complex_entries_of_buffers_count() -> None:
     assert float(on_buffers(rest).abs().max()) < 1e-12
     params["plane"] = params["plane"].real + 0j
     assert tangent(symmetry, params).at_rest().shape[0] == 3 + 4 * 2  # one vector for each copy
+
+
+@pytest.mark.parametrize(("m", "d"), [(3, 2), (6, 3), (20, 5), (4, 4)])
+def test_reduced_bases_have_a_first_entry_of_their_own_and_span_the_same(m: int, d: int) -> None:
+    """Rows that begin with tiny numbers get entries far above 1, which are no further pivots."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(100, m, d, generator=generator, dtype=torch.float64)
+    drawn[:50, 0] *= 0.01
+    drawn[:, 1] *= (torch.arange(100) % 3 > 0)[:, None]
+    basis = torch.linalg.qr(drawn)[0]
+    scales = 10.0 ** torch.randint(-6, 7, (100, m, 1), generator=generator)
+    for scale in (torch.ones_like(scales), scales):
+        space = NullSpace(torch.zeros(100, m).long(), basis, scale)
+        found = space.reduced()
+        own = (found != 0).int().argmax(1)
+        assert all(len(each.unique()) == d for each in own)
+        eye = torch.eye(d, dtype=torch.float64).expand(100, d, d)
+        torch.testing.assert_close(found.gather(1, own[:, :, None].expand(100, d, d)), eye)
+        scaled = found * scale
+        left = scaled - basis @ (basis.mT @ scaled)
+        assert float((left.norm(dim=1) / scaled.norm(dim=1)).max()) < 1e-12
+
+
+@pytest.mark.parametrize("mean", [1e-8, 1.0, 1e5, 1e8, 1e12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_directions_at_rest_do_not_depend_on_the_size_of_a_buffer(
+    mean: float, dtype: torch.dtype
+) -> None:
+    """A scale moves the mean by itself, an offset by one: together they leave it at rest."""
+    symmetry = ParameterSymmetry(
+        {"h": Space("h", Permutation(2)), "s": Space("s", PositiveScaling(1), over=("h",))},
+        {"weight": (parse_axis("(h s)"), parse_axis("3")), "mean": (parse_axis("(h s)"),),
+         "b": (parse_axis("h"),)},
+        (Shift("slide", "", "a", (2,), (Term(Window("mean", "a", (2,), (1,))),
+                                        Term(Window("b", "a", (2,), (1,))))),),
+        buffers=("mean",),
+    )  # fmt: skip
+    params = {"weight": torch.ones(2, 3), "mean": torch.tensor([mean, -0.5]), "b": torch.ones(2)}
+    operator = tangent(symmetry, {n: p.to(dtype) for n, p in params.items()})
+    expected = torch.tensor([[1, 0], [0, 1], [-mean, 0], [0, 0.5]], dtype=dtype)
+    basis = operator.basis_at_rest(reduced=True)
+    found = torch.stack([basis.lifted(x) for x in torch.eye(2, dtype=dtype)], dim=1)
+    torch.testing.assert_close(found, expected, atol=0, rtol=1e-6)
+    assert operator.at_rest().shape[0] == 2

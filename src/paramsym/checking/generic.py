@@ -100,34 +100,41 @@ def generic_inputs(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Fresh inputs of the same shapes, as positional and keyword arguments.
 
-    Floating inputs become normal (float64) with a random size, mean and density for each sample,
-    so that units are reached on both sides whatever their biases: the size lies between 1/4 and 4,
-    times at most `spread` or its inverse, and a share of the entries is cleared. Inputs that look
-    like masks (constant, two values only, or not finite) are kept. Integer inputs that index
-    a table become random places of it; whatever else there is stays as it was given.
+    Floating and complex inputs become normal (in float64) with a random size, mean and density for
+    each sample, so that units are reached on both sides whatever their biases: the size lies
+    between 1/4 and 4, times at most `spread` or its inverse, and a share of the entries is cleared.
+    Inputs that look like masks (constant, two values only, or not finite) are kept. Integer inputs
+    that index a table become random places of it; whatever else there is stays as it was given.
     """
-    counter, wide = iter(range(1 << 30)), torch.float64
+    counter = iter(range(1 << 30))
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         at = next(counter)
+        if leaf.is_complex():
+            pairs = torch.view_as_real(leaf.resolve_conj())
+            return torch.view_as_complex(_drawn(pairs, generator, spread).contiguous())
         if leaf.is_floating_point():
-            if _is_mask(leaf):
-                return leaf.detach().double()
-            samples = (*leaf.shape[:1], *[1] * (leaf.ndim - 1))
-            size, side, density = torch.rand(3, *samples, generator=generator, dtype=wide)
-            size = 4 ** (2 * size - 1) * spread ** (2 * side - 1)
-            noise = torch.randn(leaf.shape, generator=generator, dtype=wide)
-            mean = torch.randn(samples, generator=generator, dtype=wide)
-            kept = torch.rand(leaf.shape, generator=generator, dtype=wide) < 2 * density
-            return (size * (noise * kept + mean)).to(leaf.device)
+            return _drawn(leaf, generator, spread)
         if at in lengths and leaf.dtype != torch.bool:
             drawn = torch.randint(lengths[at], leaf.shape, generator=generator, dtype=leaf.dtype)
             return drawn.to(leaf.device)
         return leaf
 
     return pytree.tree_map(fresh, split_inputs(inputs))
+
+
+def _drawn(leaf: torch.Tensor, generator: torch.Generator, spread: float) -> torch.Tensor:
+    if _is_mask(leaf):
+        return leaf.detach().double()
+    wide, samples = torch.float64, (*leaf.shape[:1], *[1] * (leaf.ndim - 1))
+    size, side, density = torch.rand(3, *samples, generator=generator, dtype=wide)
+    size = 4 ** (2 * size - 1) * spread ** (2 * side - 1)
+    noise = torch.randn(leaf.shape, generator=generator, dtype=wide)
+    mean = torch.randn(samples, generator=generator, dtype=wide)
+    kept = torch.rand(leaf.shape, generator=generator, dtype=wide) < 2 * density
+    return (size * (noise * kept + mean)).to(leaf.device)
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:

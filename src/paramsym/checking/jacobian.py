@@ -52,7 +52,7 @@ class Network:
         self.lengths = table_lengths(record(self.model, self.inputs, self.outputs, self.training))
         self.spread = 1.0
         self.continuous = any(
-            isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
             for leaf in pytree.tree_leaves(split_inputs(self.inputs))
         )
         self.state = converted(self.model, torch.float64)

@@ -31,7 +31,7 @@ from paramsym.structure.orbit import DENSE_LIMIT, OrbitTooLarge, components, unr
 from paramsym.structure.origin import added
 from paramsym.structure.pairing import paired
 from paramsym.structure.rank import matrix_rank
-from paramsym.structure.rest import Basis, basis_at_rest
+from paramsym.structure.rest import Basis
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, real_entries, tangent
 
@@ -229,7 +229,8 @@ def conserved_quantities(
         symmetry: what `find_symmetry` derived. Families that are not exact, and those that change
             the basis of inputs or outputs, do not leave a loss alone, and give nothing.
         params: the complete state dict; of its numbers the buffers alone matter.
-        frozen: parameters that are not trained. A family that moves one of them gives nothing.
+        frozen: parameters that are not trained. A family that moves one of them gives nothing; one
+            that reads them alone is constant.
 
     Raises:
         ValueError: as `act`, or a frozen name that is no parameter.
@@ -246,14 +247,7 @@ def conserved_quantities(
     operator = tangent(symmetry, {n: p.detach() for n, p in params.items()})
     blocks = operator.blocks
     fields = gradient_fields(symmetry, blocks, {symmetry.ties.get(n, n) for n in frozen})
-    starts, total = {}, 0
-    for block in blocks:
-        starts[block.name] = total
-        total += block.size
-    basis = basis_at_rest(
-        symmetry, operator.params, starts, [b.size for b in blocks], operator.rmatvec,
-        fields.equations, reduced=True,
-    )  # fmt: skip
+    basis = operator.basis_at_rest(fields.equations, reduced=True)
     moved = basis.values != 0
     own = basis.rows.new_full((basis.width,), basis.generators)
     own = own.scatter_reduce(0, basis.columns[moved], basis.rows[moved], "amin")

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,11 @@ def count_conservation_laws(
 
 
 def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
-    found = tuple(widths)
-    if len(found) < 2 or not all(isinstance(n, int) and n > 0 for n in found):
+    try:
+        found = tuple(map(index, widths))
+    except TypeError:
+        found = ()
+    if len(found) < 2 or min(found) < 1:
         raise ValueError(
             f"count_conservation_laws({widths!r}): a model or at least two positive widths were "
             "expected, of the input, of each hidden layer and of the output. For example [3, 4, 2]."

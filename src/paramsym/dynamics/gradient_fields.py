@@ -69,7 +69,7 @@ def gradient_fields(
         still: parameters that do not flow; families that move them are left out.
     """
     freed = {s for axes in symmetry.interfaces.values() for axis in axes for s in spaces_of(axis)}
-    shifts, why = {s.name: s for s in symmetry.shifts}, {}
+    shifts, why, constants = {s.name: s for s in symmetry.shifts}, {}, {*symmetry.buffers, *still}
     sums: list[list[tuple[Tensor, Tensor]]] = []  # each a list of places and factors, added up
     read: dict[object, list[tuple[Tensor, Tensor]]] = {}
     first = 0
@@ -80,9 +80,9 @@ def gradient_fields(
             sums.append([_once(places)])
         elif block.is_shift:
             shift = shifts[block.name]
-            reason = _about_shift(symmetry, shift)
+            reason = _about_shift(shift, constants)
             for term in shift.terms:
-                if _reads(symmetry, term):
+                if _reads(term, constants):
                     key, along = _canonical(term, shift.letters, places)
                     read.setdefault(key, []).append(_once(along, term.coefficient))
         else:
@@ -175,14 +175,14 @@ def _about_space(space: Space, symmetry: ParameterSymmetry) -> str:
 # -- shifts ------------------------------------------------------------------------------------
 
 
-def _reads(symmetry: ParameterSymmetry, term: Term) -> list[str]:
-    """The parameters that a term reads; buffers are constants."""
-    return [n for f in term.factors for n in f.reads if n not in symmetry.buffers]
+def _reads(term: Term, constants: Collection[str]) -> list[str]:
+    """The parameters that a term reads and that flow."""
+    return [n for f in term.factors for n in f.reads if n not in constants]
 
 
-def _about_shift(symmetry: ParameterSymmetry, shift: Shift) -> str:
+def _about_shift(shift: Shift, constants: Collection[str]) -> str:
     for term in shift.terms:
-        if read := _reads(symmetry, term):
+        if read := _reads(term, constants):
             return (
                 f"what it adds to {term.target.parameter!r} depends on {read[0]!r}, which does not "
                 f"depend on it in turn: {_SKEW}"

@@ -45,10 +45,12 @@ def grown(
     if span.rank > target:
         raise not_conserved(f"some of the {span.rank} independent brackets")
     if span.rank < target:
-        grows = "still grow" if len(ranks) > 1 and ranks[-2] < ranks[-1] else "do not grow"
+        grows = ""  # what one level says nothing about
+        if len(ranks) > 1:
+            grows = f", which {'still' if ranks[-2] < ranks[-1] else 'do not'} grow at the end"
         reasons += (
             f"{target - span.rank} directions are neither moved by brackets of up to {len(ranks)} "
-            f"fields, which {grows} at the end, nor held by what a symmetry conserves",
+            f"fields{grows}, nor held by what a symmetry conserves",
         )
     return tuple(ranks), reasons
 

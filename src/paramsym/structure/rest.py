@@ -42,6 +42,32 @@ class Equations(NamedTuple):
     values: torch.Tensor
 
 
+class NullSpace(NamedTuple):
+    """What components of one size leave, in coordinates that have been scaled.
+
+    Attributes:
+        members: the generators of each component, (B, m).
+        basis: orthonormal columns, (B, m, d).
+        scales: by which the coordinates have been multiplied, (B, m, 1).
+    """
+
+    members: torch.Tensor
+    basis: torch.Tensor
+    scales: torch.Tensor
+
+    def orthonormal(self) -> torch.Tensor:
+        """An orthonormal basis (B, m, d) in the coordinates as they were."""
+        return torch.linalg.qr(self.basis / self.scales)[0]
+
+    def reduced(self) -> torch.Tensor:
+        """The reduced echelon basis (B, m, d) in the coordinates as they were."""
+        found = _echelon(self.basis)
+        if not found.numel():
+            return found
+        leading = (found != 0).int().argmax(1, keepdim=True)
+        return found * self.scales.expand_as(found).gather(1, leading) / self.scales
+
+
 @dataclass(frozen=True)
 class Basis:
     """Columns in the coordinates of all generators, as a sparse matrix (g × d).
@@ -105,9 +131,8 @@ def basis_at_rest(
         generators = torch.cat([generators, equations.generators])
     label, of_entry = _components(entries, generators, len(like))
     velocities = _velocities(own, of_entry, entries, pair, equations)
-    parts = [*_null_spaces(label, velocities)]
-    if reduced:
-        parts = [(members, _echelon(basis)) for members, basis in parts]
+    found = _null_spaces(label, velocities)
+    parts = [(each.members, each.reduced() if reduced else each.orthonormal()) for each in found]
     return _assembled(parts, like, sizes)
 
 
@@ -211,14 +236,13 @@ def _velocities(
     entries behind those of the buffers.
     """
     real = [b.numel() * (2 if b.is_complex() else 1) for b in buffers.values()]
-    further = 0 if equations is None else max(0, len(label) - sum(real))
-    rank = torch.full((sum(real) + further,), -1, device=label.device)
+    rank = torch.full((max(sum(real), len(label)),), -1, device=label.device)
     places = linked.unique()
     rank[places] = _ranks(label[places])
     zeros = pair({})
     rows = [zeros]
     for k in range(int(rank.max()) + 1 if len(places) else 0):
-        *marked, own = (rank == k).split([*real, further])
+        *marked, own = (rank == k).split([*real, len(rank) - sum(real)])
         covector = {
             n: _complex_like(part.to(b.dtype.to_real()), b)
             for part, (n, b) in zip(marked, buffers.items(), strict=True)
@@ -239,44 +263,61 @@ def _complex_like(flat: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
     return made.reshape(buffer.shape)
 
 
-def _null_spaces(label: torch.Tensor, velocities: torch.Tensor) -> Iterator[Part]:
-    """Generators of components (B, m), and an orthonormal basis (B, m, d) of what each leaves."""
+def _null_spaces(label: torch.Tensor, velocities: torch.Tensor) -> Iterator[NullSpace]:
+    """What each component leaves, in coordinates whose columns of V are of like size.
+
+    Columns are brought to one length, and then rows: buffers of 1e8 stand beside ones.
+    """
     order = label.argsort(stable=True)
     counts = torch.unique_consecutive(label[order], return_counts=True)[1]
     of_each = counts.repeat_interleave(counts)
     for m in counts.unique().tolist():
         members = order[of_each == m].reshape(-1, m)
         matrix = velocities[:, members].movedim(0, 1)  # (B, entries, m)
-        lengths = torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
-        eps = torch.finfo(matrix.dtype).eps
-        kept = lengths > _ROUNDING * eps * lengths.amax(1, keepdim=True)
-        matrix = torch.where(kept, matrix / torch.where(kept, lengths, 1), 0)
-        matrix = matrix[:, kept.any(0)[:, 0]]
+        scales = _lengths(matrix, 1)
+        scales = torch.where(scales > 0, scales, 1)
+        matrix = matrix / scales
+        lengths = _lengths(matrix, 2)
+        matrix = torch.where(lengths > 0, matrix / torch.where(lengths > 0, lengths, 1), 0)
+        matrix = matrix[:, (lengths > 0).any(0)[:, 0]]
         _, values, right = torch.linalg.svd(matrix, full_matrices=True)
-        least = _ROUNDING * eps * max(matrix.shape[1:]) * values[:, :1]
+        least = _ROUNDING * torch.finfo(matrix.dtype).eps * max(matrix.shape[1:]) * values[:, :1]
         ranks = (values > least).sum(-1)
         for r in ranks.unique().tolist():
-            yield members[ranks == r], right[ranks == r, r:].mT
+            now = ranks == r
+            yield NullSpace(members[now], right[now, r:].mT, scales[now].mT)
+
+
+def _lengths(matrix: torch.Tensor, axis: int) -> torch.Tensor:
+    """The lengths of columns (axis 1) or rows (2); zero where they are no more than rounding."""
+    found = torch.linalg.vector_norm(matrix, dim=axis, keepdim=True)
+    least = _ROUNDING * torch.finfo(matrix.dtype).eps * found.amax((1, 2), keepdim=True)
+    return torch.where(found > least, found, 0)
 
 
 def _echelon(basis: torch.Tensor) -> torch.Tensor:
-    """The reduced echelon bases (B, m, d) of the same spaces: each column begins with its own 1."""
+    """The reduced echelon bases (B, m, d) of the same spaces: each column begins with its own 1.
+
+    Args:
+        basis: orthonormal columns, (B, m, d).
+    """
     found, (count, m, d) = basis.mT.clone(), basis.shape  # as rows, (B, d, m)
     if not d:
         return basis
-    every, taken = torch.arange(count, device=basis.device), basis.new_zeros(count, d)
-    least = m * _ROUNDING * torch.finfo(basis.dtype).eps ** 0.75  # of orthonormal numbers
+    every = torch.arange(count, device=basis.device)
+    free = torch.ones(count, d, dtype=torch.bool, device=basis.device)  # rows without their 1
+    least = m * _ROUNDING * torch.finfo(basis.dtype).eps ** 0.75
     for place in range(m):
-        sizes = found[:, :, place].abs() - 2 * taken  # rows that have their 1 are no candidates
-        largest, row = sizes.max(1)
+        largest, row = torch.where(free, found[:, :, place].abs(), 0).max(1)
         now = largest > least
+        found[:, :, place] = torch.where(free & ~now[:, None], 0, found[:, :, place])
         chosen = found[every, row]
         chosen = chosen / torch.where(now, chosen[:, place], 1)[:, None]
         left = found - found[:, :, place, None] * chosen[:, None, :]
         left[every, row] = chosen
         left[:, :, place] = torch.nn.functional.one_hot(row, d).to(left.dtype)
         found = torch.where(now[:, None, None], left, found)
-        taken[every, row] = torch.where(now, 1.0, taken[every, row])
+        free[every, row] &= ~now
     return found.mT
 
 

@@ -24,7 +24,7 @@ from paramsym.structure.covector import covector_of
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide, algebra_of
 from paramsym.structure.pairing import paired
 from paramsym.structure.projection import Adjoint, Forwards, Progress, balanced, onto_range
-from paramsym.structure.rest import Basis, basis_at_rest
+from paramsym.structure.rest import Basis, Equations, basis_at_rest
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Vectors = dict[str, torch.Tensor]
@@ -144,15 +144,31 @@ class TangentOperator:
         orthonormal basis: `shape[0]` is their number, and every method is the restriction of that
         of all generators.
         """
-        if self.basis is not None:
-            return self
+        return self if self.basis is not None else replace(self, basis=self.basis_at_rest())
+
+    def basis_at_rest(self, equations: Equations | None = None, reduced: bool = False) -> Basis:
+        """The basis of `at_rest`, of the coordinates of all generators that satisfy equations.
+
+        It is found in float64, whatever the parameters are: a running mean of 1e8 stands beside
+        ones.
+
+        Args:
+            equations: what the coordinates satisfy besides.
+            reduced: the reduced echelon basis in place of an orthonormal one.
+        """
+        buffers = [n for n in self.names if n in self.symmetry.buffers]
+        kinds = {n: torch.promote_types(self.params[n].dtype, torch.float64) for n in buffers}
+        wide = {n: self.params[n].to(kind) for n, kind in kinds.items()}
+        exact = replace(self, params={**self.params, **wide}, basis=None)
         starts, total = {}, 0
         for block in self.blocks:
             starts[block.name] = total
             total += block.size
         sizes = [block.size for block in self.blocks]
-        basis = basis_at_rest(self.symmetry, self.params, starts, sizes, self.rmatvec)
-        return replace(self, basis=basis)
+        basis = basis_at_rest(
+            self.symmetry, exact.params, starts, sizes, exact.rmatvec, equations, reduced
+        )
+        return replace(basis, values=basis.values.to(self.zero.dtype))
 
     def project(
         self,
