@@ -95,6 +95,16 @@ def test_a_batch_norm_passes_in_both_modes(dtype: torch.dtype) -> None:
     assert rows[0] != rows[1]  # batch statistics absorb scales
 
 
+def test_statistics_that_rounding_hides_are_read_all_the_same() -> None:
+    model = Small()
+    x = model.example_inputs()
+    symmetry = find_symmetry(model, x, check=False)
+    with torch.no_grad():
+        model.last.weight.mul_(1e-12)  # beside a bias of one
+    found = check_gradients(model, symmetry, loss_fn, x)
+    assert found, str(found)
+
+
 def right_models(count: int) -> Iterator[tuple[str, nn.Module, Any]]:
     """The zoo, random networks and random programs."""
     for name in zoo.ZOO:
@@ -326,6 +336,11 @@ def test_a_penalty_on_weights_is_refused() -> None:
     symmetry = find_symmetry(model, (x,), check=False)
     with pytest.raises(ValueError, match="'0.weight'.* past the outputs.*Leave the penalty out"):
         check_gradients(model, symmetry, _penalty(model), (x,))
+
+
+def test_a_backward_that_adds_something_is_told_from_a_penalty() -> None:
+    with pytest.raises(ValueError, match="its backward gives another one to '0.weight'.*linear"):
+        checked(relu(lambda g, x: g * (x > 0) + 1e-4))
 
 
 def test_reading_past_the_chosen_outputs_is_refused() -> None:

@@ -119,14 +119,14 @@ def teleport(
             list of them where several train the model. Second moments follow monomial moves alone,
             so that with them other spaces and shifts are held.
         objective: "gradient", ascent of log ‖∇L‖², or "sharpness", descent of the largest
-            eigenvalue of the Hessian, by the power method.
+            eigenvalue of the Hessian, found by conjugate gradients.
         bound: the largest new norm of all parameters that is allowed, relative to the old one; at
             least 1. Along scales the gradient grows without end, and the curvature with it.
         steps: evaluations of the objective at most, those of rejected steps included; each costs
             three to four steps of training.
         outputs: which tensors count as the function, as for `find_symmetry`.
         training: the mode in which the loss is evaluated.
-        generator: from which the power method starts; by default one with seed 0.
+        generator: from which the search for an eigenvector starts; by default one with seed 0.
 
     Returns:
         A `Teleported`.
