@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -331,6 +332,17 @@ class Noisy(nn.Module):
         return x + torch.randn(x.shape, generator=self.own)
 
 
+class Skipping(nn.Module):
+    """Noise from the generator of Python, or of NumPy, as depths are often dropped."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1 + self.draw())
+
+
 def test_a_penalty_on_weights_is_refused() -> None:
     model, x = perceptron(nn.ReLU())
     symmetry = find_symmetry(model, (x,), check=False)
@@ -357,7 +369,10 @@ def test_reading_past_the_chosen_outputs_is_refused() -> None:
         check_gradients(model, symmetry, lambda y: y.sum() + kept[0].square().sum(), (x,))
 
 
-@pytest.mark.parametrize("noise", [nn.Dropout(0.5), Noisy(False), Noisy(True)])
+@pytest.mark.parametrize(
+    "noise",
+    [nn.Dropout(0.5), Noisy(False), Noisy(True), Skipping(random.random), Skipping(np.random.rand)],
+)
 def test_a_model_that_draws_is_refused(noise: nn.Module) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), noise, nn.Linear(7, 3))

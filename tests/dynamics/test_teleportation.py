@@ -358,6 +358,9 @@ def test_a_vanishing_gradient_and_a_penalty_are_refused() -> None:
         teleport(model, symmetry, lambda y: 0 * y.sum(), (x,))
     with pytest.raises(ValueError, match="past the outputs"):
         teleport(model, symmetry, lambda y: y.sum() + model[0].weight.sum(), (x,))
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="requires_grad=False.*Unfreeze"):
+        teleport(model, symmetry, lambda y: y.sum(), (x,))
 
 
 def test_a_model_without_freedom_stays() -> None:

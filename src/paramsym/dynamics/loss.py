@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import converted_inputs, lifted, plain_lookups
 from paramsym.recording.record import Inputs
-from paramsym.recording.running import call_at, exclusive, places_of, preserved
+from paramsym.recording.running import call_at, exclusive, places_of, preserved, seeded
 
 State = Mapping[str, torch.Tensor]
 _COPIES = 2  # draws of what may be random
@@ -153,8 +153,8 @@ class ModelLoss:
         if not value.requires_grad:
             raise ValueError(
                 f"{self.caller}(loss_fn=…): autograd sees no way from the loss to any parameter. A "
-                "loss that depends on the outputs was expected; is there an .item(), a .detach() "
-                "or a torch.no_grad() in between?"
+                "loss that depends on the outputs was expected; is there an .item(), a .detach(), "
+                "a torch.no_grad() or an inference_mode in between?"
             )
 
     def require_of_outputs(self) -> None:
@@ -213,7 +213,7 @@ class ModelLoss:
         runs, drew = [], False
         for seed in range(_COPIES):
             with self.running(), torch.no_grad():
-                torch.manual_seed(seed)
+                seeded(seed)
                 before = torch.get_rng_state()
                 runs.append(floating_outputs(self._returned(self.state)))
                 drew = drew or not torch.equal(before, torch.get_rng_state())

@@ -42,6 +42,12 @@ class Objective:
     def __init__(self, loss: ModelLoss, objective: str, generator: torch.Generator):
         self.loss, self.generator = loss, generator
         self.names = [n for n, p in loss.own.items() if p.requires_grad]
+        if not self.names:
+            raise ValueError(
+                f"{loss.caller}(model={type(loss.model).__name__}): all {len(loss.own)} parameters "
+                "have requires_grad=False, and some that are trained were expected. Unfreeze what "
+                "is to move."
+            )
         self._of = OBJECTIVES[objective]
         self.vector: list[torch.Tensor] = []  # the last eigenvector
 
