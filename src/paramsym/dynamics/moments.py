@@ -28,7 +28,7 @@ class Held:
         ties: Mapping[str, str],
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
     ):
-        several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+        several = [optimizer] if not isinstance(optimizer, Sequence) else optimizer
         self.entries: dict[str, dict[str, Any]] = {}
         for each in several:
             if each is not None:

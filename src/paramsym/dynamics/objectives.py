@@ -155,7 +155,7 @@ def _dot(one: Tensors, other: Tensors) -> torch.Tensor:
 
 def _combined(weights: Sequence[float], vectors: Sequence[Tensors]) -> list[torch.Tensor]:
     return [
-        sum(w * x for w, x in zip(weights, each, strict=True))
+        torch.stack([w * x for w, x in zip(weights, each, strict=True)]).sum(0)
         for each in zip(*vectors, strict=True)
     ]
 
