@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -93,6 +94,16 @@ def test_a_batch_norm_passes_in_both_modes(dtype: torch.dtype) -> None:
         assert found, str(found)
         rows.append(len(found.rows))
     assert rows[0] != rows[1]  # batch statistics absorb scales
+
+
+def test_statistics_that_rounding_hides_are_read_all_the_same() -> None:
+    model = Small()
+    x = model.example_inputs()
+    symmetry = find_symmetry(model, x, check=False)
+    with torch.no_grad():
+        model.last.weight.mul_(1e-12)  # beside a bias of one
+    found = check_gradients(model, symmetry, loss_fn, x)
+    assert found, str(found)
 
 
 def right_models(count: int) -> Iterator[tuple[str, nn.Module, Any]]:
@@ -321,11 +332,27 @@ class Noisy(nn.Module):
         return x + torch.randn(x.shape, generator=self.own)
 
 
+class Skipping(nn.Module):
+    """Noise from the generator of Python, or of NumPy, as depths are often dropped."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1 + self.draw())
+
+
 def test_a_penalty_on_weights_is_refused() -> None:
     model, x = perceptron(nn.ReLU())
     symmetry = find_symmetry(model, (x,), check=False)
     with pytest.raises(ValueError, match="'0.weight'.* past the outputs.*Leave the penalty out"):
         check_gradients(model, symmetry, _penalty(model), (x,))
+
+
+def test_a_backward_that_adds_something_is_told_from_a_penalty() -> None:
+    with pytest.raises(ValueError, match="its backward gives another one to '0.weight'.*linear"):
+        checked(relu(lambda g, x: g * (x > 0) + 1e-4))
 
 
 def test_reading_past_the_chosen_outputs_is_refused() -> None:
@@ -342,7 +369,10 @@ def test_reading_past_the_chosen_outputs_is_refused() -> None:
         check_gradients(model, symmetry, lambda y: y.sum() + kept[0].square().sum(), (x,))
 
 
-@pytest.mark.parametrize("noise", [nn.Dropout(0.5), Noisy(False), Noisy(True)])
+@pytest.mark.parametrize(
+    "noise",
+    [nn.Dropout(0.5), Noisy(False), Noisy(True), Skipping(random.random), Skipping(np.random.rand)],
+)
 def test_a_model_that_draws_is_refused(noise: nn.Module) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), noise, nn.Linear(7, 3))

@@ -131,11 +131,43 @@ def test_objectives_and_their_slopes_are_those_of_the_dense_hessian() -> None:
     loss = ModelLoss(model, error, (x,), "test")
     for objective, (value, slope) in exact.items():
         of = Objective(loss, objective, torch.Generator().manual_seed(0))
-        for _ in range(10):  # the power method goes on where it was
+        for _ in range(10):  # the search goes on where it was
             found = of.at(loss.state)
         derivative = torch.cat([found.derivative[n].flatten() for n in names])
         assert found.value == pytest.approx(float(value), rel=1e-6)
         assert torch.allclose(derivative, slope, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_sharpness_is_the_largest_eigenvalue_where_eigenvalues_crowd(seed: int) -> None:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 4), nn.LeakyReLU(), nn.Linear(4, 3)).double()
+    x, target = torch.randn(5, 6).double(), torch.randn(5, 3).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.3)  # eigenvalues come in near pairs of both signs
+
+    def error(y: Tensor) -> Tensor:
+        return (y - target).square().mean()
+
+    def sharpness() -> float:
+        names, shapes = zip(*((n, p.shape) for n, p in model.named_parameters()), strict=True)
+
+        def flat(point: Tensor) -> Tensor:
+            parts = point.split([s.numel() for s in shapes])
+            state = {n: p.reshape(s) for n, p, s in zip(names, parts, shapes, strict=True)}
+            return error(torch.func.functional_call(model, state, (x,)))
+
+        point = torch.cat([p.detach().flatten() for p in model.parameters()])
+        return float(torch.linalg.eigvalsh(torch.func.hessian(flat)(point))[-1])
+
+    before = sharpness()
+    symmetry = find_symmetry(model, (x,), check=False)
+    found = teleport(model, symmetry, error, (x,), objective="sharpness", steps=8)
+    after = sharpness()
+    assert found.steps and after < before
+    assert -found.before.objective == pytest.approx(before, rel=1e-3)
+    assert -found.after.objective == pytest.approx(after, rel=1e-3)
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
@@ -205,6 +237,34 @@ def test_second_moments_follow_scales_and_hold_everything_else() -> None:
         assert p.grad is not None
         assert torch.allclose(adam.state[p]["exp_avg"], p.grad, rtol=1e-9)
         assert torch.allclose(adam.state[p]["exp_avg_sq"], p.grad.square(), rtol=1e-9)
+
+
+def test_scales_move_under_adam_beside_changes_of_basis_that_are_held() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 3)).double()
+    x = torch.randn(7, 4).double()
+    symmetry = find_symmetry(model, (x,), check=False)
+    first = torch.optim.AdamW(model[:2].parameters(), lr=0.0, betas=(0.0, 0.0), amsgrad=True)
+    second = torch.optim.SGD(model[2:].parameters(), lr=0.0, momentum=0.9)  # one of several
+
+    def descend() -> None:
+        model.zero_grad()
+        error_of(model(x)).backward()
+        first.step()
+        second.step()
+
+    descend()
+    found = teleport(model, symmetry, error_of, (x,), [first, second])
+    assert found.steps and 0 < len(found.held) < len(symmetry.spaces) + len(symmetry.shifts)
+    held = {p: {**first.state[p], **second.state[p]} for p in model.parameters()}
+    model.zero_grad()
+    error_of(model(x)).backward()
+    for p, entries in held.items():
+        assert p.grad is not None
+        for key in entries.keys() & {"exp_avg", "momentum_buffer"}:
+            assert torch.allclose(entries[key], p.grad, rtol=1e-9, atol=1e-12)
+        for key in entries.keys() & {"exp_avg_sq", "max_exp_avg_sq"}:
+            assert torch.allclose(entries[key], p.grad.square(), rtol=1e-9, atol=1e-15)
 
 
 def test_frozen_parameters_stay() -> None:
@@ -281,6 +341,7 @@ def test_nothing_is_lost_when_something_fails() -> None:
         ({"bound": 0.5}, "bound=0.5.*at least 1"),
         ({"steps": 1}, "steps=1.*at least two"),
         ({"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))])}, "none of its parameters"),
+        ({"optimizer": nn.Linear(1, 1)}, "optimizer=Linear.*no param_groups"),
     ],
 )
 def test_bad_choices_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -297,6 +358,9 @@ def test_a_vanishing_gradient_and_a_penalty_are_refused() -> None:
         teleport(model, symmetry, lambda y: 0 * y.sum(), (x,))
     with pytest.raises(ValueError, match="past the outputs"):
         teleport(model, symmetry, lambda y: y.sum() + model[0].weight.sum(), (x,))
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="requires_grad=False.*Unfreeze"):
+        teleport(model, symmetry, lambda y: y.sum(), (x,))
 
 
 def test_a_model_without_freedom_stays() -> None:

@@ -27,6 +27,7 @@ from paramsym.checking.refute import TOLERANCES
 from paramsym.checking.verify import verify
 from paramsym.dynamics.loss import ModelLoss
 from paramsym.dynamics.pairings import RIGHT, WRONG, GradientRow, Pairings
+from paramsym.dynamics.resting import at_rest_where_read
 from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -159,7 +160,7 @@ def check_gradients(
         )
     loss = ModelLoss(model, loss_fn, inputs, "check_gradients", outputs, training)
     generator = generator or torch.Generator().manual_seed(0)
-    bench = Pairings(loss, symmetry, draws, generator)
+    bench = Pairings(loss, at_rest_where_read(loss, symmetry), draws, generator)
     loss.require_of_outputs()
     loss.require_repeatable()
     rows = bench.rows(level)

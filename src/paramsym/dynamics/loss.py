@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,8 +14,7 @@ from torch.utils import _pytree as pytree
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import converted_inputs, lifted, plain_lookups
 from paramsym.recording.record import Inputs
-from paramsym.recording.running import call_at, exclusive, places_of, preserved
-from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.recording.running import call_at, exclusive, places_of, preserved, seeded
 
 State = Mapping[str, torch.Tensor]
 _COPIES = 2  # draws of what may be random
@@ -71,7 +70,7 @@ class ModelLoss:
             buffers = {n: b.detach() for n, b in model.named_buffers()}
         params = {n: p.detach() for n, p in self.own.items()}
         _require_numbers(model, params, buffers, caller)
-        kinds = [p.dtype.to_real() for p in params.values() if _has_values(p)]
+        kinds = [p.dtype.to_real() for p in params.values() if has_values(p)]
         self.dtype = dtype or next(iter(kinds), torch.float32)
         self.params = params if dtype is None else {n: _in(p, dtype) for n, p in params.items()}
         self.buffers = buffers if dtype is None else {n: _in(b, dtype) for n, b in buffers.items()}
@@ -124,7 +123,7 @@ class ModelLoss:
     def leaves(self, params: State) -> dict[str, torch.Tensor]:
         """Copies to differentiate by, frozen parameters among them."""
         return {
-            n: p.detach().clone().requires_grad_() if _has_values(p) else p
+            n: p.detach().clone().requires_grad_() if has_values(p) else p
             for n, p in params.items()
         }
 
@@ -154,8 +153,8 @@ class ModelLoss:
         if not value.requires_grad:
             raise ValueError(
                 f"{self.caller}(loss_fn=…): autograd sees no way from the loss to any parameter. A "
-                "loss that depends on the outputs was expected; is there an .item(), a .detach() "
-                "or a torch.no_grad() in between?"
+                "loss that depends on the outputs was expected; is there an .item(), a .detach(), "
+                "a torch.no_grad() or an inference_mode in between?"
             )
 
     def require_of_outputs(self) -> None:
@@ -176,15 +175,33 @@ class ModelLoss:
                 if y.requires_grad:
                     y.register_hook(torch.zeros_like)
             slopes = torch.autograd.grad(found.value, [p for _, p in ways], allow_unused=True)
-        past = [
-            n for (n, _), g in zip(ways, slopes, strict=True) if g is not None and bool(g.any())
-        ]
+        past = _moved(ways, slopes)
         if past:
+            self._require_linear()
             raise ValueError(
                 f"{self.caller}(loss_fn=…): the loss depends on {_few(past)} also past the outputs "
                 f"({len(found.outputs)} tensors), as a penalty on weights does. A function of the "
                 "outputs was expected, since orbits keep these alone. Leave the penalty out, and "
                 "let outputs=… choose all that the loss reads, here as in find_symmetry."
+            )
+
+    def _require_linear(self) -> None:
+        """Refuse a backward that makes something of nothing, which looks like a penalty."""
+        leaves = self.leaves(self.params)
+        ways = [(n, p) for n, p in leaves.items() if p.requires_grad]
+        with self.running():
+            outputs = floating_outputs(self._returned({**self.buffers, **leaves}))
+            followed = [y for y in outputs if y.requires_grad]
+            if not followed:
+                return
+            nothing = [torch.zeros_like(y) for y in followed]
+            slopes = torch.autograd.grad(followed, [p for _, p in ways], nothing, allow_unused=True)
+        if found := _moved(ways, slopes):
+            raise ValueError(
+                f"{self.caller}(model={type(self.model).__name__}): where the gradient of its "
+                f"outputs is zero, its backward gives another one to {_few(found)}. A backward "
+                "that is linear was expected. Look for a custom one behind that parameter that "
+                "adds something, or for an auxiliary loss inside the model; leave that out."
             )
 
     def require_repeatable(self) -> None:
@@ -196,7 +213,7 @@ class ModelLoss:
         runs, drew = [], False
         for seed in range(_COPIES):
             with self.running(), torch.no_grad():
-                torch.manual_seed(seed)
+                seeded(seed)
                 before = torch.get_rng_state()
                 runs.append(floating_outputs(self._returned(self.state)))
                 drew = drew or not torch.equal(before, torch.get_rng_state())
@@ -232,34 +249,6 @@ class ModelLoss:
             )
 
 
-def at_rest_where_read(loss: ModelLoss, symmetry: ParameterSymmetry) -> ParameterSymmetry:
-    """A symmetry whose buffers are those that the outputs depend on.
-
-    Running statistics are numbers of the function in evaluation mode; in training mode they are
-    not read, and need not rest.
-    """
-    movers, ties = symmetry.movers, symmetry.ties
-    moving = {
-        n: b for n, b in loss.buffers.items() if _has_values(b) and movers.get(ties.get(n, n))
-    }
-    if not moving:
-        return replace(symmetry, buffers=())
-    others = {n: b + b.abs().mean() + 1 for n, b in moving.items()}
-    before = loss.function(loss.state)
-    after = loss.function({**loss.state, **others})
-    unread = all(map(torch.equal, before, after))
-    return replace(symmetry, buffers=()) if unread else symmetry
-
-
-def complete(symmetry: ParameterSymmetry, state: State) -> dict[str, torch.Tensor]:
-    """A state dict with every name of each tied tensor, from one that has a single name of it."""
-    found = dict(state)
-    for alias, name in symmetry.ties.items():
-        known = found.get(name, found.get(alias))
-        found |= {} if known is None else {name: known, alias: known}
-    return found
-
-
 def _require_numbers(model: torch.nn.Module, params: State, buffers: State, caller: str) -> None:
     """Refuse parameters that cannot be computed with."""
     where = f"{caller}(model={type(model).__name__})"
@@ -274,6 +263,13 @@ def _require_numbers(model: torch.nn.Module, params: State, buffers: State, call
                 f"{where}: {name!r} holds numbers that are not finite, and finite ones were "
                 "expected. Look where training broke."
             )
+
+
+def _moved(
+    ways: Sequence[tuple[str, torch.Tensor]], slopes: Sequence[torch.Tensor | None]
+) -> list[str]:
+    """The names that a gradient of nothing reaches all the same."""
+    return [n for (n, _), g in zip(ways, slopes, strict=True) if g is not None and bool(g.any())]
 
 
 def _in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -295,7 +291,7 @@ def _near(y: torch.Tensor, z: torch.Tensor, allowed: float) -> bool:
     return torch.equal(y, z) or bool((y - z).abs().max() <= allowed * size)
 
 
-def _has_values(tensor: torch.Tensor) -> bool:
+def has_values(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 

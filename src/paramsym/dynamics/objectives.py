@@ -5,6 +5,7 @@ Each costs one pass forwards and derivatives of a derivative in reverse; no Hess
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from paramsym.dynamics.loss import ModelLoss, NotFinite, State
 
 Tensors = Sequence[torch.Tensor]
-_ITERATIONS = 20  # of the power method, whose start is the last eigenvector
+_ITERATIONS = 20  # products with the Hessian
+_ROUNDINGS = 1e3  # what of a direction is no rounding
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,18 @@ class Objective:
         loss: it is evaluated in its mode and precision; fused attention, which has no second
             derivative, by its plain formula.
         objective: one of `OBJECTIVES`.
-        generator: source of the vector from which the power method starts.
+        generator: source of the vectors from which the largest eigenvalue is looked for.
     """
 
     def __init__(self, loss: ModelLoss, objective: str, generator: torch.Generator):
         self.loss, self.generator = loss, generator
         self.names = [n for n, p in loss.own.items() if p.requires_grad]
+        if not self.names:
+            raise ValueError(
+                f"{loss.caller}(model={type(loss.model).__name__}): all {len(loss.own)} parameters "
+                "have requires_grad=False, and some that are trained were expected. Unfreeze what "
+                "is to move."
+            )
         self._of = OBJECTIVES[objective]
         self.vector: list[torch.Tensor] = []  # the last eigenvector
 
@@ -77,35 +85,39 @@ class Objective:
     def flatness(self, slopes: Tensors, points: Tensors) -> torch.Tensor:
         """−λ, the largest eigenvalue of the Hessian, at an eigenvector that is held.
 
-        The derivative of vᵀHv by the parameters is then that of λ (Hellmann and Feynman). Where the
-        eigenvalue of largest modulus is negative, the method goes on with H − λ.
+        The derivative of vᵀHv by the parameters is then that of λ (Hellmann and Feynman).
         """
-        if not self.vector:
-            self.vector = [
-                torch.randn(p.shape, generator=self.generator, dtype=torch.float64).to(p)
-                for p in points
-            ]
-        below = 0.0
-        for _ in range(2):
-            value = self._power(slopes, points, below)
-            if value > 0:
-                break
-            below = value
-        turned = derivative(slopes, points, self.vector)
-        return -_dot(self.vector, turned)
+        self._lead(slopes, points)
+        return -_dot(self.vector, derivative(slopes, points, self.vector))
 
-    def _power(self, slopes: Tensors, points: Tensors, below: float) -> float:
-        """The eigenvalue of H − `below` of largest modulus, plus `below`; keeps its vector."""
-        value = 0.0
+    def _lead(self, slopes: Tensors, points: Tensors) -> None:
+        """Turn the vector towards the largest eigenvalue, from the last one and a random one.
+
+        Locally optimal conjugate gradients: the best of all combinations of the vector, its
+        residual and its last change (Knyazev, "Toward the optimal preconditioned eigensolver",
+        2001). A product with the Hessian is all that an iteration costs, as in the power method,
+        which is slow where eigenvalues crowd or one of them is as large and negative. Without the
+        random vector an eigenvalue that another one has overtaken would keep the lead.
+        """
+
+        def turned(vector: Tensors) -> list[torch.Tensor]:
+            return derivative(slopes, points, vector, keep=False)
+
+        chance = [
+            torch.randn(p.shape, generator=self.generator, dtype=torch.float64).to(p)
+            for p in points
+        ]
+        basis = [self.vector, chance] if self.vector else [chance]
+        images = [turned(each) for each in basis]
         for _ in range(_ITERATIONS):
-            size = float(_dot(self.vector, self.vector).sqrt()) or 1.0
-            self.vector = [v / size for v in self.vector]
-            turned = [x.detach() for x in derivative(slopes, points, self.vector)]
-            value = float(_dot(self.vector, turned))
-            self.vector = [x - below * v for x, v in zip(turned, self.vector, strict=True)]
-        size = float(_dot(self.vector, self.vector).sqrt()) or 1.0
-        self.vector = [v / size for v in self.vector]
-        return value
+            weights, value = _best(basis, images)
+            changes = [0.0, *weights[1:]]
+            change, its_image = _combined(changes, basis), _combined(changes, images)
+            vector, image = _combined(weights, basis), _combined(weights, images)
+            residual = _combined([1.0, -value], [image, vector])
+            basis = [vector, residual, change]
+            images = [image, turned(residual), its_image]
+        self.vector = _combined(_best(basis, images)[0], basis)
 
 
 OBJECTIVES: dict[str, Callable[[Objective, Tensors, Tensors], torch.Tensor]] = {
@@ -132,10 +144,38 @@ def derivative(
     outputs, weights = zip(*pairs, strict=True)
     found = torch.autograd.grad(
         outputs, points, None if along is None else weights,
-        create_graph=keep, allow_unused=True,
+        retain_graph=True, create_graph=keep, allow_unused=True,
     )  # fmt: skip
     return [torch.zeros_like(p) if x is None else x for x, p in zip(found, points, strict=True)]
 
 
 def _dot(one: Tensors, other: Tensors) -> torch.Tensor:
     return torch.stack([(x.conj() * y).real.sum() for x, y in zip(one, other, strict=True)]).sum()
+
+
+def _combined(weights: Sequence[float], vectors: Sequence[Tensors]) -> list[torch.Tensor]:
+    return [
+        torch.stack([w * x for w, x in zip(weights, each, strict=True)]).sum(0)
+        for each in zip(*vectors, strict=True)
+    ]
+
+
+def _best(basis: Sequence[Tensors], images: Sequence[Tensors]) -> tuple[list[float], float]:
+    """The unit vector in a span whose Rayleigh quotient is largest (Rayleigh and Ritz).
+
+    Directions of the span that are nothing but rounding are left out.
+    """
+    gram, form = (
+        torch.tensor([[float(_dot(x, y)) for y in others] for x in basis], dtype=torch.float64)
+        for others in (basis, images)
+    )
+    if not bool((gram + form).isfinite().all()):
+        return [math.nan] * len(basis), math.nan
+    sizes = gram.diagonal().sqrt()
+    sizes = torch.where(sizes > 0, sizes, 1.0)
+    outer = sizes[:, None] * sizes
+    lengths, axes = torch.linalg.eigh(gram / outer)
+    kept = lengths > _ROUNDINGS * torch.finfo(basis[0][0].dtype).eps
+    axes = axes[:, kept] / lengths[kept].sqrt()
+    values, turns = torch.linalg.eigh(axes.T @ ((form + form.T) / 2 / outer) @ axes)
+    return ((axes @ turns[:, -1]) / sizes).tolist(), float(values[-1])

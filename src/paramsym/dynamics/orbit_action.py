@@ -7,7 +7,7 @@ one that keeps the loss only nearly.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -71,8 +71,11 @@ class OrbitAction:
         return torch.tensor(kept, dtype=like.dtype, device=like.device).repeat_interleave(repeats)
 
     def element(self, state: State, coordinates: torch.Tensor) -> GroupElement:
-        """exp(c)."""
-        return tangent(self.symmetry, state).algebra(coordinates).exp()
+        """exp(c), without what is held: even one is refused by moments that it does not keep."""
+        velocity = tangent(self.symmetry, state).algebra(coordinates)
+        values = {n: v for n, v in velocity.values.items() if n not in self.held}
+        offsets = {n: v for n, v in velocity.offsets.items() if n not in self.held}
+        return replace(velocity, values=values, offsets=offsets).exp()
 
     def moved(self, state: State, coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
         """exp(c)·θ."""

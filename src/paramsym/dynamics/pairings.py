@@ -15,7 +15,8 @@ import torch
 from scipy.special import stdtrit
 
 from paramsym.checking.measure import nudged
-from paramsym.dynamics.loss import ModelLoss, State, at_rest_where_read, complete
+from paramsym.dynamics.loss import ModelLoss, State
+from paramsym.dynamics.resting import complete
 from paramsym.structure.coordinates import Generators
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, tangent
@@ -81,7 +82,8 @@ class Pairings:
     def __init__(
         self, loss: ModelLoss, symmetry: ParameterSymmetry, draws: int, generator: torch.Generator
     ):
-        self.loss, self.draws, self.generator = loss, draws, generator
+        self.loss, self.symmetry = loss, symmetry
+        self.draws, self.generator = draws, generator
         kinds: set[torch.dtype] = set()
         with torch.autograd.graph.saved_tensors_hooks(
             lambda t: kinds.add(t.dtype) or t, lambda t: t
@@ -89,7 +91,6 @@ class Pairings:
             self.gradient = loss.gradient(loss.params)
         self.precision = _coarsest([loss.dtype, *kinds])
         self.names = {symmetry.ties.get(n, n): n for n in loss.params}
-        self.symmetry = at_rest_where_read(loss, symmetry)
         self.operator = self._operator(loss.params)
         self.sizes = [block.size for block in self.operator.blocks]
         self.at = self._pairing(self.operator, self.gradient)

@@ -14,15 +14,17 @@ step of training overshoots, and descent diverges. Hence a bound on the new norm
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from paramsym.dynamics.loss import ModelLoss, NotFinite, at_rest_where_read, complete
+from paramsym.dynamics.loss import ModelLoss, NotFinite
+from paramsym.dynamics.moments import Held
 from paramsym.dynamics.objectives import OBJECTIVES, Evaluation, Objective
 from paramsym.dynamics.orbit_action import Action, Moments, OrbitAction
+from paramsym.dynamics.resting import at_rest_where_read, complete
 from paramsym.recording.record import Inputs
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -91,7 +93,7 @@ def teleport(
     symmetry: ParameterSymmetry | Action,
     loss_fn: Callable[[Any], torch.Tensor],
     data: Inputs,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     *,
     objective: str = "gradient",
     bound: float = 1.5,
@@ -113,18 +115,18 @@ def teleport(
             the loss.
         loss_fn: from what the model returns (what `outputs` chooses of it) to a real number.
         data: the inputs of the model, a tuple or a dict of keyword arguments.
-        optimizer: whose momentum (and first moments of Adam) moves along, by the dual action.
-            Second moments follow monomial moves alone, so that with them other spaces and shifts
-            are held.
+        optimizer: whose momentum (and first moments of Adam) moves along, by the dual action; a
+            list of them where several train the model. Second moments follow monomial moves alone,
+            so that with them other spaces and shifts are held.
         objective: "gradient", ascent of log ‖∇L‖², or "sharpness", descent of the largest
-            eigenvalue of the Hessian, by the power method.
+            eigenvalue of the Hessian, found by conjugate gradients.
         bound: the largest new norm of all parameters that is allowed, relative to the old one; at
             least 1. Along scales the gradient grows without end, and the curvature with it.
         steps: evaluations of the objective at most, those of rejected steps included; each costs
             three to four steps of training.
         outputs: which tensors count as the function, as for `find_symmetry`.
         training: the mode in which the loss is evaluated.
-        generator: from which the power method starts; by default one with seed 0.
+        generator: from which the search for an eigenvector starts; by default one with seed 0.
 
     Returns:
         A `Teleported`.
@@ -146,16 +148,21 @@ def teleport(
     if isinstance(symmetry, ParameterSymmetry):
         state = complete(symmetry, loss.state)
         action: Action = OrbitAction(at_rest_where_read(loss, symmetry))
+        held = Held(loss.own, symmetry.ties, optimizer)
     else:
         state, action = loss.state, symmetry
-    moments = _moments_of(loss, symmetry, optimizer)
+        held = Held(loss.own, {}, optimizer)
+    moments = held.moments()
     action = action.holding([n for n, p in loss.own.items() if not p.requires_grad], moments)
     of = Objective(loss, objective, generator or torch.Generator().manual_seed(0))
     ascent = _Ascent(of, action, state, moments, bound)
     with torch.no_grad():
         ascent.run(steps)
         _require_kept(loss, ascent)
-        _written(loss, symmetry, ascent.state, optimizer, ascent.moments)
+        for name, tensor in loss.state.items():  # they share the memory of the model
+            if ascent.state[name] is not tensor:
+                tensor.copy_(ascent.state[name])
+        held.write(ascent.moments)
     found = ascent.result()
     if found.element is None or not isinstance(symmetry, ParameterSymmetry):
         return found
@@ -269,51 +276,3 @@ def _require_kept(loss: ModelLoss, ascent: _Ascent) -> None:
             "was changed. The symmetry belongs to another mode or model; pass the same training=… "
             "and outputs=… to find_symmetry and here."
         )
-
-
-# -- the optimiser -----------------------------------------------------------------------------
-
-
-def _own_names(loss: ModelLoss, symmetry: ParameterSymmetry | Action) -> dict[str, str]:
-    """By name of the model that of the symmetry, for tied parameters."""
-    ties = symmetry.ties if isinstance(symmetry, ParameterSymmetry) else {}
-    return {n: ties.get(n, n) for n in loss.own}
-
-
-def _moments_of(
-    loss: ModelLoss, symmetry: ParameterSymmetry | Action, optimizer: torch.optim.Optimizer | None
-) -> Moments:
-    """What the optimiser holds, by name of the parameter."""
-    if optimizer is None:
-        return {}
-    theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in theirs for p in loss.own.values()):
-        raise ValueError(
-            f"teleport(optimizer={type(optimizer).__name__}): none of its parameters is one of the "
-            f"model's {len(loss.own)}. The optimiser that trains this model was expected; make it "
-            "from model.parameters(), after the model has moved to its device."
-        )
-    names = _own_names(loss, symmetry)
-    return {
-        names[n]: dict(optimizer.state[p])
-        for n, p in loss.own.items() if p in optimizer.state and optimizer.state[p]
-    }  # fmt: skip
-
-
-def _written(
-    loss: ModelLoss,
-    symmetry: ParameterSymmetry | Action,
-    state: State,
-    optimizer: torch.optim.Optimizer | None,
-    moments: Moments,
-) -> None:
-    """Put parameters, buffers and moments into place."""
-    for name, tensor in loss.state.items():  # they share the memory of the model
-        if state[name] is not tensor:
-            tensor.copy_(state[name])
-    names = _own_names(loss, symmetry)
-    for name, parameter in loss.own.items():
-        for key, value in moments.get(names[name], {}).items():
-            held = optimizer.state[parameter].get(key) if optimizer is not None else None
-            if isinstance(held, torch.Tensor) and held is not value:
-                held.copy_(value)

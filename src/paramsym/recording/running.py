@@ -111,6 +111,13 @@ def _settings() -> Callable[[], None]:
     return restore
 
 
+def seeded(seed: int) -> None:
+    """Seed all generators of the process; inside of `preserved`, which gives their states back."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
 _CONTAINERS = (dict, list, set, deque)
 _KEPT = (*_CONTAINERS, torch.Tensor)
 _CLONED = 1 << 20  # tensors that are plain attributes are kept up to this many entries
