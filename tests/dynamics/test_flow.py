@@ -310,7 +310,6 @@ def test_max_pooling_has_kinks():
         nn.ReLU(), nn.LeakyReLU(0.2), nn.PReLU(3), nn.Hardtanh(), nn.ReLU6(), torch.relu,
         torch.Tensor.relu, torch.abs, lambda z: nn.functional.relu(z, inplace=True),
     ],
-    ids=str,
 )  # fmt: skip
 def test_every_spelling_of_a_kink_is_seen(kink):
     class Net(nn.Module):
