@@ -393,6 +393,10 @@ def _frozen_later(run: Run) -> None:
     run(1)
 
 
+def _wrapped(run: Run) -> None:
+    ConservationLedger(SYMMETRIES["relu"], nn.Sequential(run.model), run.optimizer)
+
+
 def _key(run: Run) -> None:
     ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer, decoupled="omega")
 
@@ -416,6 +420,7 @@ def _key(run: Run) -> None:
         (_loaded, "the momentum of", {"momentum": 0.9}),
         (_other_decay, "1 − η ω times what the step before left", {"decoupled": 0.1}),
         (_nothing, "gives no conserved quantity", {}),
+        (_wrapped, "Sequential has no '0.weight'", {}),
         (_key, "has no such key", {}),
         (_frozen_later, "was frozen after the ledger began", {}),
     ],

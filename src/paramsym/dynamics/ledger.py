@@ -24,8 +24,12 @@ from .descent import WHERE, Groups, LedgerError, groups_of, require_descent, unt
 from .forms import Forms
 from .ledger_report import FamilyRow, LedgerReport
 from .optimizer_buffers import (
-    UsedGradients, gradients_of, looked_ahead, momentum_of, require_complete,
-)  # fmt: skip
+    UsedGradients,
+    gradients_of,
+    looked_ahead,
+    momentum_of,
+    require_complete,
+)
 from .recursion import Recursion, Scheme
 
 
@@ -41,9 +45,9 @@ class ConservationLedger:
         print(ledger)
 
     It reads the optimiser's own buffers and the gradients that it has used, copies no parameter,
-    and adds up in float64. Schedules, clipping by norm, gradients added up over batches and steps that a
-    `GradScaler` skips need nothing; groups may have decays of their own, and rates in a fixed
-    proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
+    and adds up in float64. Schedules, clipping by norm, gradients added up over batches and steps
+    that a `GradScaler` skips need nothing; groups may have decays of their own, and rates in a
+    fixed proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
     rounding of their steps is what it shows.
 
     Attributes:
@@ -80,6 +84,13 @@ class ConservationLedger:
         # the quantities are combined by the numbers of buffers, so that these are read precisely
         read = {n: b.detach().double() if b.is_floating_point() else b for n, b in buffers.items()}
         params = {**{n: p.detach() for n, p in trained.items()}, **read}
+        missing = next((n for n in symmetry.blocks if n not in params), None)
+        if missing is not None:
+            raise LedgerError(
+                f"{WHERE}: {type(model).__name__} has no {missing!r}, which the symmetry moves; "
+                "the module itself was expected that find_symmetry was given. Pass what a wrapper "
+                "holds: model.module, or model._orig_mod after torch.compile."
+            )
         frozen = untrained(optimizer, trained)
         self.laws: ConservedQuantities = conserved_quantities(symmetry, params, frozen)
         forms = Forms(self.laws, {n: read[n] for n in symmetry.buffers if n in read})
