@@ -134,8 +134,10 @@ def test_autocast_is_noticed(run, tmp_path: Path):
 
 def test_a_penalty_on_one_layer_is_found(run, tmp_path: Path):
     script = training_script(tmp_path, loss=" + 1e-3 * model.first.weight.square().sum()")
-    said = run("watch", script, code=1).stdout
+    page = tmp_path / "page.html"
+    said = run("watch", "--html", page, script, code=1).stdout
     assert "Not conserved: mlp" in said and "a penalty on weights" in " ".join(said.split())
+    assert "<td><strong>" in page.read_text(encoding="utf-8")  # the family in question
 
 
 @pytest.mark.parametrize(
