@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, find_symmetry
+from paramsym.dynamics.changes import places_of
 from paramsym.dynamics.descent import LedgerError
 from paramsym.dynamics.ledger import ConservationLedger
 from paramsym.recording.record import floating_outputs
@@ -316,16 +317,22 @@ def _training(run: Run) -> None:
     run(2)
 
 
-def _cleared(run: Run) -> None:
-    run.descend()
-    run.optimizer.zero_grad()
-    run.ledger.step()
-
-
 def _zeroed(run: Run) -> None:
     run.descend()
     run.optimizer.zero_grad(set_to_none=False)
     run.ledger.step()
+
+
+def _moved_after(run: Run) -> None:
+    run(1)
+    with torch.no_grad():
+        next(run.model.parameters()).clamp_(-0.1, 0.1)
+    run.ledger.report()
+
+
+def _read_early(run: Run) -> None:
+    run.descend()
+    run.ledger.report()
 
 
 def _forgotten(run: Run) -> None:
@@ -386,6 +393,10 @@ def _frozen_later(run: Run) -> None:
     run(1)
 
 
+def _wrapped(run: Run) -> None:
+    ConservationLedger(SYMMETRIES["relu"], nn.Sequential(run.model), run.optimizer)
+
+
 def _key(run: Run) -> None:
     ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer, decoupled="omega")
 
@@ -397,8 +408,9 @@ def _key(run: Run) -> None:
         (_clamped, "'0.weight' was changed since the step before", {}),
         (_by_data, "'0.weight' was changed since the step before", {}),
         (_training, "the buffer 'norm.running_mean' was changed", {"name": "batch norm"}),
-        (_cleared, "before optimizer.zero_grad()", {}),
-        (_zeroed, "before optimizer.zero_grad()", {}),
+        (_moved_after, "ledger.measured: '0.weight' was changed", {}),
+        (_read_early, "Call ledger.step() first", {}),
+        (_zeroed, "was written since the step", {}),
         (_forgotten, "has not been entered", {}),
         (_one_rate, "as in the beginning", {"groups": "rates"}),
         (_no_rate, "Take parameters that are not trained out", {"groups": "rates"}),
@@ -408,6 +420,7 @@ def _key(run: Run) -> None:
         (_loaded, "the momentum of", {"momentum": 0.9}),
         (_other_decay, "1 − η ω times what the step before left", {"decoupled": 0.1}),
         (_nothing, "gives no conserved quantity", {}),
+        (_wrapped, "Sequential has no '0.weight'", {}),
         (_key, "has no such key", {}),
         (_frozen_later, "was frozen after the ledger began", {}),
     ],
@@ -419,6 +432,76 @@ def test_what_the_recursion_does_not_describe_is_refused(
     with pytest.raises(LedgerError) as error:
         wrong(run)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("options", ["plain", "nesterov"])
+def test_new_gradients_do_not_take_the_place_of_those_of_a_step(options: str) -> None:
+    run = Run("relu", **{"plain": {}, "nesterov": {"momentum": 0.9, "nesterov": True}}[options])
+    run.loss().backward()
+    for _ in range(5):
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        run.loss().backward()
+        run.ledger.step()
+    assert run.ledger.report().relative <= 1e-14
+
+
+def test_rates_of_groups_may_begin_at_zero() -> None:
+    run = Run("relu", groups="rates")
+    scheduler = torch.optim.lr_scheduler.LambdaLR(run.optimizer, lambda step: step / 5)
+    run.ledger = ConservationLedger(SYMMETRIES["relu"], run.model, run.optimizer)
+    for _ in range(10):
+        run(1)
+        scheduler.step()
+    assert run.ledger.report().relative <= 1e-14
+
+
+def test_entries_of_a_tensor_too_long_for_single_precision_to_count() -> None:
+    embedding = torch.zeros(1).expand(38_597_376)  # 50,257 × 768
+    assert int(places_of({"wte": embedding})["wte"][-1]) == 38_597_375
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_rounding_of_autocast_counts_in_the_floor(wrong: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    symmetry = find_symmetry(model, (torch.randn(2, 6),))
+    ledger = ConservationLedger(symmetry, model, optimizer, precision=torch.bfloat16)
+    for _ in range(20):
+        x, y = torch.randn(16, 6), torch.randint(0, 3, (16,))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x).float(), y)
+        optimizer.zero_grad()
+        (loss + wrong * 1e-2 * model[0].weight.square().sum()).backward()
+        optimizer.step()
+        ledger.step()
+    report = ledger.report()
+    assert report.broken == (("mlp",) if wrong else ())
+    assert report.residual > report.floor / 100  # more than single precision explains
+
+
+def test_a_fused_step_takes_the_scale_off_gradients_by_itself() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    first, *others = model.parameters()
+    groups = [{"params": [first], "decay": 0.0}, {"params": others, "decay": 0.5}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, fused=True)
+    symmetry = find_symmetry(model, (torch.randn(2, 6),))
+    ledger = ConservationLedger(symmetry, model, optimizer, "decay")
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    for k in range(6):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.arange(16) % 3)
+        scaler.scale(loss * (float("inf") if k == 3 else 1.0)).backward()
+        with torch.no_grad():
+            for p in others:
+                p.mul_(1.0 - 0.1 * 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        ledger.step()
+    report = ledger.report()
+    assert report.skipped == 1 and report.broken == ()
 
 
 # -- random networks and settings ----------------------------------------------------------------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -53,25 +56,43 @@ def watch(
                 f"paramsym watch {script}: there is no such file. A Python script that trains a "
                 "model was expected. Check the path; options of paramsym stand before it."
             )
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        with _stdout_left_alone() if as_json else nullcontext():
             found = watched(script, arguments or [], _decay(decoupled), progress)
         assert found.ledger is not None
+        if found.stopped:  # what is measured after later steps says nothing of those entered
+            raise LedgerError(
+                f"after {found.ledger.steps:,} steps the ledger ended. {found.stopped}"
+            )
         entered = found.ledger.report()
     if html is not None:
         report.write_ledger_page(str(script), found.model, entered, html)
     if as_json:
-        told = {"script": str(script), "model": found.model, "stopped": found.stopped or None}
+        told = {"script": str(script), "model": found.model}
         typer.echo(json.dumps({**told, **entered.as_dict()}, indent=2, ensure_ascii=False))
     else:
         report.print_ledger(str(script), found.model, entered)
-    if found.stopped:
-        raise LedgerError(f"after {entered.steps:,} steps the ledger ended. {found.stopped}")
     if entered.broken:
         raise typer.Exit(int(ExitCode.NO))
 
 
+@contextmanager
+def _stdout_left_alone() -> Iterator[None]:
+    """What the script and its children print goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        kept = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            if sys.__stdout__ is not None:
+                sys.__stdout__.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
 def _decay(text: str) -> float | str:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) else text

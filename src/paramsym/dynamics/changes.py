@@ -14,8 +14,8 @@ _SAMPLED = 16  # entries of each tensor that are looked at
 def places_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Some entries of each tensor, at equal distances."""
     return {
-        n: torch.linspace(0, x.numel() - 1, min(_SAMPLED, x.numel()), device=x.device).long()
-        for n, x in tensors.items() if x.numel()
+        n: torch.arange(count, device=x.device) * (x.numel() - 1) // max(count - 1, 1)
+        for n, x in tensors.items() if (count := min(_SAMPLED, x.numel()))
     }  # fmt: skip
 
 
@@ -34,31 +34,35 @@ class Marks(NamedTuple):
     entries: dict[str, Tensor]
     momentum: dict[str, tuple[int, int]]
 
-    def same(self, other: Marks, name: str) -> bool:
-        """Whether a parameter or buffer has not been written in between."""
+    def same(self, other: Marks, name: str, shrinking: float | None = None) -> bool:
+        """Whether a parameter or buffer has not been written since, or only times 1 − ε."""
+        if shrinking is not None:
+            wanted = (1.0 - shrinking) * other.entries[name]
+            slack = 4.0 * torch.finfo(wanted.dtype).eps
+            return torch.allclose(self.entries[name], wanted, rtol=slack, atol=0.0)
         written = self.writes[name] != other.writes[name]
         return not written and torch.equal(self.entries[name], other.entries[name])
 
 
-def changed(name: str, decoupled: bool) -> str:
+def changed(where: str, name: str, decoupled: bool) -> str:
     """What to say of a tensor that something else has moved."""
     expected = (
         "1 − η ω times what the step before left was expected, with the decoupled decay given"
         if decoupled
-        else "what the step before left was expected: between two steps nothing else may move"
+        else "What the step before left was expected: between two steps nothing else may move"
     )
     return (
-        f"optimizer.step(): {name} was changed since the step before. {expected}. Begin a new "
+        f"{where}: {name} was changed since the step before. {expected}. Begin a new "
         "ledger after loading, clamping or averaging weights; a loop that multiplies the "
         "parameters by 1 − η ω before each step says so: "
         "ConservationLedger(…, decoupled=ω)."
     )
 
 
-def moving_buffer(name: str) -> str:
+def moving_buffer(where: str, name: str) -> str:
     """What to say of a buffer that moves where the function reads it."""
     return (
-        f"optimizer.step(): the buffer {name!r} was changed since the step before; it was expected "
+        f"{where}: the buffer {name!r} was changed since the step before; it was expected "
         "to stay, because the symmetry is that of evaluation mode, in which the function reads it. "
         "Train in that mode, model.eval(), or derive the symmetry of the other, "
         "find_symmetry(…, training=True)."

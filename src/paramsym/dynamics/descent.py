@@ -70,7 +70,7 @@ class Groups:
             LedgerError: some are zero, and others are not.
         """
         rates = {n: float(self.option("lr", n)) for n in self.group_of}
-        if len({*rates.values()}) > 1 and not all(rates.values()):
+        if not all(rates.values()):  # a schedule that begins at 0
             rates = {n: float(self._first_rate(n)) for n in self.group_of}
         largest = max(rates.values(), default=0.0)
         still = [n for n, rate in rates.items() if largest and not rate]

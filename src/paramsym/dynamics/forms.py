@@ -134,7 +134,8 @@ class Forms:
             else torch.zeros(b.size, dtype=torch.float64, device=zero.device)
             for b in laws.operator.blocks
         ]  # fmt: skip
-        return self._basis.lowered(torch.cat([torch.zeros(0, dtype=torch.float64), *parts]))
+        none = torch.zeros(0, dtype=torch.float64, device=zero.device)
+        return self._basis.lowered(torch.cat([none, *parts]))
 
     @cached_property
     def _basis(self) -> Basis:

@@ -23,6 +23,13 @@ from .conserved import ConservedQuantities, conserved_quantities
 from .descent import WHERE, Groups, LedgerError, groups_of, require_descent, untrained
 from .forms import Forms
 from .ledger_report import FamilyRow, LedgerReport
+from .optimizer_buffers import (
+    UsedGradients,
+    gradients_of,
+    looked_ahead,
+    momentum_of,
+    require_complete,
+)
 from .recursion import Recursion, Scheme
 
 
@@ -38,9 +45,9 @@ class ConservationLedger:
         print(ledger)
 
     It reads the optimiser's own buffers and the gradients that it has used, copies no parameter,
-    and adds up in float64. Schedules, clipping, gradients added up over batches and steps that a
-    `GradScaler` skips need nothing; groups may have decays of their own, and rates in a fixed
-    proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
+    and adds up in float64. Schedules, clipping by norm, gradients added up over batches and steps
+    that a `GradScaler` skips need nothing; groups may have decays of their own, and rates in a
+    fixed proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
     rounding of their steps is what it shows.
 
     Attributes:
@@ -55,6 +62,8 @@ class ConservationLedger:
             count as frozen.
         decoupled: ω, for loops that multiply the parameters by 1 − η ω between `backward()` and
             `optimizer.step()`; or the key under which the groups of the optimiser hold it.
+        precision: in which gradients are computed, if not in that of the parameters: that of
+            autocast. What its rounding leaves counts in the floor of the report.
 
     Raises:
         LedgerError: another optimiser, rates of which some are zero, or no quantity at all.
@@ -66,7 +75,7 @@ class ConservationLedger:
 
     def __init__(
         self, symmetry: ParameterSymmetry, model: nn.Module, optimizer: torch.optim.Optimizer,
-        decoupled: float | str = 0.0,
+        decoupled: float | str = 0.0, precision: torch.dtype | None = None,
     ):  # fmt: skip
         require_descent(optimizer)
         self.optimizer, self.decoupled = optimizer, bool(decoupled)
@@ -75,6 +84,13 @@ class ConservationLedger:
         # the quantities are combined by the numbers of buffers, so that these are read precisely
         read = {n: b.detach().double() if b.is_floating_point() else b for n, b in buffers.items()}
         params = {**{n: p.detach() for n, p in trained.items()}, **read}
+        missing = next((n for n in symmetry.blocks if n not in params), None)
+        if missing is not None:
+            raise LedgerError(
+                f"{WHERE}: {type(model).__name__} has no {missing!r}, which the symmetry moves; "
+                "the module itself was expected that find_symmetry was given. Pass what a wrapper "
+                "holds: model.module, or model._orig_mod after torch.compile."
+            )
         frozen = untrained(optimizer, trained)
         self.laws: ConservedQuantities = conserved_quantities(symmetry, params, frozen)
         forms = Forms(self.laws, {n: read[n] for n in symmetry.buffers if n in read})
@@ -84,11 +100,13 @@ class ConservationLedger:
         self.buffers = {n: buffers[n] for n in symmetry.buffers if n in forms.held}
         self.groups: Groups = groups_of(optimizer, self.params, decoupled)
         self.recursion = Recursion(forms, self.params, self.groups.ratios(), self._momentum())
+        if precision is not None:
+            self.recursion.epsilon = torch.finfo(precision).eps
         self.steps = self.skipped = 0
         self.scale = _largest(self.recursion.predicted)
         self._pending: tuple[Scheme, bool] | None = None
         self._done = self._closed = False
-        self._used: dict[str, int] = {}  # writes to gradients, up to the end of a step
+        self._used: UsedGradients | None = None
         self._velocity: dict[str, Tensor] = {}
         self._places = places_of(self.params | self.buffers)
         self._seen = self._marks()
@@ -111,7 +129,8 @@ class ConservationLedger:
         """By family the quantities at the parameters as they are, in float64.
 
         Raises:
-            LedgerError: some parameter is no longer finite.
+            LedgerError: a step is not entered, something else has moved the parameters since, or
+                one is no longer finite.
         """
         return self.laws.shaped(self._measure())
 
@@ -134,13 +153,20 @@ class ConservationLedger:
         ]  # fmt: skip
         return LedgerReport(
             tuple(rows), self.steps, self.skipped, self.scale,
-            epsilon * _roundings(1 + self.steps) * size, dict(self.laws.why),
+            epsilon * _roundings(1 + self.steps) * size + 2.0 * self.recursion.blur**0.5,
+            dict(self.laws.why),
         )  # fmt: skip
 
     def __str__(self) -> str:
         return str(self.report())
 
     def _measure(self) -> Tensor:
+        if self.due:
+            raise LedgerError(
+                "ledger.measured: the last optimizer.step() has not been entered; parameters and "
+                "prediction of the same step were expected. Call ledger.step() first."
+            )
+        self._require_unchanged("ledger.measured")
         found = self.recursion.measured()
         if not found.isfinite().all():
             raise LedgerError(self._not_finite("ledger.measured"))
@@ -164,12 +190,15 @@ class ConservationLedger:
             self.skipped += 1
             return
         scheme, first = self._pending
-        ahead: set[str] = set()
-        if scheme.momentum is None or scheme.nesterov:
-            self._require_gradients()
-            ahead = self._ahead(scheme, first)
-        self.recursion.after(scheme, self._grad(), self._momentum(), first, ahead)
-        self._pending, self._done = None, False
+        momentum, ahead = self._momentum(), set[str]()
+        grads = self._used.read() if self._used else {}
+        if scheme.nesterov:
+            ahead = looked_ahead(
+                scheme, grads, momentum, self._velocity, self._places, self.groups
+            )  # fmt: skip
+        self.recursion.after(scheme, grads, momentum, first, ahead)
+        self._pending = self._used = None
+        self._done = False
         self.steps += 1
         if not self.recursion.predicted.isfinite().all():
             raise LedgerError(self._not_finite("ledger.step()"))
@@ -199,11 +228,11 @@ class ConservationLedger:
                     "out what moves frozen parameters."
                 )
         scheme = self.groups.scheme(self.recursion.ratios)
-        self._require_unchanged(scheme)
+        self._require_unchanged("optimizer.step()", scheme)
         given = (*args, *kwargs.values())  # the optimiser itself, perhaps, and a closure
         closed = any(x is not None and x is not optimizer for x in given)
         if not closed:
-            self._require_complete(scheme)
+            require_complete(self.params, scheme)
         momentum = self._momentum()
         if scheme.momentum is None and momentum:
             raise LedgerError(
@@ -214,7 +243,9 @@ class ConservationLedger:
         self._pending = scheme, not momentum
         self._closed = closed
         self._velocity = sampled(momentum, self._places) if scheme.nesterov else {}
-        self.recursion.before(scheme, {} if closed else self._grad(), momentum)
+        scale = getattr(optimizer, "grad_scale", None)  # of a scaler, for a fused step
+        grads = gradients_of(self.params, 1.0 if scale is None else float(scale))
+        self.recursion.before(scheme, {} if closed else grads, momentum)
 
     def after(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The hook that runs after each step of the optimiser.
@@ -222,82 +253,22 @@ class ConservationLedger:
         Raises:
             LedgerError: a closure has left what is not described.
         """
-        if self._closed and self._pending is not None:
-            self._require_complete(self._pending[0])
-            self._require_buffers(self._marks())
+        if self._pending is None:
+            return
+        scheme = self._pending[0]
+        if self._closed:
+            require_complete(self.params, scheme)
+            self._require_buffers("optimizer.step()", self._marks())
         overflow = getattr(optimizer, "found_inf", None)  # a fused step that skips itself
         self._done = overflow is None or not float(overflow)
         self._seen = self._marks()
-        self._used = self._grad_versions()
+        if self._done and (scheme.momentum is None or scheme.nesterov):
+            self._used = UsedGradients(self.params)
 
     # -- what it reads -------------------------------------------------------------------------
 
     def _momentum(self) -> dict[str, Tensor]:
-        """The momentum buffers of all parameters, or none."""
-        state = self.optimizer.state
-        found = {
-            n: state[p]["momentum_buffer"] for n, p in self.params.items()
-            if p in state and state[p].get("momentum_buffer") is not None
-        }  # fmt: skip
-        if found and len(found) < len(self.params):
-            missing = next(n for n in self.params if n not in found)
-            raise LedgerError(
-                f"optimizer.step(): {missing!r} has no momentum, and {next(iter(found))!r} has; "
-                "momenta of all or none were expected, which began together. Freeze what gets no "
-                "gradients before the optimiser is made."
-            )
-        return found
-
-    def _grad(self) -> dict[str, Tensor]:
-        """The gradients; PyTorch moves nothing where there is none."""
-        return {
-            n: p.detach().new_zeros(()).expand(p.shape) if p.grad is None else p.grad
-            for n, p in self.params.items()
-        }
-
-    def _require_complete(self, scheme: Scheme) -> None:
-        for name, p in self.params.items():
-            if p.grad is not None and p.grad.layout != torch.strided:
-                raise LedgerError(
-                    f"optimizer.step(): the gradient of {name!r} is sparse; a dense one was "
-                    "expected. Build the embedding with sparse=False."
-                )
-            if p.grad is None and (scheme.momentum is not None or scheme.coupled[name]):
-                raise LedgerError(
-                    f"optimizer.step(): {name!r} has no gradient, so that PyTorch leaves out its "
-                    "momentum and its decay in this step, unlike those of others. A gradient for "
-                    "each trained parameter was expected. Freeze it, or use "
-                    "optimizer.zero_grad(set_to_none=False)."
-                )
-
-    def _ahead(self, scheme: Scheme, first: bool) -> set[str]:
-        """Names of which .grad is what Nesterov's step went along.
-
-        PyTorch's foreach form looks ahead in place, g ← g + βv, where it has no copy of g. What v
-        was before tells which of the two is there, all parameters of a group together.
-        """
-        if not scheme.nesterov or scheme.sign < 0.0:
-            return set()
-        plain = [n for n in self._places if not scheme.coupled.get(n, 1.0)]
-        beta, momentum = scheme.momentum or 0.0, sampled(self._momentum(), self._places)
-        grad, group = sampled(self._grad(), self._places), self.groups.group_of
-        closer = dict.fromkeys(group.values(), 0.0)
-        for name in plain:
-            own = momentum[name] - (0.0 if first else beta * self._velocity[name])
-            far = (grad[name] - own).abs() - (grad[name] - own - beta * momentum[name]).abs()
-            closer[group[name]] += float(far.sum())
-        return {n for n in plain if closer[group[n]] > 0.0}
-
-    def _grad_versions(self) -> dict[str, int]:
-        return {n: p.grad._version for n, p in self.params.items() if p.grad is not None}
-
-    def _require_gradients(self) -> None:
-        if self._grad_versions() != self._used:
-            raise LedgerError(
-                "ledger.step(): the gradients are not those of the step any more; they were "
-                "expected, because without momentum, or with Nesterov's, a step is made of them. "
-                "Call ledger.step() after optimizer.step() and before optimizer.zero_grad()."
-            )
+        return momentum_of(self.optimizer, self.params)
 
     def _marks(self) -> Marks:
         """What tells whether a tensor has been written since."""
@@ -309,26 +280,22 @@ class ConservationLedger:
             {n: (id(v), v._version) for n, v in momentum.items()},
         )
 
-    def _require_unchanged(self, scheme: Scheme) -> None:
+    def _require_unchanged(self, where: str, scheme: Scheme | None = None) -> None:
+        """Refuse what was moved since the last step, but for the decay before `scheme`."""
         was, now = self._seen, self._marks()
-        self._require_buffers(now)
+        self._require_buffers(where, now)
+        shrinks = scheme is not None and self.decoupled
         for name in (n for n in now.entries if n in self.params):
-            if not self.decoupled:
-                same = now.same(was, name)
-            else:
-                wanted = (1.0 - scheme.shrinking[name]) * was.entries[name]
-                slack = 4.0 * torch.finfo(wanted.dtype).eps
-                same = torch.allclose(now.entries[name], wanted, rtol=slack, atol=0.0)
-            if not same:
-                raise LedgerError(changed(repr(name), self.decoupled))
+            if not now.same(was, name, scheme.shrinking[name] if scheme and shrinks else None):
+                raise LedgerError(changed(where, repr(name), shrinks))
         for name, v in now.momentum.items():
             if v != was.momentum.get(name):
-                raise LedgerError(changed(f"the momentum of {name!r}", False))
+                raise LedgerError(changed(where, f"the momentum of {name!r}", False))
 
-    def _require_buffers(self, now: Marks) -> None:
+    def _require_buffers(self, where: str, now: Marks) -> None:
         for name in (n for n in now.entries if n in self.buffers):
             if not now.same(self._seen, name):
-                raise LedgerError(moving_buffer(name))
+                raise LedgerError(moving_buffer(where, name))
 
     def _not_finite(self, where: str) -> str:
         def wrong() -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from paramsym.structure.symmetry import ParameterSymmetry
 
 from .ledger import ConservationLedger
@@ -39,22 +41,23 @@ class LedgerCallback(_Callback):
             LightningModule itself.
         optimizer: which of several optimisers.
         decoupled: as for `ConservationLedger`.
+        precision: as for `ConservationLedger`, with a `Trainer` of mixed precision.
     """
 
     def __init__(
         self, symmetry: ParameterSymmetry, module: str = "", optimizer: int = 0,
-        decoupled: float | str = 0.0,
+        decoupled: float | str = 0.0, precision: torch.dtype | None = None,
     ):  # fmt: skip
         super().__init__()
         self.symmetry, self.module, self.optimizer = symmetry, module, optimizer
-        self.decoupled = decoupled
+        self.decoupled, self.precision = decoupled, precision
         self.ledger: ConservationLedger | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin at the parameters as they are."""
         self.ledger = ConservationLedger(
             self.symmetry, pl_module.get_submodule(self.module),
-            trainer.optimizers[self.optimizer], self.decoupled,
+            trainer.optimizers[self.optimizer], self.decoupled, self.precision,
         )  # fmt: skip
 
     def on_train_batch_end(

@@ -86,6 +86,12 @@ class Recursion:
         params: the parameters themselves, by name.
         ratios: r, by name.
         momentum: the momentum that there is already, by name.
+
+    Attributes:
+        predicted: Q.
+        paired: P(v).
+        epsilon: the relative rounding of gradients, if it is to be followed.
+        blur: the sum of squares of what it may make of Q in each step.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class Recursion:
             wide = Made(tuple(momentum), lambda n: momentum[n].double())
             at = Made(tuple(momentum), lambda n: params[n].detach().double())
             self.paired = forms.bilinear(at, wide) + forms.constant(wide)
+        self.epsilon = self.blur = 0.0
         self.drift: Tensor | None = None  # P(g + λθ), of the step that is under way
 
     # -- what is read off tensors -----------------------------------------------------------
@@ -115,7 +122,10 @@ class Recursion:
 
     def size(self) -> float:
         """The largest number that a quantity would be if nothing cancelled."""
-        found = self.forms.size(self._wide(self.forms.names))
+        return self._size(self._wide(self.forms.names))
+
+    def _size(self, given: Made) -> float:
+        found = self.forms.size(given)
         return float(found.abs().max()) if len(found) else 0.0
 
     def _wide(self, names: tuple[str, ...]) -> Made:
@@ -234,6 +244,8 @@ class Recursion:
         square = self.forms.bilinear(update, self._stretched(update))
         degree = 1.0 + self.forms.twice
         self.predicted = self.predicted - degree * rate * along + rate**2 * square
+        if self.epsilon:  # |P(u)| ≤ |θ| |u|, tensor by tensor
+            self.blur += (2.0 * rate * self.epsilon) ** 2 * self.size() * self._size(update)
         if scheme.momentum is None:
             return
         if scheme.nesterov:

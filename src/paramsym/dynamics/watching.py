@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -32,6 +32,10 @@ from .descent import LedgerError, require_descent
 from .ledger import ConservationLedger
 
 
+class _Refused(BaseException):
+    """Ends a script that cannot be followed, past its own `except Exception`."""
+
+
 class Watch:
     """Finds the model and the optimiser of whatever trains within it, and keeps their ledger.
 
@@ -39,6 +43,7 @@ class Watch:
         ledger: of the first optimiser that steps; None until its second step.
         model: the name of the class of what is trained.
         stopped: why the ledger ended before the training, if it did.
+        refused: why there can be no ledger.
 
     Args:
         decoupled: as for `ConservationLedger`.
@@ -49,10 +54,12 @@ class Watch:
         self.decoupled, self.say = decoupled, say
         self.ledger: ConservationLedger | None = None
         self.stopped, self.model = "", ""
-        self._called: dict[int, ref[nn.Module]] = {}
+        self.refused: Exception | None = None
+        self._called: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
         self._optimizer: torch.optim.Optimizer | None = None
         self._module: nn.Module | None = None
         self._inputs: Any = None
+        self._precision: torch.dtype | None = None
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Watch:
@@ -72,15 +79,14 @@ class Watch:
         self._hooks = []
 
     def _calls(self, module: nn.Module, args: Any) -> None:
-        if self._optimizer is None and id(module) not in self._called:
-            self._called[id(module)] = ref(module)
+        if self._optimizer is None:
+            self._called.setdefault(id(module), module)
 
     def _found(self, optimizer: torch.optim.Optimizer) -> nn.Module:
         """The first module called that holds all parameters of an optimiser."""
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for seen in self._called.values():
-            module = seen()
-            if module is not None and trained <= {id(p) for p in module.parameters()}:
+        for module in self._called.values():
+            if trained <= {id(p) for p in module.parameters()}:
                 return module
         raise LedgerError(
             f"paramsym watch: no module that was called holds all {len(trained)} parameters of the "
@@ -91,11 +97,25 @@ class Watch:
     def _catch(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the inputs of the model until its next step; hooks of one module see all of them."""
         if self._inputs is None:
-            bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-            copied = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, bound))
-            self._inputs = copied[1] if kwargs else copied[0]
+            named = dict(zip(inspect.signature(module.forward).parameters, args, strict=False))
+            self._inputs = tree_map_only(
+                torch.Tensor, lambda x: x.detach().clone(), {**named, **kwargs} if kwargs else args
+            )
+            kind = next(module.parameters()).device.type
+            if torch.is_autocast_enabled(kind):
+                self._precision = torch.get_autocast_dtype(kind)
 
     def _steps(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        try:
+            self._begin(optimizer)
+        except Exception as error:
+            self.refused = error
+            raise _Refused from error
+        if optimizer is self._optimizer:
+            self._entered(lambda ledger: ledger.before(optimizer, args, kwargs))
+
+    def _begin(self, optimizer: torch.optim.Optimizer) -> None:
+        """Choose the model with the first step, and begin its ledger with the second."""
         if self._optimizer is None:
             require_descent(optimizer)
             self._optimizer, self._module = optimizer, self._found(optimizer)
@@ -108,11 +128,11 @@ class Watch:
             assert module is not None
             self.say(f"finding the symmetry of {self.model}")
             symmetry = find_symmetry(module, inputs, training=module.training)
-            self.ledger = ConservationLedger(symmetry, module, optimizer, self.decoupled)
+            self.ledger = ConservationLedger(
+                symmetry, module, optimizer, self.decoupled, self._precision
+            )
             self.ledger.close()  # its hooks may raise, which must not end a training that runs
             self.say("training")
-        if optimizer is self._optimizer:
-            self._entered(lambda ledger: ledger.before(optimizer, args, kwargs))
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer is self._optimizer:
@@ -138,25 +158,25 @@ def watched(
         The watch, whose ledger has been kept to the end.
 
     Raises:
-        LedgerError: the optimiser is no SGD, the training leaves what a ledger describes, or the
-            script fails or never takes a second step.
+        LedgerError: the optimiser is no SGD, or the script fails or never takes a second step.
+        ValueError: as `find_symmetry`.
     """
     kept_argv, kept_path = sys.argv, [*sys.path]
-    sys.argv, sys.path[:0] = [str(script), *arguments], [str(script.parent)]
+    sys.argv, sys.path[:0] = [str(script), *arguments], [str(script.resolve().parent)]
     watch = Watch(decoupled, say)
     try:
         with watch:
-            runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            raise LedgerError(_failed(script, f"it ended with exit code {error.code!r}")) from error
-    except (LedgerError, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        raise LedgerError(_failed(script, f"{type(error).__name__}: {error}")) from error
+            runpy.run_path(str(script.absolute()), run_name="__main__")
+    except (Exception, SystemExit, _Refused) as error:
+        if watch.refused is None and (why := _failure(error)):
+            raise LedgerError(
+                f"paramsym watch {script}: {why}. A script that trains to its end was expected. "
+                f"Run it by itself first: python {script}"
+            ) from error
     finally:
         sys.argv, sys.path[:] = kept_argv, kept_path
+    if watch.refused is not None:
+        raise watch.refused
     if watch.ledger is None or not watch.ledger.steps:
         raise LedgerError(
             f"paramsym watch {script}: the script ended before an optimiser had taken two steps on "
@@ -165,8 +185,9 @@ def watched(
     return watch
 
 
-def _failed(script: Path, what: str) -> str:
-    return (
-        f"paramsym watch {script}: {what}. A script that trains to its end was expected. Run it "
-        f"by itself first: python {script}"
-    )
+def _failure(error: BaseException) -> str:
+    """What made a script fail, if it did."""
+    if isinstance(error, SystemExit):
+        return "" if error.code in (None, 0) else f"it ended with exit code {error.code!r}"
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"

@@ -42,9 +42,11 @@ def verdict(report: LedgerReport) -> str:
     if not report.broken:
         return f"Conserved to rounding: {size}."
     return (
-        f"Not conserved: {', '.join(report.broken)}; {size}, rounding explains {report.floor:.1e}. "
+        f"Not conserved: {', '.join(report.broken)}; {size}, rounding explains "
+        f"{report.floor / (report.scale or 1.0):.1e}. "
         "Some gradient was not that of a function of the outputs: a penalty on weights in the "
-        "loss, a backward pass that is wrong, or weights that are changed within a step."
+        "loss, a backward pass that is wrong or rounded, gradients that are clipped by value or "
+        "layer by layer, or weights that are changed within a step."
     )
 
 
