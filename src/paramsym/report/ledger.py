@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paramsym.checkpoints import CheckpointError
 from paramsym.dynamics.ledger_report import LedgerReport
-from paramsym.formats.drafts import replacing
+from paramsym.report.page import write_whole
 
 
 def print_ledger(
@@ -51,11 +50,7 @@ def verdict(report: LedgerReport) -> str:
 
 
 def write_ledger_page(source: str, model: str, report: LedgerReport, path: Path) -> None:
-    """Write the page, completely or not at all.
-
-    Raises:
-        CheckpointError: nothing can be written there.
-    """
+    """Write the page, completely or not at all; see `write_whole`."""
     environment = Environment(
         loader=PackageLoader("paramsym.report", "templates"),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -63,11 +58,4 @@ def write_ledger_page(source: str, model: str, report: LedgerReport, path: Path)
     text = environment.get_template("ledger.html").render(
         source=source, model=model, report=report, verdict=verdict(report)
     )
-    try:
-        with replacing(path, mode=0o644) as draft:
-            draft.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"--html {path}", f"nothing can be written there ({error.strerror})",
-            "a file in an existing folder", "Create the folder, or choose another place",
-        ) from error  # fmt: skip
+    write_whole(text, path)

@@ -58,12 +58,16 @@ def breakable(name: str) -> Markup:
 
 
 def write_page(findings: Findings, path: Path) -> None:
-    """Write the page, completely or not at all.
+    """Write the page, completely or not at all; see `write_whole`."""
+    write_whole(render_page(findings), path)
+
+
+def write_whole(text: str, path: Path) -> None:
+    """Write a page, completely or not at all.
 
     Raises:
         CheckpointError: nothing can be written there.
     """
-    text = render_page(findings)
     try:
         with replacing(path, mode=0o644) as draft:
             draft.write_text(text, encoding="utf-8")
