@@ -229,7 +229,8 @@ def test_a_closed_pipe_is_no_error(arguments, program, fine):
 
 
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from paramsym.checkpoints.factory import FactoryCheckpoint
 def save(self, draft, state):
     draft.write_text("half")
