@@ -29,7 +29,6 @@ from torch import Tensor
 from paramsym.structure.coordinates import Generators, split
 from paramsym.structure.orbit import DENSE_LIMIT, OrbitTooLarge, components, unreached_columns
 from paramsym.structure.origin import added
-from paramsym.structure.pairing import paired
 from paramsym.structure.rank import matrix_rank
 from paramsym.structure.rest import Basis
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -121,14 +120,9 @@ class ConservedQuantities:
             params: θ, the complete state dict.
             covector: ξ, tensors by parameter; those of buffers do not count.
         """
-        symmetry, zero = self.symmetry, self.operator.zero
-        names = [n for n in self.operator.names if n in covector and n not in symmetry.buffers]
-        pairs = paired(symmetry, params, {n: covector[n] for n in names})
-        parts = [
-            pairs[b.name].reshape(-1).to(zero.dtype) if b.name in pairs else zero.new_zeros(b.size)
-            for b in self.operator.blocks
-        ]
-        return torch.cat([zero[:0], *parts])
+        names = [n for n in self.operator.names if n not in self.symmetry.buffers]
+        operator = replace(self.operator, params=dict(params), basis=None)
+        return operator.rmatvec({n: covector[n] for n in names if n in covector})
 
     def shaped(self, numbers: Tensor) -> dict[str, Tensor]:
         """One number for each quantity, (quantities,), by family in the shapes of `values`."""

@@ -18,6 +18,7 @@ from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
+from paramsym.structure.layout import widened
 from paramsym.structure.symmetry import ParameterSymmetry
 
 from .conserved import ConservedQuantities, Params, conserved_quantities
@@ -112,7 +113,7 @@ def initialise_with(
 def _initialised(
     symmetry: ParameterSymmetry, params: Params, quantities: Quantities, tolerance: float
 ) -> Initialised:
-    point = {n: _wide(p) for n, p in params.items()}
+    point = {n: widened(p) for n, p in params.items()}
     laws = conserved_quantities(symmetry, point)
     aim = targets(laws, point, quantities)
     search = Search(_without_idle(laws), aim, _scale(laws, point, aim))
@@ -120,7 +121,7 @@ def _initialised(
     def result(found: Found) -> Initialised:
         element = GroupElement(symmetry, found.element.parts)
         moved = act(symmetry, element, params)
-        there = {n: _wide(p) for n, p in moved.items()}
+        there = {n: widened(p) for n, p in moved.items()}
         left = largest(laws.quantities(there) - aim) / search.scale
         near = left <= tolerance or any(p.dtype != there[n].dtype for n, p in moved.items())
         status = Reach.REACHED if found.arrived and near else Reach.UNDECIDED
@@ -176,9 +177,3 @@ def _without_idle(laws: ConservedQuantities) -> ConservedQuantities:
     symmetry = laws.symmetry
     kept = tuple(s for s in symmetry.shifts if s.name in busy)
     return conserved_quantities(replace(symmetry, shifts=kept), laws.operator.params)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor

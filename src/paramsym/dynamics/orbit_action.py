@@ -14,6 +14,7 @@ import torch
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.dynamics.loss import State
+from paramsym.dynamics.resting import pairing_at_rest, resting
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.state import SECOND, act_state
@@ -58,9 +59,7 @@ class OrbitAction:
     def slopes(self, state: State, covector: State) -> torch.Tensor:
         """⟨ξ, X_j θ⟩ for all generators, of shape (generators,); zero for what is held."""
         operator = tangent(self.symmetry, state)
-        resting = operator.at_rest() if self.symmetry.buffers and operator.blocks else operator
-        found = resting.rmatvec(covector)
-        found = found if resting.basis is None else resting.basis.lifted(found)
+        found = pairing_at_rest(resting(operator), covector)
         return found * self._free(operator, found)
 
     def _free(self, operator: TangentOperator, like: torch.Tensor) -> torch.Tensor:

@@ -16,8 +16,9 @@ from scipy.special import stdtrit
 
 from paramsym.checking.measure import nudged
 from paramsym.dynamics.loss import ModelLoss, State
-from paramsym.dynamics.resting import complete
+from paramsym.dynamics.resting import complete, pairing_at_rest, resting
 from paramsym.structure.coordinates import Generators
+from paramsym.structure.layout import widened
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, tangent
 
@@ -97,13 +98,15 @@ class Pairings:
 
     def _operator(self, params: State) -> TangentOperator:
         """The tangent operator in float64, at rest where buffers are read."""
-        wide = {n: _wide(t) for n, t in {**self.loss.buffers, **params}.items()}
+        wide = {n: widened(t) for n, t in {**self.loss.buffers, **params}.items()}
         found = tangent(self.symmetry, complete(self.symmetry, wide))
-        return found.at_rest() if self.symmetry.buffers and found.blocks else found
+        return resting(found)
 
     def _pairing(self, operator: TangentOperator, gradient: Gradient) -> torch.Tensor:
         """The pairings of a gradient with all generators, (generators,)."""
-        return _lifted(operator, {n: _wide(g) for n, g in gradient.items() if g is not None})
+        return pairing_at_rest(
+            operator, {n: widened(g) for n, g in gradient.items() if g is not None}
+        )
 
     def rows(self, level: float) -> list[GradientRow]:
         """The verdict on every space, from the pairings at θ and at displaced parameters."""
@@ -143,7 +146,7 @@ class Pairings:
 
     def _units(self) -> list[float]:
         """By space ‖g‖ ‖X θ‖, over the parameters that it moves."""
-        norms = {n: float(_wide(g).norm()) for n, g in self.gradient.items() if g is not None}
+        norms = {n: float(widened(g).norm()) for n, g in self.gradient.items() if g is not None}
         lengths = [float(part.sum()) for part in self._split(self._lengths)]
         return [
             math.hypot(*(norms.get(self.names.get(n, ""), 0.0) for n in block.parameters))
@@ -163,7 +166,8 @@ class Pairings:
             return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
 
         squares = [
-            _lifted(self.operator, {n: probe(n) for n in names}).square() for _ in range(_PROBES)
+            pairing_at_rest(self.operator, {n: probe(n) for n in names}).square()
+            for _ in range(_PROBES)
         ]
         return torch.stack(squares).mean(0)
 
@@ -195,15 +199,3 @@ class Pairings:
                 writers += [name] if not powers or max(powers) > 0 else []
                 readers += [name] if powers and min(powers) < 0 else []
         return tuple(writers), tuple(readers)
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    if x.is_complex():
-        return x.to(torch.complex128)
-    return x.double() if x.is_floating_point() else x
-
-
-def _lifted(operator: TangentOperator, covector: State) -> torch.Tensor:
-    """Pairings with generators, projected onto the directions of the operator."""
-    found = operator.rmatvec(covector)
-    return found if operator.basis is None else operator.basis.lifted(found)

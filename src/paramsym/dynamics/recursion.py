@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from paramsym.structure.layout import widened
 from paramsym.structure.tangent import real_entries
 
 from .forms import Forms, Made, Make
@@ -129,7 +130,7 @@ class Recursion:
         return float(found.abs().max()) if len(found) else 0.0
 
     def _wide(self, names: tuple[str, ...]) -> Made:
-        return Made(names, lambda n: _wide(self.params[n].detach()))
+        return Made(names, lambda n: widened(self.params[n].detach()))
 
     def _scaled(self, factors: Mapping[str, float]) -> Mapping[str, Tensor]:
         """The parameters times numbers, of those that have one."""
@@ -213,7 +214,7 @@ class Recursion:
             if not given:
                 return zero
             found = rate * (forms.twice * pairing - self._affine(given))
-            some = Made(tuple(back), lambda n: _wide(given[n]))
+            some = Made(tuple(back), lambda n: widened(given[n]))
             return found + forms.bilinear(other, some) if back else found
 
         self.paired = self.paired - change(buffers, self.paired)
@@ -288,7 +289,3 @@ def narrow(tensor: Tensor) -> Tensor:
     """At least single precision: what a step squares is small, and halves have too few digits."""
     single = torch.complex64 if tensor.is_complex() else torch.float32
     return tensor.to(torch.promote_types(tensor.dtype, single))
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

@@ -9,6 +9,7 @@ import torch
 
 from paramsym.dynamics.loss import ModelLoss, State, has_values
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import TangentOperator
 
 
 def at_rest_where_read(loss: ModelLoss, symmetry: ParameterSymmetry) -> ParameterSymmetry:
@@ -43,3 +44,14 @@ def complete(symmetry: ParameterSymmetry, state: State) -> dict[str, torch.Tenso
         known = found.get(name, found.get(alias))
         found |= {} if known is None else {name: known, alias: known}
     return found
+
+
+def resting(operator: TangentOperator) -> TangentOperator:
+    """The operator of the directions that leave buffers at rest, where there are buffers."""
+    return operator.at_rest() if operator.symmetry.buffers and operator.blocks else operator
+
+
+def pairing_at_rest(operator: TangentOperator, covector: State) -> torch.Tensor:
+    """Pairings with generators, projected onto the directions of the operator."""
+    found = operator.rmatvec(covector)
+    return found if operator.basis is None else operator.basis.lifted(found)
