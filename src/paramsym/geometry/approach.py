@@ -8,7 +8,7 @@ stay, by which ⟨y, g x⟩ never falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -29,23 +29,39 @@ class Approach:
 
     Attributes:
         pair: the two points.
-        objective: ⟨y, g x⟩ after the first pass and after every sweep.
+        preferred: parameters that are activations: spaces that they carry are read from them alone.
+        objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
+            every sweep.
         doubts: by space, what nothing determined when it was first read.
     """
 
     pair: Pair
+    preferred: Collection[str] = ()
     objective: list[float] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.spaces = [
-            space for name, space in self.pair.symmetry.spaces.items() if self.pair.places[name]
-        ]
+        spaces = self.pair.symmetry.spaces
+        self.places = {n: self._chosen(found) for n, found in self.pair.places.items() if found}
+        self.spaces = [spaces[name] for name in self.places]
+        self.counts = [*self.preferred] or [*self.pair.symmetry.signature]
         self.seen: dict[str, tuple[int, ...]] = {}
         self.total = {
-            space.name: sum(prod(p.block.shape) for p in self.pair.places[space.name])
-            for space in self.spaces
+            name: sum(prod(p.block.shape) for p in places) for name, places in self.places.items()
         }
+
+    def _chosen(self, places: list[Place]) -> list[Place]:
+        found = [place for place in places if place.block.parameter in self.preferred]
+        return found or places
+
+    def start(self, generator: torch.Generator | None) -> None:
+        """Begin at a random element, instead of the first pass."""
+        assert generator is not None
+        wide = self.pair.symmetry.sample(generator)
+        for part in wide.parts:
+            if isinstance(part, Mapping):
+                self.pair.apply(part)
+        self.objective.append(self.pair.product(self.counts))
 
     # -- the first pass --------------------------------------------------------------------------
 
@@ -69,7 +85,7 @@ class Approach:
             known.add(name)
             if progress:
                 progress(f"read {name}")
-        self.objective.append(self.pair.product(self.pair.symmetry.signature))
+        self.objective.append(self.pair.product(self.counts))
 
     def _readable(self, space: Space, known: Collection[str]) -> list[Place]:
         """Where everything beside a space is known, or acts on each of its units by itself."""
@@ -77,7 +93,7 @@ class Approach:
         over = {name for name, other in spaces.items() if space.name in other.over}
         own = over if getattr(space.group, "permutes", False) else set()
         return [
-            place for place in self.pair.places[space.name]
+            place for place in self.places[space.name]
             if all(leg.space in known or leg.space in own for leg in place.beside)
         ]  # fmt: skip
 
@@ -95,22 +111,27 @@ class Approach:
             order = list(range(len(self.spaces)))
             if generator is not None:
                 order = torch.randperm(len(order), generator=generator).tolist()
-            gained = sum(self._improve(self.spaces[k]) for k in order)
+            gains = {self.spaces[k].name: self._improve(self.spaces[k]) for k in order}
+            gained = sum(gain for name, gain in gains.items() if self._is_counted(name))
             self.objective.append(self.objective[-1] + gained)
             if progress:
                 progress(f"sweep {count + 1}: gained {gained / size:.2e}")
             if gained <= _GAIN * size:
                 break
 
+    def _is_counted(self, name: str) -> bool:
+        """Whether a space is read from what the objective counts."""
+        return not self.preferred or self.places[name][0].block.parameter in self.preferred
+
     def _norm(self) -> float:
         fixed = self.pair.fixed
-        return sum(float(fixed[n].double().square().sum()) for n in self.pair.symmetry.signature)
+        return sum(float(torch.linalg.vector_norm(fixed[n])) ** 2 for n in self.counts)
 
     def _improve(self, space: Space) -> float:
         """Visit one space; what it gained, at least zero."""
         pair = self.pair
-        places = pair.places[space.name]
-        touched = pair.names([space.name])
+        places = self.places[space.name]
+        touched = [*{place.block.parameter: None for place in places}]
         state = tuple(pair.versions[name] for name in touched)
         if self.seen.get(space.name) == state:
             return 0.0
@@ -146,7 +167,7 @@ class Approach:
         if not _still(value):
             pair.apply({space.name: value})
         for other in sorted(self._over(space), key=lambda each: len(each.over)):
-            pair.apply({other.name: visited(pair, other, pair.places[other.name]).value})
+            pair.apply({other.name: visited(pair, other, self.places[other.name]).value})
 
 
 def _still(value: Element) -> bool:

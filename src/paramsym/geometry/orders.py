@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.algebra.linear import AbstractRotation
-from paramsym.geometry.pair import Pair, Place, moves
+from paramsym.geometry.pair import Pair, Place
 from paramsym.structure.space import Space
 
 _KEYS = 6  # random products by which units are told apart
@@ -33,9 +33,7 @@ _SINGULAR = 4e9  # operations that singular values of all pairs may take
 Pattern = tuple[str, ...]
 
 
-def ordered(
-    pair: Pair, space: Space, places: Sequence[Place], keyed: bool
-) -> tuple[Element, int]:
+def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> tuple[Element, int]:
     """The order of units (with signs where the group has them) that fits best, and what is in doubt.
 
     Args:
@@ -144,7 +142,9 @@ def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:
         for k, made in enumerate(sums):
             assert made is not None
             plain = not pattern and not signed and not made.is_complex()
-            keys[k].append((made[..., 0, :] if plain else made.abs().square().sum(-2).sqrt()).double())
+            keys[k].append(
+                (made[..., 0, :] if plain else made.abs().square().sum(-2).sqrt()).double()
+            )
     one, other = (torch.cat(found, -1) for found in keys)
     return _matched(one, other)
 

@@ -20,7 +20,6 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
-from paramsym.structure.pairing import rows
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg

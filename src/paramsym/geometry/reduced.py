@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Status
 from paramsym.geometry.slices import sliced
@@ -46,6 +46,7 @@ def reduce(
     symmetry: ParameterSymmetry,
     params: Mapping[str, Tensor],
     progress: Progress | None = None,
+    within: ParameterSymmetry | None = None,
 ) -> Reduced:
     """The representative of an orbit modulo a compact group.
 
@@ -57,6 +58,8 @@ def reduce(
         symmetry: derived or written by hand. Approximate families (`exact=False`) take no part.
         params: the complete state dict, which is only read.
         progress: called with a line for each step.
+        within: a restriction of the symmetry; what it leaves out does not move, but for the scales
+            of gains that serve as frames.
 
     Returns:
         A `Reduced`.
@@ -67,21 +70,30 @@ def reduce(
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979).
     """
+    within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
-    folded, units, held = _folded(symmetry, own)
-    moved = act(symmetry, folded, own)
-    moved, slid, resting = sliced(symmetry, moved, progress)
-    fixed = _scales_of(folded)
-    result = balance(symmetry, moved, hold=fixed, shifts=False, progress=progress)
-    loose: dict[str, int] = {}
+    require_finite(symmetry, own)
+    start = unit(symmetry, own)
+    moved, slid, resting = sliced(within, start.params, progress)
+    fixed = [name for name in _moved_by(start.element) if name in within.spaces]
+    result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
+    loose, held = dict[str, int](), dict(start.held)
     if result.status is Status.UNATTAINED:
-        moved, loose = supported(symmetry, moved)
-        result = balance(symmetry, moved, hold=fixed, shifts=False, progress=progress)
-    for space, why in result.held.items():
-        if result.status is Status.UNATTAINED and space not in fixed:
-            held[space] = why
-    element = result.element @ slid @ folded
-    return Reduced(result.params, element, frozenset(units), held | resting, loose)
+        moved, loose = supported(within, moved)
+        result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
+    if result.status is not Status.OPTIMAL:
+        worst = max(result.moment, key=lambda name: result.moment[name])
+        held[worst] = f"balance is {result.status}, with a slope of {result.moment[worst]:.1e} left"
+    balanced, slid = (GroupElement(symmetry, step.parts) for step in (result.element, slid))
+    return Reduced(
+        result.params, balanced @ slid @ start.element, start.units, held | resting, loose
+    )
+
+
+def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:
+    """Parameters at which gains that serve as frames are one, and nothing else has moved."""
+    folded, units, held = _folded(symmetry, params)
+    return Reduced(act(symmetry, folded, params), folded, frozenset(units), held)
 
 
 def _folded(
@@ -94,9 +106,7 @@ def _folded(
     frames = symmetry.frame_parameters
     for name in sorted(frames):
         try:
-            found, _ = folding(
-                symmetry, {name: widened(params[name])}, name, 1.0, frames, values
-            )
+            found, _ = folding(symmetry, {name: widened(params[name])}, name, 1.0, frames, values)
         except Unfoldable as error:
             held[name] = f"this gain stays as it is: {error.what}"
         else:
@@ -105,6 +115,6 @@ def _folded(
     return (symmetry.element(values) if values else GroupElement(symmetry)), units, held
 
 
-def _scales_of(element: GroupElement) -> list[str]:
-    """The spaces that an element of one part moves."""
+def _moved_by(element: GroupElement) -> list[str]:
+    """The spaces that an element without slides moves."""
     return [name for part in element.parts if isinstance(part, Mapping) for name in part]

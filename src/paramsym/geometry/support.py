@@ -76,7 +76,9 @@ def _kept(
     one, other = _onto_range(covariant), _onto_range(dual)
     shared = int(torch.linalg.matrix_rank(other @ one, atol=1e-6).sum())
     everything = torch.eye(group.size, dtype=one.dtype)
-    if unseen := _rank(one) - shared:  # the one side first: what is left of it says what the other is
+    if (
+        unseen := _rank(one) - shared
+    ):  # the one side first: what is left of it says what the other is
         return (other, everything), unseen
     return (everything, one), _rank(other) - shared
 

@@ -69,7 +69,8 @@ def _phases(pair: Pair, group: Group, places: Sequence[Place]) -> Visit:
     real = c[..., :half, :half] + c[..., half:, half:]
     imaginary = c[..., half:, :half] - c[..., :half, half:]
     z = torch.complex(
-        real.diagonal(dim1=-2, dim2=-1).contiguous(), imaginary.diagonal(dim1=-2, dim2=-1).contiguous()
+        real.diagonal(dim1=-2, dim2=-1).contiguous(),
+        imaginary.diagonal(dim1=-2, dim2=-1).contiguous(),
     )
     size = z.abs()
     clear = size > _CLEAR * _scale(size)
