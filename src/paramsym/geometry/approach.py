@@ -46,6 +46,7 @@ class Approach:
         self.spaces = [spaces[name] for name in self.places]
         self.counts = [*self.preferred] or [*self.pair.symmetry.signature]
         self.seen: dict[str, tuple[int, ...]] = {}
+        self.order: list[str] = []  # in which spaces are first read
         self.total = {
             name: sum(prod(p.block.shape) for p in places) for name, places in self.places.items()
         }
@@ -78,14 +79,21 @@ class Approach:
             if places:
                 visit = visited(self.pair, space, places, keyed)
                 self.pair.apply({name: visit.value})
-                if visit.doubt:
-                    self.doubts[name] = f"{visit.doubt} of its parts are not told by what is fixed"
+                if visit.doubt and (count := visit.doubt - self._empty(space)) > 0:
+                    self.doubts[name] = f"{count} of its parts are not told by what is fixed"
             else:
                 self.doubts[name] = "nothing that is fixed tells it"
             known.add(name)
+            self.order.append(name)
             if progress:
                 progress(f"read {name}")
         self.objective.append(self.pair.product(self.counts))
+
+    def _empty(self, space: Space) -> int:
+        """In how many directions of a space nothing stands at all, which need not be told."""
+        grams = [self.pair.cross(self.places[space.name], own=True)]
+        values = torch.linalg.eigvalsh(grams[0])
+        return int((values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)).sum())
 
     def _readable(self, space: Space, known: Collection[str]) -> list[Place]:
         """Where everything beside a space is known, or acts on each of its units by itself."""

@@ -34,7 +34,7 @@ Pattern = tuple[str, ...]
 
 
 def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> tuple[Element, int]:
-    """The order of units (with signs where the group has them) that fits best, and what is in doubt.
+    """The order of units, signed where the group has signs, that fits best, and what is in doubt.
 
     Args:
         pair: the two points.
@@ -48,7 +48,7 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
     doubt = 0
     if order is None:
         scores = scores_of(pair, space, patterns, signed)
-        order, doubt = assigned(scores)
+        order, doubt = assigned(scores, pair.clear)
     if not signed:
         return Element(order=order), doubt
     plain = [place for own in patterns.values() for place, blind in own]
@@ -60,7 +60,7 @@ Patterns = dict[Pattern, list[tuple[Place, tuple[int, ...]]]]
 
 
 def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
-    """Places by the spaces that act on each unit by itself, with the axes of a block they act on."""
+    """Places by the spaces that act on each unit by itself, with the axes that these act on."""
     found: Patterns = {}
     for place in places:
         own = [leg for leg in place.beside if space.name in pair.symmetry.spaces[leg.space].over]
@@ -72,7 +72,7 @@ def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
 
 
 def scores_of(pair: Pair, space: Space, patterns: Patterns, signed: bool = False) -> Tensor:
-    """How well units fit, of shape (*copies, n, n): row i of the fixed point, column j of the other."""
+    """How well units i of the fixed point and j of the other fit, of shape (*copies, n, n)."""
     total: Tensor | None = None
     for pattern, places in patterns.items():
         if not pattern:
@@ -110,16 +110,28 @@ def _blind(pair: Pair, pattern: Pattern, places: list[tuple[Place, tuple[int, ..
     return total.square().sum((-2, -1)).sqrt()
 
 
-def assigned(scores: Tensor) -> tuple[Tensor, int]:
-    """The assignment of largest total score, copy by copy, and how many units had equals."""
+def assigned(scores: Tensor, clear: float) -> tuple[Tensor, int]:
+    """The assignment of largest total score, copy by copy, and how many units had equals.
+
+    Units i and j have equals where to exchange their partners would lose nothing.
+
+    Args:
+        scores: of shape (*copies, n, n).
+        clear: what counts as a loss, relative to the largest score.
+    """
     *copies, n, _ = scores.shape
-    flat = scores.reshape(-1, n, n).cpu().numpy()
+    flat = scores.reshape(-1, n, n)
     orders, doubt = [], 0
     for each in flat:
-        _, columns = linear_sum_assignment(each, maximize=True)
-        orders.append(torch.as_tensor(columns))
-    order = torch.stack(orders).reshape(*copies, n)
-    return order, doubt
+        _, columns = linear_sum_assignment(each.cpu().numpy(), maximize=True)
+        order = torch.as_tensor(columns)
+        own = each[:, order]
+        taken = own.diagonal()
+        loss = taken[:, None] + taken - own - own.mT
+        loss.fill_diagonal_(torch.inf)
+        doubt += int((loss.amin(-1) <= clear * own.abs().amax()).sum()) if n > 1 else 0
+        orders.append(order)
+    return torch.stack(orders).reshape(*copies, n), doubt
 
 
 def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:

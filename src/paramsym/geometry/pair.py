@@ -24,6 +24,8 @@ from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
 
+_CLEAR = 1e5  # units in the last place, relative to what is read: below, nothing is told
+
 
 class Place(NamedTuple):
     """One leg of one block of a parameter, and the legs beside it that move."""
@@ -52,6 +54,7 @@ class Pair:
         fixed: the parameters that stay, by name.
         moving: those that move; `apply` replaces them.
         element: the product of all that has been applied.
+        clear: what is told from nothing, relative to the largest that is read.
     """
 
     symmetry: ParameterSymmetry
@@ -60,6 +63,8 @@ class Pair:
 
     def __post_init__(self) -> None:
         self.element = GroupElement(self.symmetry)
+        eps = [torch.finfo(x.dtype.to_real()).eps for x in self.fixed.values()]
+        self.clear = _CLEAR * max(eps, default=0.0)
         self.versions = dict.fromkeys(self.symmetry.signature, 0)
         self.places: dict[str, list[Place]] = {name: [] for name in self.symmetry.spaces}
         spaces = self.symmetry.spaces
@@ -98,9 +103,11 @@ class Pair:
             found.append(x.reshape(*x.shape[: len(front)], -1))
         return found[0], found[1]
 
-    def cross(self, places: Collection[Place]) -> Tensor:
-        """C, of shape (*copies, n, n), summed over some places of one space."""
-        return _sum(_products(*self.both(place)) for place in places)
+    def cross(self, places: Collection[Place], own: bool = False) -> Tensor:
+        """C, of shape (*copies, n, n), summed over some places; or the Gram matrix of the fixed
+        point by its own."""
+        sides = map(self.both, places)
+        return _sum(_products(y, y if own else x) for y, x in sides)
 
     def diagonal(self, places: Collection[Place]) -> Tensor:
         """The diagonal of C alone, of shape (*copies, n)."""
