@@ -15,7 +15,7 @@ from math import prod
 import torch
 
 from paramsym.algebra import AbstractMonomial, Element
-from paramsym.geometry.pair import Pair, Place, square
+from paramsym.geometry.pair import Pair, Place, square, stands_on
 from paramsym.geometry.visits import visited
 from paramsym.structure.space import Space
 
@@ -89,6 +89,24 @@ class Approach:
             if progress:
                 progress(f"read {name}")
         self.objective.append(self.pair.product(self.counts))
+
+    def _empty(self, space: Space) -> int:
+        """In how many directions of a space nothing stands at all, which need not be told."""
+        grams = [self.pair.cross(self.places[space.name], own=True)]
+        values = torch.linalg.eigvalsh(grams[0])
+        return int((values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)).sum())
+
+    def _readable(self, space: Space, known: Collection[str]) -> list[Place]:
+        """Where everything beside a space is known, or acts on each of its units by itself."""
+        symmetry = self.pair.symmetry
+        own = getattr(space.group, "permutes", False)
+        return [
+            place for place in self.places[space.name]
+            if all(
+                leg.space in known or (own and stands_on(symmetry, leg, place.leg))
+                for leg in place.beside
+            )
+        ]  # fmt: skip
 
     def _empty(self, space: Space) -> int:
         """In how many directions of a space nothing stands at all, which need not be told."""

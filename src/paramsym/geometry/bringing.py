@@ -12,8 +12,9 @@ from paramsym.geometry.approach import Approach
 from paramsym.geometry.compact import compact_part
 from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
+from paramsym.geometry.unframed import unframed_params, without_frames
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
-from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
@@ -52,7 +53,17 @@ class Brought:
     @property
     def held(self) -> dict[str, str]:
         """What could not be brought to its place in either point."""
-        return {**self.first.held, **self.second.held}
+        stuck = {**self.first.stuck, **self.second.stuck}
+        why = {
+            n: f"it acts in the frame of {gain!r}, which has a zero" for n, gain in stuck.items()
+        }
+        return {**self.first.held, **self.second.held, **why}
+
+    @property
+    def moved(self) -> dict[str, Tensor]:
+        """All of the second point, buffers too, in the coordinates of `first.free`."""
+        plain = without_frames(self.symmetry, {**self.first.stuck, **self.second.stuck})
+        return act(plain, self.compact, self.second.free)
 
 
 def bring(
@@ -74,11 +85,25 @@ def bring(
     """
     beside = [*(readings or {}).values()]
     names = [*counted(symmetry, first.params), *beside]
-    compact = compact_part(within, first.units & second.units, names)
-    fixed, moving = (
-        {n: effective(symmetry, point.params, n) for n in names} for point in (first, second)
-    )
+    stuck = {**first.stuck, **second.stuck}
+    fixed, moving = (_free(symmetry, point, stuck, names) for point in (first, second))
+    compact = compact_part(within, stuck, names)
     return Brought(symmetry, first, second, Approach(Pair(compact, fixed, moving), beside))
+
+
+def _free(
+    symmetry: ParameterSymmetry, point: Reduced, stuck: Mapping[str, str], names: Collection[str]
+) -> dict[str, Tensor]:
+    """What enters distances, with zeros in rows that nothing reaches."""
+    free = point.free
+    if {*stuck} != {*point.stuck}:  # a gain has a zero in one of the points alone
+        free = unframed_params(symmetry, point.params, stuck)
+    found = {name: free[name].contiguous() for name in names}
+    for name, rows in symmetry.unreached.items():
+        if rows and name in found:
+            found[name] = found[name].clone()
+            found[name][list(rows)] = 0
+    return found
 
 
 def counted(symmetry: ParameterSymmetry, params: Params) -> list[str]:
@@ -89,15 +114,6 @@ def counted(symmetry: ParameterSymmetry, params: Params) -> list[str]:
         if n in params and n not in left_out
         and (params[n].is_floating_point() or params[n].is_complex())
     ]  # fmt: skip
-
-
-def effective(symmetry: ParameterSymmetry, params: Params, name: str) -> Tensor:
-    """A parameter as the model uses it, with zeros in rows that nothing reaches."""
-    own = added(params[name], symmetry.offsets.get(name, 0.0))
-    if rows := symmetry.unreached.get(name):
-        own = own.clone()
-        own[list(rows)] = 0
-    return own.contiguous()
 
 
 def distance(fixed: Params, moving: Params, names: Collection[str]) -> float:

@@ -10,9 +10,10 @@ from torch import Tensor
 from paramsym.geometry.balance import balance
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
-from paramsym.geometry.result import Status
+from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.slices import sliced
 from paramsym.geometry.support import supported
+from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
@@ -27,17 +28,20 @@ class Reduced:
     """The representative of an orbit modulo a compact group.
 
     Attributes:
-        params: the parameters there. What nothing determines, because it stands against zeros, is
-            zero in them; but for that they are `act(symmetry, element, …)` of those given.
+        params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
-        units: gains that are one there, so that what acts in their frames acts without.
+        free: the same in coordinates on which a compact group acts by orthogonal maps: constants
+            that the model adds are added, what stands in the frame of gains is taken out of it, and
+            what nothing determines, because it stands against zeros, is zero.
+        stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
     """
 
     params: dict[str, Tensor]
     element: GroupElement
-    units: frozenset[str]
+    free: dict[str, Tensor]
+    stuck: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     loose: dict[str, int] = field(default_factory=dict)
 
@@ -72,47 +76,47 @@ def reduce(
     """
     within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
-    require_finite(symmetry, own)
+    require_finite(symmetry, own, "reduce")
     start = unit(symmetry, own)
-    moved, slid, resting = sliced(within, start.params, progress)
-    fixed = [name for name in _moved_by(start.element) if name in within.spaces]
-    result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
-    loose, held = dict[str, int](), dict(start.held)
+    folded = [name for name in _moved_by(start.element) if name in within.spaces]
+    moved, slid, resting = sliced(within, start.params, folded, progress)
+    plain = without_frames(within, start.stuck)
+    free = unframed_params(within, moved, start.stuck)
+    hold = {*folded, *start.stuck} & {*within.spaces}
+    result = balance(plain, free, hold=hold, shifts=False, progress=progress)
+    loose: dict[str, int] = {}
     if result.status is Status.UNATTAINED:
-        moved, loose = supported(within, moved)
-        result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
-    if result.status is not Status.OPTIMAL:
-        worst = max(result.moment, key=lambda name: result.moment[name])
-        held[worst] = f"balance is {result.status}, with a slope of {result.moment[worst]:.1e} left"
+        free, loose = supported(plain, free)
+        result = balance(plain, free, hold=hold, shifts=False, progress=progress)
+    held = resting if result.status is Status.OPTIMAL else resting | _left(result)
     balanced, slid = (GroupElement(symmetry, step.parts) for step in (result.element, slid))
-    return Reduced(
-        result.params, balanced @ slid @ start.element, start.units, held | resting, loose
-    )
+    element = balanced @ slid @ start.element
+    moved = act(symmetry, balanced, moved)
+    return Reduced(moved, element, result.params, start.stuck, held, loose)
+
+
+def _left(result: Balanced) -> dict[str, str]:
+    """What is not balanced, the steepest of it."""
+    worst = max(result.moment, key=lambda name: result.moment[name], default="")
+    slope = result.moment.get(worst, 0.0)
+    return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
 
 
 def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:
-    """Parameters at which gains that serve as frames are one, and nothing else has moved."""
-    folded, units, held = _folded(symmetry, params)
-    return Reduced(act(symmetry, folded, params), folded, frozenset(units), held)
-
-
-def _folded(
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor]
-) -> tuple[GroupElement, list[str], dict[str, str]]:
-    """The element that makes gains which serve as frames one, and why some cannot be."""
+    """Parameters at which gains that serve as frames are one where they can be, and nothing else
+    has moved."""
+    stuck = zero_gains(symmetry, params)
     values: dict[str, Tensor] = {}
-    units: list[str] = []
-    held: dict[str, str] = {}
     frames = symmetry.frame_parameters
     for name in sorted(frames):
         try:
-            found, _ = folding(symmetry, {name: widened(params[name])}, name, 1.0, frames, values)
-        except Unfoldable as error:
-            held[name] = f"this gain stays as it is: {error.what}"
-        else:
-            values |= found
-            units.append(name)
-    return (symmetry.element(values) if values else GroupElement(symmetry)), units, held
+            own = {name: widened(params[name])}
+            values |= folding(symmetry, own, name, 1.0, frames, values)[0]
+        except Unfoldable:
+            continue  # it stays, and what acts in its frame is taken out of it by its values
+    element = symmetry.element(values) if values else GroupElement(symmetry)
+    moved = act(symmetry, element, params)
+    return Reduced(moved, element, unframed_params(symmetry, moved, stuck), stuck)
 
 
 def _moved_by(element: GroupElement) -> list[str]:

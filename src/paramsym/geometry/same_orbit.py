@@ -205,20 +205,19 @@ def _control(symmetry: ParameterSymmetry, a: Params) -> float:
 
 def _inner_gap(brought: Brought) -> Gap:
     """Between the reduced points, where what nothing determines is zero."""
-    moved = act(brought.symmetry, brought.compact, brought.second.params)
-    return _gap(brought.symmetry, brought.first.params, moved)
+    return _gap(brought.symmetry, brought.first.free, brought.moved)
 
 
 def _first_apart(brought: Brought) -> Gap:
     """The first tensor, in the order in which they become known, where points are clearly apart."""
-    moved = act(brought.symmetry, brought.compact, brought.second.params)
+    moved = brought.moved
     rank = {name: k for k, name in enumerate(brought.approach.order)}
     symmetry = brought.pair.symmetry
     names = sorted(
         brought.pair.moving,
         key=lambda n: max((rank.get(s, 0) for s in symmetry.movers[n]), default=0),
     )
-    gaps = [_gap(brought.symmetry, brought.first.params, moved, [name]) for name in names]
+    gaps = [_gap(brought.symmetry, brought.first.free, moved, [name]) for name in names]
     return next((gap for gap in gaps if gap.size > _NEAR), gaps[0])
 
 
