@@ -84,11 +84,13 @@ def bring(
             if they carry them.
     """
     beside = [*(readings or {}).values()]
-    names = [*counted(symmetry, first.params), *beside]
+    counts = [*counted(symmetry, first.params), *beside]
+    told = witnesses(symmetry, first.params)
+    names = [*counts, *(n for n in told if n not in beside)]
     stuck = {**first.stuck, **second.stuck}
     fixed, moving = (_free(symmetry, point, stuck, names) for point in (first, second))
     compact = compact_part(within, stuck, names)
-    return Brought(symmetry, first, second, Approach(Pair(compact, fixed, moving), beside))
+    return Brought(symmetry, first, second, Approach(Pair(compact, fixed, moving), beside, told))
 
 
 def _free(
@@ -113,6 +115,15 @@ def counted(symmetry: ParameterSymmetry, params: Params) -> list[str]:
         n for n in symmetry.signature
         if n in params and n not in left_out
         and (params[n].is_floating_point() or params[n].is_complex())
+    ]  # fmt: skip
+
+
+def witnesses(symmetry: ParameterSymmetry, params: Params) -> list[str]:
+    """Buffers of numbers: running statistics enter no distance, but units may differ in them."""
+    return [
+        n for n in symmetry.buffers
+        if n in params and n in symmetry.signature and n not in symmetry.ties
+        and params[n].is_floating_point()
     ]  # fmt: skip
 
 

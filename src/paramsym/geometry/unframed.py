@@ -15,7 +15,16 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, frames_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Product,
+    Sum,
+    carried,
+    frames_of,
+    powers_of,
+)
 from paramsym.structure.frames import frame_of, unframed
 from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -38,28 +47,52 @@ def without_frames(symmetry: ParameterSymmetry, stuck: Collection[str]) -> Param
 
 
 def _typed(symmetry: ParameterSymmetry, axis: AxisType, stuck: Collection[str]) -> AxisType:
-    if isinstance(axis, Product):
-        return Product(tuple(_typed(symmetry, part, stuck) for part in axis.factors))
     if isinstance(axis, Sum):
         return Sum(tuple(_typed(symmetry, part, stuck) for part in axis.terms))
-    if isinstance(axis, Fixed) or axis.factors[0][0] in stuck:
+    factors = axis.factors if isinstance(axis, Product) else (axis,)
+    framed = [
+        f for f in factors if isinstance(f, Carried) and f.frame and f.factors[0][0] not in stuck
+    ]
+    if not framed:
+        if isinstance(axis, Product):
+            return Product(tuple(_typed(symmetry, part, stuck) for part in factors))
         return axis
-    (space, power), *beside = axis.factors
+    charges = _charges(symmetry, framed[0])
+    parts = tuple(_lessened(symmetry, part, charges) for part in factors)
+    parts += tuple(carried(name, -charge) for name, charge in charges.items() if charge)
+    parts = tuple(part for part in parts if part != Fixed(1))
+    return parts[0] if len(parts) == 1 else Product(parts)
+
+
+def _charges(symmetry: ParameterSymmetry, item: Carried) -> dict[str, Fraction]:
+    """To which power the scales of its gains move a frame, seen from its axis."""
+    sign = -1 if item.factors[0][1] < 0 else 1
     charges: dict[str, Fraction] = {}
-    for name, own in beside:
-        charges[name] = charges.get(name, Fraction(0)) + own
-    for frame in axis.frame:
-        exponent = Fraction(frame.exponent) * (-1 if power < 0 else 1)
-        for name, own in _factors(symmetry, frame.parameter):
-            charges[name] = charges.get(name, Fraction(0)) - exponent * own
-    left = [(name, charge) for name, charge in charges.items() if charge]
-    return Carried(((space, power), *left))
+    for frame in item.frame:
+        for axis in symmetry.signature.get(frame.parameter, ()):
+            for name, power in powers_of(axis):
+                if not getattr(symmetry.spaces[name].group, "permutes", False):
+                    own = sign * Fraction(frame.exponent) * power
+                    charges[name] = charges.get(name, Fraction(0)) + own
+    return charges
 
 
-def _factors(symmetry: ParameterSymmetry, name: str) -> tuple[tuple[str, Fraction], ...]:
-    """The scales of a gain, which is a vector."""
-    axes = symmetry.signature.get(name, ())
-    return axes[0].factors if len(axes) == 1 and isinstance(axes[0], Carried) else ()
+def _lessened(
+    symmetry: ParameterSymmetry, part: AxisType, charges: dict[str, Fraction]
+) -> AxisType:
+    """A part of an axis without what the frame carries of it; what has been used is taken out."""
+    if not isinstance(part, Carried):
+        return part
+    factors = []
+    for name, power in part.factors:
+        power -= charges.pop(name, Fraction(0))
+        if power or getattr(symmetry.spaces[name].group, "permutes", False):
+            factors.append((name, power))
+    size = part.size(symmetry.sizes)
+    if size > 1:  # scales of the same coordinates stand beside a basis, those of units behind it
+        for name in [n for n, charge in charges.items() if charge and symmetry.sizes[n] == size]:
+            factors.append((name, -charges.pop(name)))
+    return Carried(tuple(factors)) if factors else Fixed(size)
 
 
 def unframed_params(
@@ -96,13 +129,10 @@ def _out_of_frames(
 
 
 def zero_gains(symmetry: ParameterSymmetry, params: Params) -> dict[str, str]:
-    """The spaces that cannot act, because a gain of their frames has a zero or is no vector."""
+    """The spaces that cannot act, because a gain of their frames has a zero, with that gain."""
     found: dict[str, str] = {}
     for space in symmetry.spaces:
         for item in {item for leg in symmetry.legs(space) for item in leg.frame}:
-            gain = params[item.parameter] + item.offset
-            axes = symmetry.signature.get(item.parameter, ())
-            vector = len(axes) == 1 and isinstance(axes[0], Carried | Fixed)
-            if bool((gain == 0).any()) or not vector:
+            if bool((params[item.parameter] + item.offset == 0).any()):
                 found[space] = item.parameter
     return found
