@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paramsym.geometry.approach import Approach
 from paramsym.geometry.compact import compact_part
+from paramsym.geometry.loose import carried_along
 from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
 from paramsym.geometry.unframed import unframed_params, without_frames
@@ -48,7 +49,26 @@ class Brought:
     @property
     def element(self) -> GroupElement:
         """The element that carries the second point, as it was given, next to the first one."""
-        return ~self.first.element @ self.compact @ self.second.element
+        step = self.compact @ self.second.element
+        if self.loose:
+            step = self._along() @ step
+        return ~self.first.element @ step
+
+    @property
+    def loose(self) -> dict[str, int]:
+        """By space, in how many directions of either point one side stands against zeros."""
+        return {**self.first.loose, **self.second.loose}
+
+    def _along(self) -> GroupElement:
+        """What carries the loose directions of the second point to those of the first."""
+        stuck = {**self.first.stuck, **self.second.stuck}
+        plain = without_frames(self.symmetry, stuck)
+        fixed, moving = (
+            unframed_params(self.symmetry, point.params, stuck)
+            for point in (self.first, self.second)
+        )
+        moving = act(plain, self.compact, moving)
+        return GroupElement(self.symmetry, carried_along(plain, fixed, moving, self.loose).parts)
 
     @property
     def held(self) -> dict[str, str]:
