@@ -118,7 +118,7 @@ class Approach:
         if found is not None:
             return found
         batch = [self.pair.symmetry.spaces[base].size for base in space.over]
-        return Visit(space.group.identity(tuple(batch)), prod(batch) * space.size)
+        return Visit(space.group.identity(tuple(batch), torch.float64), prod(batch) * space.size)
 
     def _real(self, space: Space, doubt: int) -> int:
         """What is in doubt, without directions in which nothing stands: these need not be told."""

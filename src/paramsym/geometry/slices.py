@@ -9,12 +9,11 @@ values of spaces alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.null_shares import null_share
 from paramsym.geometry.transvections import LEVEL, power_of, transvection
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
@@ -30,7 +29,7 @@ _NO_SUM = "what it moves freely is no plain sum"
 def sliced(
     symmetry: ParameterSymmetry,
     params: Params,
-    still: Collection[str] = (),
+    shifts: Sequence[Shift],
     progress: Callable[[str], None] | None = None,
 ) -> tuple[dict[str, Tensor], GroupElement, dict[str, str]]:
     """Parameters of the same orbit at which what shifts move freely has vanished.
@@ -43,7 +42,8 @@ def sliced(
     Args:
         symmetry: whose shifts they are.
         params: the complete state dict, whose gains that serve as frames are one.
-        still: spaces with scales that no longer move.
+        shifts: those that move; the ones that act through projectors need bases and scales that
+            are balanced, as orthogonal complements are kept by nothing else.
         progress: called with a line for each turn.
 
     Returns:
@@ -53,10 +53,10 @@ def sliced(
     held: dict[str, str] = {}
     for turn in range(_SWEEPS):
         slid = 0
-        for shift in symmetry.shifts:
+        for shift in shifts:
             if shift.name in held or not shift.size:
                 continue
-            found = _offset(symmetry, shift, moved, still)
+            found = _offset(symmetry, shift, moved)
             if isinstance(found, str):
                 held[shift.name] = found
                 continue
@@ -74,7 +74,7 @@ def sliced(
 
 
 def _offset(
-    symmetry: ParameterSymmetry, shift: Shift, params: Params, still: Collection[str]
+    symmetry: ParameterSymmetry, shift: Shift, params: Params
 ) -> tuple[Tensor, float] | str:
     """The offset that takes the first term of a shift away, and the size of what it acts on.
 
@@ -94,7 +94,8 @@ def _offset(
             return f"{factor.window.parameter!r} has a zero, which it would be divided by"
         rest = rest / _laid(gain, factor.window.letters, letters)
     for factor in (f for f in term.factors if f.kernel):
-        rest, letters = null_share(symmetry, factor, params, still, rest, letters)
+        out, into = factor.window.letters[:2]
+        letters = letters.replace(out, into)  # a projector leaves what it leads to
     if not {*shift.letters} <= {*letters}:
         return _NO_SUM
     size = float(rest.abs().max()) if rest.numel() else 0.0
@@ -102,6 +103,11 @@ def _offset(
     kept = [letter for letter in letters if letter in shift.letters]
     rest = rest.mean(mean) if mean else rest
     return -rest.permute([kept.index(letter) for letter in shift.letters]), size
+
+
+def is_projected(shift: Shift) -> bool:
+    """Whether what a shift moves freely lies where a projector leads."""
+    return any(factor.kernel for factor in shift.terms[0].factors)
 
 
 def _laid(value: Tensor, own: str, letters: str) -> Tensor:
