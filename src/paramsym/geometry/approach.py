@@ -8,7 +8,7 @@ stay, by which ⟨y, g x⟩ never falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -36,6 +36,7 @@ class Approach:
         objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
             every sweep.
         doubts: by space, what nothing determined when it was first read.
+        visit: reads the best value of a space in the first pass.
     """
 
     pair: Pair
@@ -43,6 +44,7 @@ class Approach:
     witnesses: Collection[str] = ()
     objective: list[float] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)
+    visit: Callable[[Pair, Space, Sequence[Place], bool], Visit] = visited
 
     def __post_init__(self) -> None:
         spaces = self.pair.symmetry.spaces
@@ -112,7 +114,7 @@ class Approach:
         found: Visit | None = None
         for places in (told, self._told(self.pair.places[name], known)):
             if places and (found is None or found.doubt):
-                found = visited(self.pair, space, places, keyed)
+                found = self.visit(self.pair, space, places, keyed)
                 if found.doubt:
                     found = found._replace(doubt=self._real(space, found.doubt))
         if found is not None:

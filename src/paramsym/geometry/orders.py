@@ -42,7 +42,7 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
         places: where units are read; spaces that stand over this one are taken for unknown.
         keyed: try keys first, which need no scores where they tell all units apart.
     """
-    patterns = _patterns(pair, space, places)
+    patterns = patterns_of(pair, space, places)
     signed = isinstance(space.group, AbstractMonomial) and space.group.signs
     order = _by_keys(pair, patterns, signed) if keyed else None
     doubt = 0
@@ -59,7 +59,7 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
 Patterns = dict[Pattern, list[tuple[Place, tuple[int, ...]]]]
 
 
-def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
+def patterns_of(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
     """Places by the spaces that act on each unit by itself, with the axes that these act on."""
     found: Patterns = {}
     for place in places:

@@ -119,29 +119,49 @@ class _Course:
         self.element = own @ self.element
 
     def slide(self, shifts: Sequence[Shift]) -> float:
-        """What some shifts move freely vanishes; the largest of it, relative to its tensor."""
+        """What some shifts move freely vanishes; how far that moved the parameters."""
         params, element, held = sliced(self.within, self.params, shifts, self.progress)
-        names = {shift.terms[0].target.parameter for shift in shifts} & {*params}
-        pairs = [(self.params[name], params[name]) for name in names]
+        before = self.params
         self._go(element, params)
         self.held |= held
-        return max((float((x - y).norm() / (x.norm() + 1e-300)) for x, y in pairs), default=0.0)
+        return self._moved_from(before)
 
     def size(self) -> None:
-        """What stands on one side alone gets norm one."""
-        free = unframed_params(self.within, self.params, self.stuck)
-        step = one_sided(self.plain, free, self.done)
-        self._go(step)
-        self.done |= {*_moved_by(step)}
+        """What stands on one side alone gets norm one, or a Gram matrix that is one.
 
-    def balance(self, without: Collection[str] = ()) -> None:
+        With it the sum of squares less 2 log |det g| is least, which is convex along everything
+        together: it takes turns with balance.
+        """
+        sized: set[str] = set()
+        for _ in range(_ALTERNATIONS):
+            free = unframed_params(self.within, self.params, self.stuck)
+            step = one_sided(self.plain, free, self.done)
+            before = self.params
+            self._go(step)
+            sized = {*_moved_by(step)}
+            if not sized or self._moved_from(before) <= _AT_REST:
+                break
+            self.balance(held=sized)
+        else:
+            self.held[sorted(sized)[0]] = "its size and the balance of the rest do not come to rest"
+        self.done |= sized
+
+    def _moved_from(self, before: Mapping[str, Tensor]) -> float:
+        """How far the parameters have moved, relative to their tensors."""
+        pairs = ((before[n], self.params[n]) for n in self.plain.signature if n in before)
+        apart = (float((x - y).norm() / (x.norm() + 1e-300)) for x, y in pairs if x is not y)
+        return max(apart, default=0.0)
+
+    def balance(self, without: Collection[str] = (), held: Collection[str] = ()) -> None:
         """Scales and bases are balanced, without some parameters.
 
         What these leave on both sides, and whatever meets it, then has its place.
         """
         plain = replace(self.plain, buffers=(*self.plain.buffers, *without))
         free = unframed_params(self.within, self.params, self.stuck)
-        result = balance(plain, free, hold=self.done, shifts=False, progress=self.progress)
+        empty = {n for n in plain.spaces if not {*plain.parameters_of(n)} - {*plain.buffers}}
+        hold = {*self.done, *held, *empty}
+        result = balance(plain, free, hold=hold, shifts=False, progress=self.progress)
         self._go(result.element)
         if without and result.status is not Status.UNATTAINED:
             self.done |= {name for name in result.moment if name in plain.spaces}
@@ -169,8 +189,10 @@ class _Course:
 
 def _left(result: Balanced) -> dict[str, str]:
     """What is not balanced, the steepest of it."""
-    worst = max(result.moment, key=lambda name: result.moment[name], default="")
-    slope = result.moment.get(worst, 0.0)
+    if not result.moment:
+        return dict(result.held)
+    worst = max(result.moment, key=lambda name: result.moment[name])
+    slope = result.moment[worst]
     return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
 
 

@@ -19,6 +19,7 @@ from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
+from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _ROUNDING = 1e-11  # eigenvalues below this share of the largest are zero: Gram matrices are squares
@@ -69,16 +70,27 @@ def one_sided(
     values: dict[str, Tensor] = {}
     for name, space in symmetry.spaces.items():
         powers = _powers(symmetry, params, name)
-        if name in held or not space.exact or len(powers) != 1 or not scales_of(space):
-            continue
-        if not isinstance(space.group, AbstractMonomial):
+        if name in held or not space.exact or len(powers) != 1:
             continue
         carried = {n: widened(params[n]) for n in symmetry.parameters_of(name) if n in params}
         (power,) = powers
-        mass = sum(gram(symmetry, _counted(symmetry, carried), name)) / abs(power)
-        mass = torch.as_tensor(mass)
-        values[name] = torch.where(mass > 0, mass, 1.0) ** (-0.5 / power)
+        found = gram(symmetry, _counted(symmetry, carried), name)
+        value = _normed(space, found.dual if power < 0 else found.covariant, power)
+        if value is not None:
+            values[name] = value
     return symmetry.element(values) if values else GroupElement(symmetry)
+
+
+def _normed(space: Space, mass: Tensor, power: float) -> Tensor | None:
+    """The scales that make masses one, or the basis in which a Gram matrix is one."""
+    if scales_of(space) and isinstance(space.group, AbstractMonomial):
+        return torch.where(mass > 0, mass / abs(power), 1.0) ** (-0.5 / power)
+    if not isinstance(space.group, GeneralLinear):
+        return None
+    values, vectors = torch.linalg.eigh(mass)
+    if bool((values <= _ROUNDING * values[..., -1:]).any()):
+        return None  # what does not stand in all directions has none
+    return (vectors * values[..., None, :] ** (-0.5 * power)) @ vectors.mT
 
 
 def _powers(symmetry: ParameterSymmetry, params: Mapping[str, Tensor], space: str) -> set[float]:
