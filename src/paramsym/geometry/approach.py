@@ -112,7 +112,9 @@ class Approach:
         """The value of a space as these places tell it, with witnesses where they do not."""
         space = self.pair.symmetry.spaces[name]
         found: Visit | None = None
-        for places in (told, self._told(self.pair.places[name], known)):
+        for places in (
+            told, self._told(self.pair.places[name], known), self._blind(space, known)
+        ):  # fmt: skip
             if places and (found is None or found.doubt):
                 found = self.visit(self.pair, space, places, keyed)
                 if found.doubt:
@@ -143,6 +145,15 @@ class Approach:
                 for leg in place.beside
             )
         ]  # fmt: skip
+
+    def _blind(self, space: Space, known: Collection[str]) -> list[Place]:
+        """All places of an order, whose units are then read without what is not known."""
+        if not getattr(space.group, "permutes", False):
+            return []
+        return [
+            place._replace(unknown=tuple(leg for leg in place.beside if leg.space not in known))
+            for place in self.places[space.name]
+        ]
 
     def _share(self, name: str, places: list[Place]) -> float:
         """How much of what tells a space can be read."""

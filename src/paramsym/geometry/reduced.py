@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.costs import counts
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Balanced, Status
@@ -36,8 +37,8 @@ class Reduced:
         params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
         free: the same in coordinates on which a compact group acts by orthogonal maps: constants
-            that the model adds are added, what stands in the frame of gains is taken out of it, and
-            what nothing determines, because it stands against zeros, is zero.
+            that the model adds are added, and what stands in the frame of gains is taken out of it.
+            Along bases, what nothing determines because it stands against zeros is zero.
         stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
@@ -111,6 +112,7 @@ class _Course:
         self.plain = without_frames(within, start.stuck)
         self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
         self.held: dict[str, str] = {}
+        self.loose: dict[str, int] = {}
         self.is_settled = False  # whether projected shifts have found all else balanced
 
     def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
@@ -132,24 +134,26 @@ class _Course:
         With it the sum of squares less 2 log |det g| is least, which is convex along everything
         together: it takes turns with balance.
         """
-        sized: set[str] = set()
+        whole: set[str] = set()
         for _ in range(_ALTERNATIONS):
             free = unframed_params(self.within, self.params, self.stuck)
-            step = one_sided(self.plain, free, self.done)
+            step, loose, whole = one_sided(self.plain, free, self.done)
+            self.loose |= loose
             before = self.params
             self._go(step)
-            sized = {*_moved_by(step)}
-            if not sized or self._moved_from(before) <= _AT_REST:
+            if not _moved_by(step) or self._moved_from(before) <= _AT_REST:
                 break
-            self.balance(held=sized)
+            self.balance(held=whole)
         else:
-            self.held[sorted(sized)[0]] = "its size and the balance of the rest do not come to rest"
-        self.done |= sized
+            self.held["sizes"] = "what stands on one side, and the balance of the rest, do not rest"
+        self.done |= whole
 
     def _moved_from(self, before: Mapping[str, Tensor]) -> float:
         """How far the parameters have moved, relative to their tensors."""
-        pairs = ((before[n], self.params[n]) for n in self.plain.signature if n in before)
-        apart = (float((x - y).norm() / (x.norm() + 1e-300)) for x, y in pairs if x is not y)
+        pairs = [(before[n], self.params[n]) for n in self.plain.signature if n in before]
+        pairs = [(x, y) for x, y in pairs if counts(x)]
+        least = 1e-8 * max((float(x.norm()) for x, _ in pairs), default=1.0)  # less is rounding
+        apart = (float((x - y).norm()) / (float(x.norm()) + least) for x, y in pairs if x is not y)
         return max(apart, default=0.0)
 
     def balance(self, without: Collection[str] = (), held: Collection[str] = ()) -> None:
@@ -169,22 +173,24 @@ class _Course:
 
     def balanced(self) -> Reduced:
         """The last step: what has not been balanced is, where both sides stand."""
-        loose: dict[str, int] = {}
         seen = dict(self.params)
         for shift in (shift for shift in self.within.shifts if shift.divisor is not None):
             if made := unreceived(shift, seen):
                 seen |= made
-                loose[shift.name] = shift.dimension
+                self.loose[shift.name] = shift.dimension
         free = unframed_params(self.within, seen, self.stuck)
         result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
         if result.status is Status.UNATTAINED:
-            free, lost = supported(self.plain, free)
-            loose |= lost
-            result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
-        if result.status is not Status.OPTIMAL:
+            free, lost = supported(self.plain, free, bases_only=True)
+            self.loose |= lost
+            if lost:
+                result = balance(
+                    self.plain, free, hold=self.done, shifts=False, progress=self.progress
+                )
+        if result.status is not Status.OPTIMAL and not {*result.held} <= {*self.loose, *self.done}:
             self.held |= _left(result)
         self._go(result.element)
-        return Reduced(self.params, self.element, result.params, self.stuck, self.held, loose)
+        return Reduced(self.params, self.element, result.params, self.stuck, self.held, self.loose)
 
 
 def _left(result: Balanced) -> dict[str, str]:
