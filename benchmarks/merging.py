@@ -3,7 +3,8 @@
 python benchmarks/merging.py
 
 Multilayer perceptrons on the 8 × 8 digits of scikit-learn from four seeds, aligned by their orders
-alone and by weights. Losses and accuracies are of held-out digits; repair sees the training ones.
+alone and by weights, by the slow aligner of the tests. Losses and accuracies are of held-out data;
+repair sees the training ones.
 """
 
 from __future__ import annotations

@@ -90,6 +90,18 @@ def test_many_noisy_copies_merge_nearer_to_what_they_have_in_common(reference: i
     torch.testing.assert_close(merged.params, mean, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("by", ["weights", "readings"])
+def test_the_default_aligner_undoes_the_whole_group(by: str) -> None:
+    spaces = [*WHOLE.spaces]
+    moves = [WHOLE.sample(torch.Generator().manual_seed(k), only=spaces) for k in (1, 2)]
+    models = [BASE, *(act(WHOLE, g, BASE) for g in moves)]
+    reader = {"read": lambda p: readings(MODEL, WHOLE, p, X)} if by == "readings" else {}
+    merged = merge(WHOLE, models, **reader)
+    assert max(merged.distances) < 1e-9
+    torch.testing.assert_close(outputs(merged.params), outputs(BASE), rtol=1e-8, atol=1e-8)
+    assert max(merge(WHOLE, models, align_nothing, force=True).distances) > 0.1
+
+
 def test_maps_between_pairs_compose_and_those_found_pair_by_pair_do_not() -> None:
     models = [{n: t.detach() for n, t in network(k).state_dict().items()} for k in range(3)]
     merged = merge(ORDERS, models, align_orders, force=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from paramsym.geometry.alignment import align as nearest
 from paramsym.geometry.given import numbers_of
 from paramsym.merging.differences import relative_distances
 from paramsym.merging.interpolation import mixed, require_kind
@@ -55,7 +56,7 @@ class Merged:
 def merge(
     symmetry: ParameterSymmetry,
     models: Sequence[State],
-    align: Aligner,
+    align: Aligner = nearest,
     weights: Sequence[float] | None = None,
     kind: str = "linear",
     reference: int | None = None,
@@ -79,7 +80,8 @@ def merge(
         symmetry: of the architecture.
         models: complete state dicts, at least two; they are only read.
         align: moves one set of parameters next to another: `align(symmetry, a, b, data=None)`, a
-            result with the `element` that moves b. With options of its own, by a partial function.
+            result with the `element` that moves b; `paramsym.align` by default, which gets options
+            by a partial function, `partial(align, spaces="permutations")`.
         weights: of the models, positive; all alike by default.
         kind: "linear", or for two models "spherical" as in `interpolate`.
         reference: the model that stays where it is, by its place; the first by default.
