@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from paramsym.geometry.balance import balance as balance
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.lowering import rule as rule
+    from paramsym.origin.comparing import compare as compare
+    from paramsym.origin.comparison import Comparison as Comparison
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.errors import (
         minimize_quantization_error as minimize_quantization_error,
@@ -84,6 +86,8 @@ _HOMES = {
     "teleport": "paramsym.dynamics.teleportation",
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
+    "Comparison": "paramsym.origin.comparison",
+    "compare": "paramsym.origin.comparing",
     "minimize_quantization_error": "paramsym.quantize.errors",
     "noether_currents": "paramsym.dynamics.noether",
     "second_order_flow": "paramsym.dynamics.noether",
@@ -115,7 +119,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
-    "geometry", "quantize", "dynamics",
+    "geometry", "quantize", "dynamics", "origin",
 }  # fmt: skip
 
 
