@@ -79,5 +79,5 @@ def _turn(block: Block, tensor: Tensor, generator: torch.Generator) -> None:
             continue
         turn = OrthogonalFixingOnes(size).sample(generator, dtype=torch.float64).matrix
         assert turn is not None
-        turn = turn.to(view)
-        view.copy_(torch.tensordot(turn, view, ([1], [axis])).movedim(0, axis))
+        rows = view.movedim(axis, 0)
+        rows.copy_((turn.to(view) @ rows.reshape(size, -1)).reshape(rows.shape))
