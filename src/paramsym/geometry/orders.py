@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.algebra.linear import AbstractRotation
-from paramsym.geometry.pair import Pair, Place, moves
+from paramsym.geometry.pair import Pair, Place, stands_on
 from paramsym.structure.space import Space
 
 _KEYS = 6  # random products by which units are told apart
@@ -33,10 +33,8 @@ _SINGULAR = 4e9  # operations that singular values of all pairs may take
 Pattern = tuple[str, ...]
 
 
-def ordered(
-    pair: Pair, space: Space, places: Sequence[Place], keyed: bool
-) -> tuple[Element, int]:
-    """The order of units (with signs where the group has them) that fits best, and what is in doubt.
+def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> tuple[Element, int]:
+    """The order of units, signed where the group has signs, that fits best, and what is in doubt.
 
     Args:
         pair: the two points.
@@ -44,28 +42,33 @@ def ordered(
         places: where units are read; spaces that stand over this one are taken for unknown.
         keyed: try keys first, which need no scores where they tell all units apart.
     """
-    patterns = _patterns(pair, space, places)
+    patterns = patterns_of(pair, space, places)
     signed = isinstance(space.group, AbstractMonomial) and space.group.signs
     order = _by_keys(pair, patterns, signed) if keyed else None
     doubt = 0
     if order is None:
         scores = scores_of(pair, space, patterns, signed)
-        order, doubt = assigned(scores)
+        order, doubt = assigned(scores, pair.clear)
     if not signed:
         return Element(order=order), doubt
-    plain = [place for own in patterns.values() for place, blind in own]
+    plain = [place for own in patterns.values() for place, blind in own if not blind]
+    if not plain:
+        return Element(order=order, diagonal=torch.ones(order.shape).double()), order.numel()
     cross = pair.cross(plain).gather(-1, order[..., None])[..., 0]
-    return Element(order=order, diagonal=torch.where(cross < 0, -1.0, 1.0).double()), doubt
+    unclear = int((cross.abs() <= pair.clear * cross.abs().amax()).sum())
+    sign = torch.where(cross < 0, -1.0, 1.0).double()
+    return Element(order=order, diagonal=sign), max(doubt, unclear)
 
 
 Patterns = dict[Pattern, list[tuple[Place, tuple[int, ...]]]]
 
 
-def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
-    """Places by the spaces that act on each unit by itself, with the axes of a block they act on."""
+def patterns_of(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
+    """Places by the spaces that act on each unit by itself, with the axes that these act on."""
     found: Patterns = {}
     for place in places:
-        own = [leg for leg in place.beside if space.name in pair.symmetry.spaces[leg.space].over]
+        on = {leg for leg in place.beside if stands_on(pair.symmetry, leg, place.leg)}
+        own = [leg for leg in place.beside if leg in on or leg in place.unknown]
         own = sorted(own, key=lambda leg: (leg.space, leg.axis))
         taken = {place.leg.axis, *place.leg.copies}
         axes = dict.fromkeys(a for leg in own for a in (*leg.copies, leg.axis) if a not in taken)
@@ -74,7 +77,7 @@ def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
 
 
 def scores_of(pair: Pair, space: Space, patterns: Patterns, signed: bool = False) -> Tensor:
-    """How well units fit, of shape (*copies, n, n): row i of the fixed point, column j of the other."""
+    """How well units i of the fixed point and j of the other fit, of shape (*copies, n, n)."""
     total: Tensor | None = None
     for pattern, places in patterns.items():
         if not pattern:
@@ -106,22 +109,35 @@ def _blind(pair: Pair, pattern: Pattern, places: list[tuple[Place, tuple[int, ..
     if width == 1:
         return total[..., 0, 0].abs()
     group = pair.symmetry.spaces[pattern[0]].group
-    alone = len(pattern) == 1 and isinstance(group, AbstractRotation) and group.size == width
+    rotates = len(pattern) == 1 and isinstance(group, AbstractRotation)
+    alone = rotates and group.size == width
     if alone and total.numel() * width * 20 <= _SINGULAR:
         return torch.linalg.svdvals(total).sum(-1)
     return total.square().sum((-2, -1)).sqrt()
 
 
-def assigned(scores: Tensor) -> tuple[Tensor, int]:
-    """The assignment of largest total score, copy by copy, and how many units had equals."""
+def assigned(scores: Tensor, clear: float) -> tuple[Tensor, int]:
+    """The assignment of largest total score, copy by copy, and how many units had equals.
+
+    Units i and j have equals where to exchange their partners would lose nothing.
+
+    Args:
+        scores: of shape (*copies, n, n).
+        clear: what counts as a loss, relative to the largest score.
+    """
     *copies, n, _ = scores.shape
-    flat = scores.reshape(-1, n, n).cpu().numpy()
+    flat = scores.reshape(-1, n, n)
     orders, doubt = [], 0
     for each in flat:
-        _, columns = linear_sum_assignment(each, maximize=True)
-        orders.append(torch.as_tensor(columns))
-    order = torch.stack(orders).reshape(*copies, n)
-    return order, doubt
+        _, columns = linear_sum_assignment(each.cpu().numpy(), maximize=True)
+        order = torch.as_tensor(columns)
+        own = each[:, order]
+        taken = own.diagonal()
+        loss = taken[:, None] + taken - own - own.mT
+        loss.fill_diagonal_(torch.inf)
+        doubt += int((loss.amin(-1) <= clear * own.abs().amax()).sum()) if n > 1 else 0
+        orders.append(order)
+    return torch.stack(orders).reshape(*copies, n), doubt
 
 
 def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:
@@ -133,18 +149,20 @@ def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:
     generator = torch.Generator().manual_seed(0)  # any matrix does that no unit is blind to
     keys: list[list[Tensor]] = [[], []]
     for pattern, places in patterns.items():
-        sums: list[Tensor | None] = [None, None]
+        sums: list[list[Tensor]] = [[], []]
         for place, blind in places:
             sides = pair.both(place, blind)
             probe = torch.randn(sides[0].shape[-1], _KEYS, generator=generator, dtype=torch.float64)
             for k, side in enumerate(sides):
                 side = side.flatten(len(place.leg.copies) + 1, -2) if blind else side[..., None, :]
                 made = side @ probe.to(side)
-                sums[k] = made if sums[k] is None else sums[k] + made
-        for k, made in enumerate(sums):
-            assert made is not None
+                sums[k].append(made)
+        for k, found in enumerate(sums):
+            made = torch.stack(found).sum(0)
             plain = not pattern and not signed and not made.is_complex()
-            keys[k].append((made[..., 0, :] if plain else made.abs().square().sum(-2).sqrt()).double())
+            keys[k].append(
+                (made[..., 0, :] if plain else made.abs().square().sum(-2).sqrt()).double()
+            )
     one, other = (torch.cat(found, -1) for found in keys)
     return _matched(one, other)
 

@@ -20,18 +20,23 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
-from paramsym.structure.pairing import rows
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
 
+_CLEAR = 1e5  # units in the last place, relative to what is read: below, nothing is told
+
 
 class Place(NamedTuple):
-    """One leg of one block of a parameter, and the legs beside it that move."""
+    """One leg of one block of a parameter, and the legs beside it that move.
+
+    `unknown` are those of them that units have to be read without.
+    """
 
     block: Block
     leg: Leg
     beside: tuple[Leg, ...]
+    unknown: tuple[Leg, ...] = ()
 
 
 def moves(space: Space, leg: Leg) -> bool:
@@ -44,6 +49,12 @@ def moves(space: Space, leg: Leg) -> bool:
     return group.signs and leg.power.denominator == 1 and leg.power.numerator % 2 == 1
 
 
+def stands_on(symmetry: ParameterSymmetry, leg: Leg, order: Leg) -> bool:
+    """Whether a leg acts on each unit of an order by itself, the units being those of one axis."""
+    over = symmetry.spaces[leg.space].over
+    return (order.space, order.axis) in zip(over, leg.copies, strict=True)
+
+
 @dataclass
 class Pair:
     """A fixed point and one that moves, under a compact symmetry without frames.
@@ -53,6 +64,7 @@ class Pair:
         fixed: the parameters that stay, by name.
         moving: those that move; `apply` replaces them.
         element: the product of all that has been applied.
+        clear: what is told from nothing, relative to the largest that is read.
     """
 
     symmetry: ParameterSymmetry
@@ -61,6 +73,8 @@ class Pair:
 
     def __post_init__(self) -> None:
         self.element = GroupElement(self.symmetry)
+        eps = [torch.finfo(x.dtype.to_real()).eps for x in self.fixed.values()]
+        self.clear = _CLEAR * max(eps, default=0.0)
         self.versions = dict.fromkeys(self.symmetry.signature, 0)
         self.places: dict[str, list[Place]] = {name: [] for name in self.symmetry.spaces}
         spaces = self.symmetry.spaces
@@ -99,13 +113,21 @@ class Pair:
             found.append(x.reshape(*x.shape[: len(front)], -1))
         return found[0], found[1]
 
-    def cross(self, places: Collection[Place]) -> Tensor:
-        """C, of shape (*copies, n, n), summed over some places of one space."""
-        return _sum(_products(*self.both(place)) for place in places)
+    def cross(self, places: Collection[Place], own: bool = False) -> Tensor:
+        """C, of shape (*copies, n, n), summed over some places; or the Gram matrix of the fixed
+        point by its own."""
+        sides = map(self.both, places)
+        return _sum(_products(y, y if own else x) for y, x in sides)
 
-    def diagonal(self, places: Collection[Place]) -> Tensor:
-        """The diagonal of C alone, of shape (*copies, n)."""
-        return _sum(_real(torch.linalg.vecdot(x, y)) for x, y in map(self.both, places))
+    def diagonal(self, places: Collection[Place], own: bool = False) -> Tensor:
+        """The diagonal of `cross` alone, of shape (*copies, n)."""
+        sides = map(self.both, places)
+        return _sum(_real(torch.linalg.vecdot(y, y if own else x)) for y, x in sides)
+
+
+def square(params: Collection[Tensor]) -> float:
+    """Σ |w|², in double precision."""
+    return sum(_dot(p, p) for p in params)
 
 
 def _dot(x: Tensor, y: Tensor) -> float:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.costs import counts
+from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
-from paramsym.geometry.result import Status
-from paramsym.geometry.slices import sliced
-from paramsym.geometry.support import supported
-from paramsym.structure.action import act
+from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.slices import is_projected, sliced
+from paramsym.geometry.support import one_sided, supported
+from paramsym.geometry.transvections import unreceived
+from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
+from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
+from paramsym.structure.origin import Diagonal
+from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Progress = Callable[[str], None]
+_ALTERNATIONS = 100  # of balance and shifts through projectors, where neither can come first
+_AT_REST = 1e-13
 
 
 @dataclass(frozen=True)
@@ -27,17 +34,20 @@ class Reduced:
     """The representative of an orbit modulo a compact group.
 
     Attributes:
-        params: the parameters there. What nothing determines, because it stands against zeros, is
-            zero in them; but for that they are `act(symmetry, element, …)` of those given.
+        params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
-        units: gains that are one there, so that what acts in their frames acts without.
+        free: the same in coordinates on which a compact group acts by orthogonal maps: constants
+            that the model adds are added, and what stands in the frame of gains is taken out of it.
+            Along bases, what nothing determines because it stands against zeros is zero.
+        stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
     """
 
     params: dict[str, Tensor]
     element: GroupElement
-    units: frozenset[str]
+    free: dict[str, Tensor]
+    stuck: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     loose: dict[str, int] = field(default_factory=dict)
 
@@ -46,6 +56,7 @@ def reduce(
     symmetry: ParameterSymmetry,
     params: Mapping[str, Tensor],
     progress: Progress | None = None,
+    within: ParameterSymmetry | None = None,
 ) -> Reduced:
     """The representative of an orbit modulo a compact group.
 
@@ -57,6 +68,8 @@ def reduce(
         symmetry: derived or written by hand. Approximate families (`exact=False`) take no part.
         params: the complete state dict, which is only read.
         progress: called with a line for each step.
+        within: a restriction of the symmetry; what it leaves out does not move, but for the scales
+            of gains that serve as frames.
 
     Returns:
         A `Reduced`.
@@ -67,44 +80,201 @@ def reduce(
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979).
     """
+    within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
-    folded, units, held = _folded(symmetry, own)
-    moved = act(symmetry, folded, own)
-    moved, slid, resting = sliced(symmetry, moved, progress)
-    fixed = _scales_of(folded)
-    result = balance(symmetry, moved, hold=fixed, shifts=False, progress=progress)
-    loose: dict[str, int] = {}
-    if result.status is Status.UNATTAINED:
-        moved, loose = supported(symmetry, moved)
-        result = balance(symmetry, moved, hold=fixed, shifts=False, progress=progress)
-    for space, why in result.held.items():
-        if result.status is Status.UNATTAINED and space not in fixed:
-            held[space] = why
-    element = result.element @ slid @ folded
-    return Reduced(result.params, element, frozenset(units), held | resting, loose)
+    require_finite(symmetry, own, "reduce")
+    course = _Course(symmetry, within, unit(symmetry, own), progress)
+    projected = [shift for shift in within.shifts if is_projected(shift)]
+    course.slide([shift for shift in within.shifts if shift not in projected])
+    course.size()
+    if projected:  # complements of what they lead to are told once all else is balanced
+        course.balance({shift.terms[0].target.parameter for shift in projected})
+        course.slide(projected)
+        for _ in range(0 if course.is_settled else _ALTERNATIONS):
+            course.balance()
+            if course.slide(projected) <= _AT_REST:
+                break
+    return course.balanced()
 
 
-def _folded(
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor]
-) -> tuple[GroupElement, list[str], dict[str, str]]:
-    """The element that makes gains which serve as frames one, and why some cannot be."""
-    values: dict[str, Tensor] = {}
-    units: list[str] = []
-    held: dict[str, str] = {}
-    frames = symmetry.frame_parameters
-    for name in sorted(frames):
-        try:
-            found, _ = folding(
-                symmetry, {name: widened(params[name])}, name, 1.0, frames, values
-            )
-        except Unfoldable as error:
-            held[name] = f"this gain stays as it is: {error.what}"
+class _Course:
+    """The steps from given parameters to their representative, one after the other."""
+
+    def __init__(
+        self,
+        symmetry: ParameterSymmetry,
+        within: ParameterSymmetry,
+        start: Reduced,
+        progress: Progress | None,
+    ) -> None:
+        self.symmetry, self.within, self.progress = symmetry, within, progress
+        self.params, self.element, self.stuck = start.params, start.element, start.stuck
+        self.plain = without_frames(within, start.stuck)
+        self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
+        self.held: dict[str, str] = {}
+        self.loose: dict[str, int] = {}
+        self.is_settled = False  # whether projected shifts have found all else balanced
+
+    def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
+        own = GroupElement(self.symmetry, step.parts)
+        self.params = act(self.symmetry, own, self.params) if params is None else params
+        self.element = own @ self.element
+
+    def slide(self, shifts: Sequence[Shift]) -> float:
+        """What some shifts move freely vanishes; how far that moved the parameters."""
+        params, element, held = sliced(self.within, self.params, shifts, self.progress)
+        before = self.params
+        self._go(element, params)
+        self.held |= held
+        return self._moved_from(before)
+
+    def size(self) -> None:
+        """What stands on one side alone gets norm one, or a Gram matrix that is one.
+
+        With it the sum of squares less 2 log |det g| is least, which is convex along everything
+        together: it takes turns with balance.
+        """
+        whole: set[str] = set()
+        for _ in range(_ALTERNATIONS):
+            free = unframed_params(self.within, self.params, self.stuck)
+            step, loose, whole = one_sided(self.plain, free, self.done)
+            self.loose |= loose
+            before = self.params
+            self._go(step)
+            if not _moved_by(step) or self._moved_from(before) <= _AT_REST:
+                break
+            self.balance(held=whole)
         else:
-            values |= found
-            units.append(name)
-    return (symmetry.element(values) if values else GroupElement(symmetry)), units, held
+            self.held["sizes"] = "what stands on one side, and the balance of the rest, do not rest"
+        self.done |= whole
+
+    def _moved_from(self, before: Mapping[str, Tensor]) -> float:
+        """How far the parameters have moved, relative to their tensors."""
+        pairs = [(before[n], self.params[n]) for n in self.plain.signature if n in before]
+        pairs = [(x, y) for x, y in pairs if counts(x)]
+        least = 1e-8 * max((float(x.norm()) for x, _ in pairs), default=1.0)  # less is rounding
+        apart = (float((x - y).norm()) / (float(x.norm()) + least) for x, y in pairs if x is not y)
+        return max(apart, default=0.0)
+
+    def balance(self, without: Collection[str] = (), held: Collection[str] = ()) -> None:
+        """Scales and bases are balanced, without some parameters.
+
+        What these leave on both sides, and whatever meets it, then has its place.
+        """
+        plain = replace(self.plain, buffers=(*self.plain.buffers, *without))
+        free = unframed_params(self.within, self.params, self.stuck)
+        empty = {n for n in plain.spaces if not {*plain.parameters_of(n)} - {*plain.buffers}}
+        hold = {*self.done, *held, *empty}
+        result = balance(plain, free, hold=hold, shifts=False, progress=self.progress)
+        self._go(result.element)
+        if without and result.status is not Status.UNATTAINED:
+            self.done |= {name for name in result.moment if name in plain.spaces}
+            self.is_settled = True
+
+    def balanced(self) -> Reduced:
+        """The last step: what has not been balanced is, where both sides stand."""
+        seen = dict(self.params)
+        for shift in (shift for shift in self.within.shifts if shift.divisor is not None):
+            if made := unreceived(shift, seen):
+                seen |= made
+                self.loose[shift.name] = shift.dimension
+        free = unframed_params(self.within, seen, self.stuck)
+        result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
+        if result.status is Status.UNATTAINED:
+            free, lost = supported(self.plain, free, bases_only=True)
+            self.loose |= lost
+            if lost:
+                result = balance(
+                    self.plain, free, hold=self.done, shifts=False, progress=self.progress
+                )
+        if result.status is not Status.OPTIMAL and not {*result.held} <= {*self.loose, *self.done}:
+            self.held |= _left(result)
+        self._go(result.element)
+        return Reduced(self.params, self.element, result.params, self.stuck, self.held, self.loose)
 
 
-def _scales_of(element: GroupElement) -> list[str]:
-    """The spaces that an element of one part moves."""
+def _left(result: Balanced) -> dict[str, str]:
+    """What is not balanced, the steepest of it."""
+    if not result.moment:
+        return dict(result.held)
+    worst = max(result.moment, key=lambda name: result.moment[name])
+    slope = result.moment[worst]
+    return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
+
+
+def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:
+    """Parameters at which gains that serve as frames are one where they can be, and nothing else
+    has moved."""
+    stuck = zero_gains(symmetry, params)
+    element = _folding(symmetry, params)
+    moved = act(symmetry, element, params)
+    return Reduced(moved, element, unframed_params(symmetry, moved, stuck), stuck)
+
+
+def _folding(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> GroupElement:
+    """The element that makes gains of frames one, where they can be.
+
+    Some gains have a scale of their own. The scale of others moves further gains, which have to
+    follow: they take turns, and where that does not end those gains stay as they are.
+    """
+    frames = symmetry.frame_parameters
+    own = {name: widened(params[name]) for name in sorted(frames)}
+    alone: dict[str, Tensor] = {}
+    left: list[str] = []
+    for name in own:
+        try:
+            alone |= folding(symmetry, own, name, 1.0, frames, alone)[0]
+        except Unfoldable:
+            left.append(name)
+    element = symmetry.element(alone) if alone else GroupElement(symmetry)
+    for name in left:
+        element = _together(symmetry, own, name, element)
+    return element
+
+
+def _together(
+    symmetry: ParameterSymmetry, own: Mapping[str, Tensor], name: str, element: GroupElement
+) -> GroupElement:
+    """An element that folds one more gain, and again those that its scale moves.
+
+    The same one if that does not end.
+    """
+    kept = [n for n in own if n == name or _is_one(symmetry, element, own, n)]
+    found = element
+    for _ in range(2 * len(kept)):
+        gain = next((n for n in kept if not _is_one(symmetry, found, own, n)), None)
+        if gain is None:
+            return found
+        here = {gain: act_tensor(symmetry, found, gain, own)}
+        try:
+            values = _scale(symmetry, here, gain, kept)
+        except Unfoldable:
+            break
+        found = symmetry.element(values) @ found
+    return element
+
+
+def _scale(
+    symmetry: ParameterSymmetry, here: Mapping[str, Tensor], gain: str, kept: Collection[str]
+) -> dict[str, Tensor]:
+    """The scales that fold a gain: those that move no other one, if there are any."""
+    try:
+        return folding(symmetry, here, gain, 1.0, kept)[0]
+    except Unfoldable:
+        return folding(symmetry, here, gain, 1.0, {gain})[0]
+
+
+def _is_one(
+    symmetry: ParameterSymmetry, element: GroupElement, own: Mapping[str, Tensor], name: str
+) -> bool:
+    """Whether an element makes a gain one."""
+    origin = symmetry.offsets.get(name, 0.0)
+    if isinstance(origin, Diagonal):
+        return False
+    gain = act_tensor(symmetry, element, name, own) + origin
+    return bool(((gain - 1).abs() < 1e-9).all())
+
+
+def _moved_by(element: GroupElement) -> list[str]:
+    """The spaces that an element without slides moves."""
     return [name for part in element.parts if isinstance(part, Mapping) for name in part]

@@ -24,8 +24,6 @@ from paramsym.geometry.orders import ordered
 from paramsym.geometry.pair import Pair, Place
 from paramsym.structure.space import Space
 
-_CLEAR = 1e-9  # relative to what could be read: below, a sign or a direction is undetermined
-
 
 class Visit(NamedTuple):
     """A value for a space, and how many of its parts nothing determined."""
@@ -50,17 +48,13 @@ def visited(pair: Pair, space: Space, places: Sequence[Place], keyed: bool = Fal
         return _signs(pair, places)
     if isinstance(group, UnitComplex):
         return _phases(pair, group, places)
-    return _rotation(group, pair.cross(places), pair)
+    return _rotation(pair, group, places)
 
 
 def _signs(pair: Pair, places: Sequence[Place]) -> Visit:
     read = pair.diagonal(places)
     sign = torch.where(read < 0, -1.0, 1.0).double()
-    return Visit(Element(diagonal=sign), int((read.abs() <= _CLEAR * _scale(read)).sum()))
-
-
-def _scale(read: Tensor) -> Tensor:
-    return read.abs().amax() if read.numel() else read.new_zeros(())
+    return Visit(Element(diagonal=sign), int((read.abs() <= pair.clear * _largest(read)).sum()))
 
 
 def _phases(pair: Pair, group: Group, places: Sequence[Place]) -> Visit:
@@ -68,23 +62,25 @@ def _phases(pair: Pair, group: Group, places: Sequence[Place]) -> Visit:
     half = group.size // 2
     real = c[..., :half, :half] + c[..., half:, half:]
     imaginary = c[..., half:, :half] - c[..., :half, half:]
-    z = torch.complex(
-        real.diagonal(dim1=-2, dim2=-1).contiguous(), imaginary.diagonal(dim1=-2, dim2=-1).contiguous()
-    )
+    z = torch.complex(*(part.diagonal(dim1=-2, dim2=-1).contiguous() for part in (real, imaginary)))
     size = z.abs()
-    clear = size > _CLEAR * _scale(size)
+    clear = size > pair.clear * _largest(size)
     phase = torch.where(clear, z / size.clamp(min=1e-300), 1.0)
     return Visit(Element(diagonal=phase), int((~clear).sum()))
 
 
-def _rotation(group: Group, c: Tensor, pair: Pair) -> Visit:
+def _rotation(pair: Pair, group: Group, places: Sequence[Place]) -> Visit:
+    c = pair.cross(places)
     n = group.size
-    if isinstance(group, OrthogonalFixingOnes):
+    if isinstance(group, OrthogonalFixingOnes):  # along ones, where nothing else is left, by one
         ones = torch.full((n, n), 1 / n, dtype=c.dtype)
         c = c - ones @ c
         c = c - c @ ones
-        # along ones, where nothing else is left, the map is one
-        c = c + _scale(c) * 2 * n * ones
+        c = c + torch.linalg.matrix_norm(c)[..., None, None] * ones
     left, values, right = torch.linalg.svd(c)
-    unclear = values <= _CLEAR * values[..., :1].clamp(min=1e-300)
+    unclear = values <= pair.clear * values[..., :1].clamp(min=1e-300)
     return Visit(Element(matrix=left @ right), int(unclear.sum()))
+
+
+def _largest(read: Tensor) -> Tensor:
+    return read.abs().amax() if read.numel() else read.new_zeros(())
