@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -9,20 +10,19 @@ from torch import Tensor
 
 from paramsym.geometry.alignment import Aligned, align
 from paramsym.geometry.reduced import Reduced, reduce
+from paramsym.geometry.same_orbit import Kind as Orbit
+from paramsym.geometry.same_orbit import same_orbit
 from paramsym.origin.comparison import ComparedTensor, Comparison, Kind
 from paramsym.origin.nulls import independent_draw
-from paramsym.origin.parameters import counted
+from paramsym.origin.parameters import counted, effective
 from paramsym.origin.partners import Cell, Partners, partners
 from paramsym.origin.verdict import Measured, judged
 from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
 Progress = Callable[[str], None]
-
-EXACT = {torch.float64: 1e-8, torch.complex128: 1e-8}  # relative error of one point of an orbit
-ROUNDED = {torch.bfloat16: 2e-2, torch.float16: 2e-3}
-SINGLE = 1e-4
 
 
 def compare(
@@ -80,13 +80,19 @@ def compare(
         return Comparison(
             Kind.IDENTICAL, "all numbers are equal", 0.0, None, same, {}, symmetry.identity()
         )
-    aligned = align(symmetry, a, b, progress=progress)
-    if _on_one_orbit(symmetry, a, aligned):
-        same = {n: ComparedTensor(d, None, True) for n, d in aligned.distances.items()}
+    if (element := _carrying(symmetry, a, b, progress)) is not None:
+        same = _distances(symmetry, a, act(symmetry, element, b))
+        reason = "an element of the group carries one to the other"
         return Comparison(
-            Kind.SAME, "an element of the group carries one to the other", aligned.distance,
-            None, same, {}, aligned.element, aligned.held,
-        )  # fmt: skip
+            Kind.SAME,
+            reason,
+            max(same.values(), default=0.0),
+            None,
+            {n: ComparedTensor(d, None, True) for n, d in same.items()},
+            {},
+            element,
+        )
+    aligned = align(symmetry, a, b, progress=progress)
     first, second = reduce(symmetry, a, progress), reduce(symmetry, b, progress)
     pairs = _drawn(symmetry, first.params, second.params, null, generator, progress)
     given = _given(symmetry, (a, first), (b, second), others, progress)
@@ -145,25 +151,22 @@ def _identical(symmetry: ParameterSymmetry, a: Params, b: Params) -> bool:
     return all(n in b and torch.equal(a[n], b[n]) for n in names)
 
 
-def _on_one_orbit(symmetry: ParameterSymmetry, a: Params, aligned: Aligned) -> bool:
-    """Whether alignment recovered every tensor: running statistics too, nothing that is dead.
-
-    Errors are relative to the tensor, or to one of typical entries where that is larger.
-    """
-    names = [*counted(symmetry, a), *symmetry.buffers]
-    numbers = [n for n in names if n in a and a[n].is_floating_point() or a[n].is_complex()]
-    total = sum(a[n].numel() for n in numbers)
-    typical = sum(_norm(a[n]) ** 2 for n in numbers) / max(total, 1)
-    for n in numbers:
-        tolerance = EXACT.get(a[n].dtype, ROUNDED.get(a[n].dtype, SINGLE))
-        size = max(_norm(a[n]), (typical * a[n].numel()) ** 0.5)
-        if _norm(a[n] - aligned.params[n]) > tolerance * size:
-            return False
-    return True
+def _carrying(
+    symmetry: ParameterSymmetry, a: Params, b: Params, progress: Progress | None
+) -> GroupElement | None:
+    """The element that carries b to a, if they lie on one orbit."""
+    found = same_orbit(symmetry, a, b, progress=progress)
+    return found.element if found.kind is Orbit.EQUAL else None
 
 
-def _norm(tensor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor.abs(), dtype=torch.float64))
+def _distances(symmetry: ParameterSymmetry, a: Params, b: Params) -> dict[str, float]:
+    """Relative distances by tensor, without alignment."""
+    found = {}
+    for name in counted(symmetry, a):
+        one, other = (effective(symmetry, each, name) for each in (a, b))
+        size = math.hypot(float(one.norm()), float(other.norm()))
+        found[name] = float((one - other).norm()) / size if size else 0.0
+    return found
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ class Comparison:
             both from a third), UNRELATED (no trace of a common origin is left in the weights), or
             UNDECIDED.
         reason: why, in one sentence.
-        distance: ‖a − b‖ / √(‖a‖² + ‖b‖²) between the reduced, aligned points.
+        distance: ‖a − b‖ / √(‖a‖² + ‖b‖²) between the reduced, aligned points; for SAME the
+            largest of any tensor, as it was given.
         null: the same for unrelated pairs; None for IDENTICAL and SAME, which need none.
         tensors: by name; no buffers, nothing dead, tied tensors once.
         units: by space of orders; empty for IDENTICAL and SAME.
