@@ -109,10 +109,10 @@ class Comparison:
     held: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.reason}", f"distance  {self.distance:.2g}"]
+        lines = [f"{self.kind}: {self.reason}", f"distance  {_written(self.distance)}"]
         if self.null is None:
             return "\n".join(lines)
-        lines[-1] += f"   unrelated  {self.null.least:.2g} and more, mean {self.null.mean:.2g}"
+        lines[-1] += f"   unrelated  {self.null.least:.2f} and more, mean {self.null.mean:.2f}"
         spaces = [(name, _partners(units)) for name, units in self.units.items()]
         tensors = [
             (
@@ -124,6 +124,10 @@ class Comparison:
         lines += _table(("space", "clear partners"), spaces)
         lines += _table(("tensor", "distance", "unrelated", "clear partners", ""), tensors)
         return "\n".join(lines)
+
+
+def _written(distance: float) -> str:
+    return f"{distance:.2f}" if distance >= 0.005 else f"{distance:.1e}"
 
 
 def _partners(units: ComparedUnits | None) -> str:
