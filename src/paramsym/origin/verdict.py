@@ -72,13 +72,16 @@ def _verdict(
     evidence: Evidence, distance: float, null: Null, given: float | None
 ) -> tuple[Kind, str]:
     read = {cell: units for cell, units in evidence.items() if units.decides}
-    if not read and any(units.base >= MOST for units in evidence.values()):
-        return (
-            Kind.UNDECIDED,
-            "half and more of the units of unrelated networks have clear partners too",
-        )
-    if not read:
-        return _by_distance(distance, given)
+    if read:
+        return _by_partners(read, distance, null)
+    if any(units.base >= MOST for units in evidence.values()):
+        why = "half and more of the units of unrelated networks have clear partners too"
+        return Kind.UNDECIDED, why
+    return _by_distance(distance, given)
+
+
+def _by_partners(read: Evidence, distance: float, null: Null) -> tuple[Kind, str]:
+    """Where some units count: a half of them and no chance, or no more than strangers have."""
     most = {cell: units for cell, units in read.items() if units.clear >= MOST * units.count}
     (space, tensor), best = min(
         (most or read).items(), key=lambda item: (item[1].chance, -item[1].count, item[0][1])
@@ -87,11 +90,13 @@ def _verdict(
     says = f"{best.clear} of {best.count} units of {space} have a clear partner{by}"
     if most and best.chance * len(read) < CHANCE:
         return Kind.DERIVED, f"{says}, and of unrelated ones at most {best.base:.0%} would"
-    if all(units.clear <= units.base * units.count for units in read.values()):
-        if distance >= FAR * null.least:
-            return Kind.UNRELATED, f"{says}, no more than unrelated networks have"
-        return Kind.UNDECIDED, f"{says}, but the weights are nearer than unrelated ones"
-    return Kind.UNDECIDED, f"{says}, more than unrelated networks and fewer than derived ones have"
+    if any(units.clear > units.base * units.count for units in read.values()):
+        why = "more than unrelated networks and fewer than derived ones have"
+    elif distance < FAR * null.least:
+        why = "but the weights are nearer than unrelated ones"
+    else:
+        return Kind.UNRELATED, f"{says}, no more than unrelated networks have"
+    return Kind.UNDECIDED, f"{says}, {why}"
 
 
 def _by_distance(distance: float, given: float | None) -> tuple[Kind, str]:
