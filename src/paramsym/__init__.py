@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from paramsym.geometry.alignment import Aligned as Aligned
     from paramsym.geometry.alignment import align as align
     from paramsym.geometry.balance import balance as balance
+    from paramsym.geometry.canonical import Canonical as Canonical
+    from paramsym.geometry.canonical import canonicalize as canonicalize
+    from paramsym.geometry.fingerprints import Fingerprint as Fingerprint
+    from paramsym.geometry.fingerprints import fingerprint as fingerprint
     from paramsym.geometry.reduced import Reduced as Reduced
     from paramsym.geometry.reduced import reduce as reduce
     from paramsym.geometry.result import Balanced as Balanced
@@ -90,6 +94,10 @@ _HOMES = {
     "teleport": "paramsym.dynamics.teleportation",
     "Aligned": "paramsym.geometry.alignment",
     "align": "paramsym.geometry.alignment",
+    "Canonical": "paramsym.geometry.canonical",
+    "canonicalize": "paramsym.geometry.canonical",
+    "Fingerprint": "paramsym.geometry.fingerprints",
+    "fingerprint": "paramsym.geometry.fingerprints",
     "Reduced": "paramsym.geometry.reduced",
     "reduce": "paramsym.geometry.reduced",
     "Verdict": "paramsym.geometry.same_orbit",

@@ -162,9 +162,10 @@ def _aligned(symmetry: ParameterSymmetry, b: Params, brought: Brought) -> Aligne
     own = [n for n in pair.moving if n in symmetry.signature and n not in symmetry.buffers]
     counts = brought.approach.counts
     sizes = [square([side[n] for n in counts]) for side in (pair.fixed, pair.moving)]
+    fixed, moving = brought.supports() if brought.loose else (pair.fixed, pair.moving)
     return Aligned(
-        act(symmetry, element, b), element, distance(pair.fixed, pair.moving, own),
-        {n: distance(pair.fixed, pair.moving, [n]) for n in own},
+        act(symmetry, element, b), element, distance(fixed, moving, own),
+        {n: distance(fixed, moving, [n]) for n in own},
         [value / (math.sqrt(sizes[0] * sizes[1]) or 1.0) for value in brought.approach.objective],
         {**brought.held, **brought.approach.doubts},
     )  # fmt: skip

@@ -8,7 +8,7 @@ stay, by which ⟨y, g x⟩ never falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -36,6 +36,7 @@ class Approach:
         objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
             every sweep.
         doubts: by space, what nothing determined when it was first read.
+        visit: reads the best value of a space in the first pass.
     """
 
     pair: Pair
@@ -43,6 +44,7 @@ class Approach:
     witnesses: Collection[str] = ()
     objective: list[float] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)
+    visit: Callable[[Pair, Space, Sequence[Place], bool], Visit] = visited
 
     def __post_init__(self) -> None:
         spaces = self.pair.symmetry.spaces
@@ -110,15 +112,17 @@ class Approach:
         """The value of a space as these places tell it, with witnesses where they do not."""
         space = self.pair.symmetry.spaces[name]
         found: Visit | None = None
-        for places in (told, self._told(self.pair.places[name], known)):
+        for places in (
+            told, self._told(self.pair.places[name], known), self._blind(space, known)
+        ):  # fmt: skip
             if places and (found is None or found.doubt):
-                found = visited(self.pair, space, places, keyed)
+                found = self.visit(self.pair, space, places, keyed)
                 if found.doubt:
                     found = found._replace(doubt=self._real(space, found.doubt))
         if found is not None:
             return found
         batch = [self.pair.symmetry.spaces[base].size for base in space.over]
-        return Visit(space.group.identity(tuple(batch)), prod(batch) * space.size)
+        return Visit(space.group.identity(tuple(batch), torch.float64), prod(batch) * space.size)
 
     def _real(self, space: Space, doubt: int) -> int:
         """What is in doubt, without directions in which nothing stands: these need not be told."""
@@ -141,6 +145,15 @@ class Approach:
                 for leg in place.beside
             )
         ]  # fmt: skip
+
+    def _blind(self, space: Space, known: Collection[str]) -> list[Place]:
+        """All places of an order, whose units are then read without what is not known."""
+        if not getattr(space.group, "permutes", False):
+            return []
+        return [
+            place._replace(unknown=tuple(leg for leg in place.beside if leg.space not in known))
+            for place in self.places[space.name]
+        ]
 
     def _share(self, name: str, places: list[Place]) -> float:
         """How much of what tells a space can be read."""

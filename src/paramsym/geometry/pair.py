@@ -28,11 +28,15 @@ _CLEAR = 1e5  # units in the last place, relative to what is read: below, nothin
 
 
 class Place(NamedTuple):
-    """One leg of one block of a parameter, and the legs beside it that move."""
+    """One leg of one block of a parameter, and the legs beside it that move.
+
+    `unknown` are those of them that units have to be read without.
+    """
 
     block: Block
     leg: Leg
     beside: tuple[Leg, ...]
+    unknown: tuple[Leg, ...] = ()
 
 
 def moves(space: Space, leg: Leg) -> bool:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.costs import counts
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Balanced, Status
-from paramsym.geometry.slices import sliced
+from paramsym.geometry.slices import is_projected, sliced
 from paramsym.geometry.support import one_sided, supported
+from paramsym.geometry.transvections import unreceived
 from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
 from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import Diagonal
+from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Progress = Callable[[str], None]
+_ALTERNATIONS = 100  # of balance and shifts through projectors, where neither can come first
+_AT_REST = 1e-13
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class Reduced:
         params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
         free: the same in coordinates on which a compact group acts by orthogonal maps: constants
-            that the model adds are added, what stands in the frame of gains is taken out of it, and
-            what nothing determines, because it stands against zeros, is zero.
+            that the model adds are added, and what stands in the frame of gains is taken out of it.
+            Along bases, what nothing determines because it stands against zeros is zero.
         stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
@@ -78,30 +83,122 @@ def reduce(
     within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
     require_finite(symmetry, own, "reduce")
-    start = unit(symmetry, own)
-    folded = [name for name in _moved_by(start.element) if name in within.spaces]
-    moved, slid, resting = sliced(within, start.params, folded, progress)
-    plain = without_frames(within, start.stuck)
-    free = unframed_params(within, moved, start.stuck)
-    sized = one_sided(plain, free, {*folded, *start.stuck})
-    free = act(plain, sized, free)
-    hold = {*folded, *start.stuck, *_moved_by(sized)} & {*within.spaces}
-    result = balance(plain, free, hold=hold, shifts=False, progress=progress)
-    loose: dict[str, int] = {}
-    if result.status is Status.UNATTAINED:
-        free, loose = supported(plain, free)
-        result = balance(plain, free, hold=hold, shifts=False, progress=progress)
-    held = resting if result.status is Status.OPTIMAL else resting | _left(result)
-    balanced = GroupElement(symmetry, (result.element @ sized).parts)
-    element = balanced @ GroupElement(symmetry, slid.parts) @ start.element
-    moved = act(symmetry, balanced, moved)
-    return Reduced(moved, element, result.params, start.stuck, held, loose)
+    course = _Course(symmetry, within, unit(symmetry, own), progress)
+    projected = [shift for shift in within.shifts if is_projected(shift)]
+    course.slide([shift for shift in within.shifts if shift not in projected])
+    course.size()
+    if projected:  # complements of what they lead to are told once all else is balanced
+        course.balance({shift.terms[0].target.parameter for shift in projected})
+        course.slide(projected)
+        for _ in range(0 if course.is_settled else _ALTERNATIONS):
+            course.balance()
+            if course.slide(projected) <= _AT_REST:
+                break
+    return course.balanced()
+
+
+class _Course:
+    """The steps from given parameters to their representative, one after the other."""
+
+    def __init__(
+        self,
+        symmetry: ParameterSymmetry,
+        within: ParameterSymmetry,
+        start: Reduced,
+        progress: Progress | None,
+    ) -> None:
+        self.symmetry, self.within, self.progress = symmetry, within, progress
+        self.params, self.element, self.stuck = start.params, start.element, start.stuck
+        self.plain = without_frames(within, start.stuck)
+        self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
+        self.held: dict[str, str] = {}
+        self.loose: dict[str, int] = {}
+        self.is_settled = False  # whether projected shifts have found all else balanced
+
+    def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
+        own = GroupElement(self.symmetry, step.parts)
+        self.params = act(self.symmetry, own, self.params) if params is None else params
+        self.element = own @ self.element
+
+    def slide(self, shifts: Sequence[Shift]) -> float:
+        """What some shifts move freely vanishes; how far that moved the parameters."""
+        params, element, held = sliced(self.within, self.params, shifts, self.progress)
+        before = self.params
+        self._go(element, params)
+        self.held |= held
+        return self._moved_from(before)
+
+    def size(self) -> None:
+        """What stands on one side alone gets norm one, or a Gram matrix that is one.
+
+        With it the sum of squares less 2 log |det g| is least, which is convex along everything
+        together: it takes turns with balance.
+        """
+        whole: set[str] = set()
+        for _ in range(_ALTERNATIONS):
+            free = unframed_params(self.within, self.params, self.stuck)
+            step, loose, whole = one_sided(self.plain, free, self.done)
+            self.loose |= loose
+            before = self.params
+            self._go(step)
+            if not _moved_by(step) or self._moved_from(before) <= _AT_REST:
+                break
+            self.balance(held=whole)
+        else:
+            self.held["sizes"] = "what stands on one side, and the balance of the rest, do not rest"
+        self.done |= whole
+
+    def _moved_from(self, before: Mapping[str, Tensor]) -> float:
+        """How far the parameters have moved, relative to their tensors."""
+        pairs = [(before[n], self.params[n]) for n in self.plain.signature if n in before]
+        pairs = [(x, y) for x, y in pairs if counts(x)]
+        least = 1e-8 * max((float(x.norm()) for x, _ in pairs), default=1.0)  # less is rounding
+        apart = (float((x - y).norm()) / (float(x.norm()) + least) for x, y in pairs if x is not y)
+        return max(apart, default=0.0)
+
+    def balance(self, without: Collection[str] = (), held: Collection[str] = ()) -> None:
+        """Scales and bases are balanced, without some parameters.
+
+        What these leave on both sides, and whatever meets it, then has its place.
+        """
+        plain = replace(self.plain, buffers=(*self.plain.buffers, *without))
+        free = unframed_params(self.within, self.params, self.stuck)
+        empty = {n for n in plain.spaces if not {*plain.parameters_of(n)} - {*plain.buffers}}
+        hold = {*self.done, *held, *empty}
+        result = balance(plain, free, hold=hold, shifts=False, progress=self.progress)
+        self._go(result.element)
+        if without and result.status is not Status.UNATTAINED:
+            self.done |= {name for name in result.moment if name in plain.spaces}
+            self.is_settled = True
+
+    def balanced(self) -> Reduced:
+        """The last step: what has not been balanced is, where both sides stand."""
+        seen = dict(self.params)
+        for shift in (shift for shift in self.within.shifts if shift.divisor is not None):
+            if made := unreceived(shift, seen):
+                seen |= made
+                self.loose[shift.name] = shift.dimension
+        free = unframed_params(self.within, seen, self.stuck)
+        result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
+        if result.status is Status.UNATTAINED:
+            free, lost = supported(self.plain, free, bases_only=True)
+            self.loose |= lost
+            if lost:
+                result = balance(
+                    self.plain, free, hold=self.done, shifts=False, progress=self.progress
+                )
+        if result.status is not Status.OPTIMAL and not {*result.held} <= {*self.loose, *self.done}:
+            self.held |= _left(result)
+        self._go(result.element)
+        return Reduced(self.params, self.element, result.params, self.stuck, self.held, self.loose)
 
 
 def _left(result: Balanced) -> dict[str, str]:
     """What is not balanced, the steepest of it."""
-    worst = max(result.moment, key=lambda name: result.moment[name], default="")
-    slope = result.moment.get(worst, 0.0)
+    if not result.moment:
+        return dict(result.held)
+    worst = max(result.moment, key=lambda name: result.moment[name])
+    slope = result.moment[worst]
     return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
 
 

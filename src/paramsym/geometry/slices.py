@@ -9,18 +9,17 @@ values of spaces alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from paramsym.geometry.null_shares import null_share
 from paramsym.geometry.transvections import LEVEL, power_of, transvection
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
-from paramsym.structure.shift import Params, Shift
+from paramsym.structure.shift import Params, Shift, Term
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _SWEEPS = 8
@@ -30,7 +29,7 @@ _NO_SUM = "what it moves freely is no plain sum"
 def sliced(
     symmetry: ParameterSymmetry,
     params: Params,
-    still: Collection[str] = (),
+    shifts: Sequence[Shift],
     progress: Callable[[str], None] | None = None,
 ) -> tuple[dict[str, Tensor], GroupElement, dict[str, str]]:
     """Parameters of the same orbit at which what shifts move freely has vanished.
@@ -43,7 +42,8 @@ def sliced(
     Args:
         symmetry: whose shifts they are.
         params: the complete state dict, whose gains that serve as frames are one.
-        still: spaces with scales that no longer move.
+        shifts: those that move; the ones that act through projectors need bases and scales that
+            are balanced, as orthogonal complements are kept by nothing else.
         progress: called with a line for each turn.
 
     Returns:
@@ -53,10 +53,10 @@ def sliced(
     held: dict[str, str] = {}
     for turn in range(_SWEEPS):
         slid = 0
-        for shift in symmetry.shifts:
+        for shift in shifts:
             if shift.name in held or not shift.size:
                 continue
-            found = _offset(symmetry, shift, moved, still)
+            found = _offset(symmetry, shift, moved)
             if isinstance(found, str):
                 held[shift.name] = found
                 continue
@@ -74,7 +74,7 @@ def sliced(
 
 
 def _offset(
-    symmetry: ParameterSymmetry, shift: Shift, params: Params, still: Collection[str]
+    symmetry: ParameterSymmetry, shift: Shift, params: Params
 ) -> tuple[Tensor, float] | str:
     """The offset that takes the first term of a shift away, and the size of what it acts on.
 
@@ -85,7 +85,30 @@ def _offset(
     term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))
-    rest = term.target.view({name: own}) / term.coefficient
+    rest = _without_gains(term, term.target.view({name: own}) / term.coefficient, params)
+    for factor in (f for f in term.factors if f.kernel):
+        if own.is_complex():
+            return "its projector is complex, and offsets are real"
+        out, into = factor.window.letters[:2]
+        letters = letters.replace(out, into)  # a projector leaves what it leads to
+    if isinstance(rest, str) or not {*shift.letters} <= {*letters}:
+        return rest if isinstance(rest, str) else _NO_SUM
+    rest = rest.real if rest.is_complex() else rest  # offsets are real
+    size = float(rest.abs().max()) if rest.numel() else 0.0
+    return -_averaged(rest, letters, shift.letters), size
+
+
+def _averaged(x: Tensor, letters: str, kept: str) -> Tensor:
+    """The mean over the letters that are not kept, these in their order."""
+    mean = [k for k, letter in enumerate(letters) if letter not in kept]
+    left = [letter for letter in letters if letter in kept]
+    x = x.mean(mean) if mean else x
+    return x.permute([left.index(letter) for letter in kept])
+
+
+def _without_gains(term: Term, rest: Tensor, params: Params) -> Tensor | str:
+    """What a term moves, divided by the gains beside δ; or why it cannot be."""
+    letters = term.target.letters
     for factor in (f for f in term.factors if not f.kernel):
         gain = power_of(factor, params)
         if not {*factor.window.letters} <= {*letters}:
@@ -93,15 +116,12 @@ def _offset(
         if bool((gain == 0).any()):
             return f"{factor.window.parameter!r} has a zero, which it would be divided by"
         rest = rest / _laid(gain, factor.window.letters, letters)
-    for factor in (f for f in term.factors if f.kernel):
-        rest, letters = null_share(symmetry, factor, params, still, rest, letters)
-    if not {*shift.letters} <= {*letters}:
-        return _NO_SUM
-    size = float(rest.abs().max()) if rest.numel() else 0.0
-    mean = [k for k, letter in enumerate(letters) if letter not in shift.letters]
-    kept = [letter for letter in letters if letter in shift.letters]
-    rest = rest.mean(mean) if mean else rest
-    return -rest.permute([kept.index(letter) for letter in shift.letters]), size
+    return rest
+
+
+def is_projected(shift: Shift) -> bool:
+    """Whether what a shift moves freely lies where a projector leads."""
+    return any(factor.kernel for factor in shift.terms[0].factors)
 
 
 def _laid(value: Tensor, own: str, letters: str) -> Tensor:
