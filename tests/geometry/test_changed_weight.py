@@ -17,7 +17,7 @@ CHANGE = 1e-4
 # Changes of basis on both sides of every matrix of a linear network: what one entry changes of the
 # product may as well be changed elsewhere, and the nearest point spreads it.
 SPREAD = {"MLP, identity"}
-SLOW = {"T5", "DINOv2", "DistilBERT"}  # the others have all that these have
+SLOW = {"T5", "DINOv2"}  # the others have all that these have
 MOST = [name for name in NETWORKS if name not in SPREAD | SLOW]
 
 

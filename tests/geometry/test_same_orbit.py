@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
 # One graph under another name.
 TWINS = {
-    "GPT-2 eager", "Llama eager", "Mistral", "RoBERTa",
+    "GPT-2 eager", "Llama eager", "Mistral", "RoBERTa", "DistilBERT",
     "MLP, ReLU in place", "MLP, SiLU", "MLP, sin", "MLP, hardtanh",
 }  # fmt: skip
 NETWORKS = [name for name in ZOO if name not in TWINS]
