@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, act, find_symmetry
-from paramsym.recording.precision import converted, converted_inputs
+from paramsym.recording.precision import converted
 from tests.tracing.zoo import build
 
 State = dict[str, Tensor]

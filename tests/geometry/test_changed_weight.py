@@ -1,4 +1,4 @@
-"""One weight that was changed by 1e-4 of the size of its tensor is found behind a random element."""
+"""One weight, changed by 1e-4 of the size of its tensor, is found behind a random element."""
 
 from __future__ import annotations
 
