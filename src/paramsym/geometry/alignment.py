@@ -15,7 +15,7 @@ from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring, distance
 from paramsym.geometry.pair import square
 from paramsym.geometry.reading import Reading
-from paramsym.geometry.reduced import Reduced, reduce, unit
+from paramsym.geometry.reduced import Reduced, alongside, reduce, unit
 from paramsym.structure.action import act
 from paramsym.structure.axes import Fixed
 from paramsym.structure.element import GroupElement
@@ -118,6 +118,12 @@ def align(
         other.approach.sweep(sweeps, generator, progress)
         if other.approach.objective[-1] > best.approach.objective[-1]:
             best = other
+    if not data and best.distance:
+        near = bring(beside, within, points[0], alongside(beside, points[0], b))
+        near.approach.start()
+        if near.distance < best.distance:
+            near.approach.sweep(sweeps, progress=progress)
+            best = near
     return _aligned(symmetry, b, best)
 
 

@@ -21,7 +21,8 @@ from paramsym.geometry.visits import Visit, visited
 from paramsym.structure.space import Space
 
 Progress = Callable[[str], None]
-_SAME = 1e3  # of what can be told: points that are nearer are one
+_SAME = 100.0  # units in the last place: points that are nearer are one
+_WIDEST = 4096  # entries of a block that are compared with all others at a time
 _GAIN = 1e-10  # of the norms: a sweep that gains less is the last
 
 
@@ -63,13 +64,12 @@ class Approach:
         own = [place for place in places if place.block.parameter not in self.witnesses]
         return found or own or places
 
-    def start(self, generator: torch.Generator | None) -> None:
-        """Begin at a random element, instead of the first pass."""
-        assert generator is not None
-        wide = self.pair.symmetry.sample(generator)
-        for part in wide.parts:
-            if isinstance(part, Mapping):
-                self.pair.apply(part)
+    def start(self, generator: torch.Generator | None = None) -> None:
+        """Begin where the point stands, or at a random element, instead of the first pass."""
+        if generator is not None:
+            for part in self.pair.symmetry.sample(generator).parts:
+                if isinstance(part, Mapping):
+                    self.pair.apply(part)
         self.objective.append(self.pair.product(self.counts))
 
     # -- the first pass --------------------------------------------------------------------------
@@ -112,9 +112,8 @@ class Approach:
         """The value of a space as these places tell it, with witnesses where they do not."""
         space = self.pair.symmetry.spaces[name]
         found: Visit | None = None
-        for places in (
-            told, self._told(self.pair.places[name], known), self._blind(space, known)
-        ):  # fmt: skip
+        told = told or self._blind(space, known)
+        for places in (told, self._told(self.pair.places[name], known)):
             if places and (found is None or found.doubt):
                 found = self.visit(self.pair, space, places, keyed)
                 if found.doubt:
@@ -147,13 +146,14 @@ class Approach:
         ]  # fmt: skip
 
     def _blind(self, space: Space, known: Collection[str]) -> list[Place]:
-        """All places of an order, whose units are then read without what is not known."""
+        """The places of an order, whose units are then read without what is not known."""
         if not getattr(space.group, "permutes", False):
             return []
-        return [
+        found = [
             place._replace(unknown=tuple(leg for leg in place.beside if leg.space not in known))
             for place in self.places[space.name]
         ]
+        return [place for place in found if _width(place) <= _WIDEST]
 
     def _share(self, name: str, places: list[Place]) -> float:
         """How much of what tells a space can be read."""
@@ -187,7 +187,7 @@ class Approach:
         sides = (self.pair.fixed, self.pair.moving)
         squares = [square([side[n] for n in self.counts]) for side in sides]
         apart = squares[0] + squares[1] - 2 * self.objective[-1]
-        return apart <= (self.pair.clear / _SAME) ** 2 * sum(squares)
+        return apart <= (_SAME * self.pair.rounding) ** 2 * sum(squares)
 
     def _is_counted(self, name: str) -> bool:
         """Whether a space is read from what the objective counts."""
@@ -242,3 +242,9 @@ def _still(value: Element) -> bool:
     if order is None or value.diagonal is not None:
         return False
     return bool((order == torch.arange(order.shape[-1])).all())
+
+
+def _width(place: Place) -> int:
+    """How many entries stand on an axis and on those that are read without what acts on them."""
+    shape = place.block.shape
+    return shape[place.leg.axis] * prod(shape[leg.axis] for leg in place.unknown)

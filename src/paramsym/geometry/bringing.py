@@ -62,6 +62,11 @@ class Brought:
         return ~self.first.element @ step @ self.second.element
 
     @property
+    def distance(self) -> float:
+        """‖a − b‖ / √(‖a‖² + ‖b‖²), as the points are now, of what the objective counts."""
+        return distance(self.pair.fixed, self.pair.moving, self.approach.counts)
+
+    @property
     def loose(self) -> dict[str, int]:
         """By space, in how many directions of either point one side stands against zeros."""
         return {**self.first.loose, **self.second.loose}

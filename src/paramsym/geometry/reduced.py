@@ -202,6 +202,17 @@ def _left(result: Balanced) -> dict[str, str]:
     return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
 
 
+def alongside(symmetry: ParameterSymmetry, point: Reduced, params: Mapping[str, Tensor]) -> Reduced:
+    """Other parameters moved by the element that reduces a point, as they come to lie beside it.
+
+    Small differences of the two stay small, whereas those between their own representatives need
+    not: what is nearly not determined is brought to its place by large steps.
+    """
+    moved = act(symmetry, point.element, params)
+    stuck = point.stuck | zero_gains(symmetry, moved)
+    return replace(point, params=moved, free=unframed_params(symmetry, moved, stuck), stuck=stuck)
+
+
 def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:
     """Parameters at which gains that serve as frames are one where they can be, and nothing else
     has moved."""
