@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring
+from paramsym.geometry.culprit import explained
 from paramsym.geometry.invariants import first_difference
 from paramsym.geometry.reduced import reduce
 from paramsym.structure.action import act
@@ -28,6 +29,7 @@ TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3}
 COARSE = 5e-2  # the same for half precision
 _SWEEPS = 20
 _NEAR = 0.05  # where points are nearer, the largest difference is the cause
+_SHOWN = 3  # entries that explain a difference equally well
 _CONTROL = 10.0  # times what is left of a moved copy: rounding, and no difference
 
 
@@ -49,7 +51,9 @@ class Verdict:
         element: what carries b to a, or as near as was found.
         residual: the largest difference within a tensor that it leaves, relative to the root mean
             square of the tensor, in the scales and bases of a.
-        where: the tensor, and its entry, where the difference is; empty for equal points.
+        where: the tensor, and its entry, where the difference is. Of points that are near, the
+            entry that alone explains it ("or" parts those that do so equally well); of others, the
+            first that nothing can carry over. Empty for equal points.
         reason: in words.
     """
 
@@ -124,7 +128,8 @@ def same_orbit(
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
     if brought.loose and _gap(symmetry, *brought.supports()).size <= tol:
         return _with_loose_ends(brought, element, outer)
-    return _apart(symmetry, a, brought, Verdict(Kind.DIFFERENT, element, outer.size), inner, outer)
+    found = Verdict(Kind.DIFFERENT, element, outer.size)
+    return _apart(symmetry, a, b, brought, found, inner, outer)
 
 
 def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
@@ -161,17 +166,23 @@ def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap) -> Ver
 
 
 def _apart(
-    symmetry: ParameterSymmetry, a: Params, brought: Brought, found: Verdict, inner: Gap, outer: Gap
+    symmetry: ParameterSymmetry,
+    a: Params,
+    b: Params,
+    brought: Brought,
+    found: Verdict,
+    inner: Gap,
+    outer: Gap,
 ) -> Verdict:
     """Two points that the element found does not join: no other does, or it was not forced."""
     near = inner.size <= _NEAR
-    where = outer.where if near else _first_apart(brought).where
+    where = _place(symmetry, a, b, outer, found.element) if near else _first_apart(brought).where
     if held := brought.held:
         name, why = next(iter(held.items()))
         return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
     if near and inner.size <= _CONTROL * (left := _control(symmetry, a)):
         return _undecided(found, where, f"A moved copy of a itself leaves {left:.1e}: rounding.")
-    if different := first_difference(brought.pair, outer.name):
+    if different := first_difference(brought.pair, where.partition("[")[0]):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
     if doubts := brought.approach.doubts:
@@ -179,6 +190,15 @@ def _apart(
         return _undecided(found, where, f"{name!r} was not determined: {why}.")
     reason = "Every step was forced, and the tensors still differ."
     return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
+
+
+def _place(
+    symmetry: ParameterSymmetry, a: Params, b: Params, outer: Gap, element: GroupElement
+) -> str:
+    """The entries of which one alone explains a small difference, or the largest difference."""
+    found = explained(symmetry, a, act(symmetry, element, b))
+    texts = [Gap(0.0, name, entry).where for name, entry in found[:_SHOWN]]
+    return (" or ".join(texts) + " or others" * (len(found) > _SHOWN)) or outer.where
 
 
 def _undecided(found: Verdict, where: str, reason: str) -> Verdict:
