@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from paramsym.merging.interpolation import loss_barrier as loss_barrier
     from paramsym.merging.merge import merge as merge
     from paramsym.merging.readings import readings as readings
+    from paramsym.origin.comparing import compare as compare
+    from paramsym.origin.comparison import Comparison as Comparison
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.errors import (
         minimize_quantization_error as minimize_quantization_error,
@@ -109,6 +111,8 @@ _HOMES = {
     "same_orbit": "paramsym.geometry.same_orbit",
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
+    "Comparison": "paramsym.origin.comparison",
+    "compare": "paramsym.origin.comparing",
     "minimize_quantization_error": "paramsym.quantize.errors",
     "noether_currents": "paramsym.dynamics.noether",
     "second_order_flow": "paramsym.dynamics.noether",
@@ -146,6 +150,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry", "quantize", "dynamics", "merging",
+    "origin",
 }  # fmt: skip
 
 

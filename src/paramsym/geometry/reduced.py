@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
@@ -26,7 +27,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 Progress = Callable[[str], None]
 _ALTERNATIONS = 100  # of balance and shifts through projectors, where neither can come first
-_AT_REST = 1e-13
+_AT_REST = 1e-13, 100.0  # relative moves that are none: at least, and in units in the last place
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def reduce(
         course.slide(projected)
         for _ in range(0 if course.is_settled else _ALTERNATIONS):
             course.balance()
-            if course.slide(projected) <= _AT_REST:
+            if course.slide(projected) <= course.at_rest:
                 break
     return course.balanced()
 
@@ -113,6 +114,9 @@ class _Course:
         self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
         self.held: dict[str, str] = {}
         self.loose: dict[str, int] = {}
+        kinds = [p.dtype.to_real() for p in self.params.values() if counts(p)]
+        rounding = max((torch.finfo(kind).eps for kind in kinds), default=0.0)
+        self.at_rest = max(_AT_REST[0], _AT_REST[1] * rounding)
         self.is_settled = False  # whether projected shifts have found all else balanced
 
     def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
@@ -141,7 +145,7 @@ class _Course:
             self.loose |= loose
             before = self.params
             self._go(step)
-            if not _moved_by(step) or self._moved_from(before) <= _AT_REST:
+            if not _moved_by(step) or self._moved_from(before) <= self.at_rest:
                 break
             self.balance(held=whole)
         else:
