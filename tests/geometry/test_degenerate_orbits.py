@@ -16,7 +16,7 @@ from tests.geometry.small_networks import Attention, Net, mlp, rows, sequences
 from tests.tracing.zoo import ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
-Edit = Callable[[State], None]
+Edit = Callable[[State], object]
 EQUAL, DIFFERENT, UNDECIDED = Kind.EQUAL, Kind.DIFFERENT, Kind.UNDECIDED
 
 
