@@ -1,0 +1,231 @@
+"""What lies between two networks, once they are brought together by their symmetry.
+
+    python benchmarks/alignment.py PART … [--data FOLDER] [--packages FOLDER] [--cache FOLDER]
+        [--only TASK …] [--pairs N] [--seeds N] [--steps N] [--json FILE]
+
+* `barriers`: loss and accuracy along the line between networks of different seeds, by method.
+* `origins`: the aligned distance of moved copies, of fine-tuned and moved ones, and of independent
+  networks, beside the distance before.
+* `packages`: the same of networks that lie in packages on PyPI (`alignment_packages.py`).
+* `runtimes`: processor seconds and the objective, beside `rebasin` and published weight matching.
+
+Each prints a table, means ± standard deviations over pairs; all numbers go to the file.
+Networks are trained from their seeds (`alignment_networks.py`) and kept in --cache alone. Use one
+thread: OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from alignment_methods import METHODS, Pair, barrier, bend, distance, matched
+from alignment_networks import Task, cifar, digits, mnist, origins, quicker, text, trained
+from alignment_packages import Found, actors, siblings
+from alignment_peers import inner, rebasin_matching, rebasin_or_reason, weight_matching
+from alignment_tables import PRINT
+
+from paramsym import ParameterSymmetry, act
+
+SEEDS = {"mlp": 12, "wide": 12, "cnn": 6, "transformer": 6, "digits": 12}
+ON_DATA = 512  # examples of the training set, for matching by activations
+
+
+def tasks(data: Path) -> dict[str, Callable[[], Task]]:
+    return {
+        "digits": digits,
+        "mlp": lambda: mnist(data / "mnist.npz"),
+        "wide": lambda: mnist(data / "mnist.npz", (784, 512, 512, 512, 10)),
+        "cnn": lambda: cifar(data / "cifar10_subset.npz"),
+        "transformer": text,
+    }
+
+
+def pairs_of(seeds: int, pairs: int) -> list[tuple[int, int]]:
+    """Disjoint pairs of seeds if they suffice, else each seed with the next one."""
+    if seeds >= 2 * pairs:
+        return [(2 * k, 2 * k + 1) for k in range(pairs)]
+    return [(k % seeds, (k + 1) % seeds) for k in range(pairs)]
+
+
+# -- barriers ----------------------------------------------------------------------------------
+
+
+def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[str, Any]]:
+    """One record per pair, method and what it reads: weights, or activations."""
+    symmetry, found = task.symmetry(), []
+    norms = any(name.endswith("running_var") for name in symmetry.signature)
+    data = (task.train[0][:ON_DATA],)
+    for one, other in pairs_of(seeds, options.pairs):
+        first, second = (trained(task, seed, options.cache) for seed in (one, other))
+        for method, by in itertools.product(options.methods, ("weights", "activations")):
+            if method == "naive" and by == "activations":
+                continue
+            read = data if by == "activations" else None
+            pair = matched(method, symmetry, first, second, read)
+            record = {
+                "task": task.name, "seeds": (one, other), "method": method, "by": by,
+                "seconds": pair.seconds, "distance": distance(symmetry, pair),
+                **asdict(barrier(task, pair)),
+            }  # fmt: skip
+            if norms:
+                record["refit"] = asdict(barrier(task, pair, refit=True))
+            found.append(record)
+            print(
+                f"  {task.name} {one}-{other} {method} by {by}: {record['loss']:.4f}, "
+                f"{record['seconds']:.2f} s", flush=True,
+            )  # fmt: skip
+    return found
+
+
+# -- origins -----------------------------------------------------------------------------------
+
+
+def aligned_distance(symmetry: ParameterSymmetry, first: Any, second: Any) -> tuple[float, float]:
+    """The relative distance after alignment by the whole group, between reduced points; seconds."""
+    pair = matched("whole group, reduced", symmetry, first, second, None)
+    return distance(symmetry, pair), pair.seconds
+
+
+def origins_of(task: Task, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One record per pair: 15 pairs of five networks, a third of each kind."""
+    symmetry, found = task.symmetry(), []
+    nets = [trained(task, seed, options.cache) for seed in range(5)]
+    for pair in origins(task, symmetry, nets, torch.Generator().manual_seed(0)):
+        before = distance(symmetry, Pair(pair.first, pair.second))
+        after, seconds = aligned_distance(symmetry, pair.first, pair.second)
+        found.append({
+            "task": task.name, "kind": pair.kind, "before": before, "after": after,
+            "seconds": seconds,
+        })  # fmt: skip
+        print(f"  {task.name} {pair.kind}: {before:.3g} → {after:.3g}, {seconds:.2f} s", flush=True)
+    return found
+
+
+# -- packages ----------------------------------------------------------------------------------
+
+
+def package_pairs(found: Found) -> list[dict[str, Any]]:
+    """Every two networks of a package, the second moved by a random element first."""
+    symmetry, generator = found.symmetry(), torch.Generator().manual_seed(0)
+    records = []
+
+    def evaluate(params: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.func.functional_call(found.model, params, found.inputs)
+
+    for one, other in itertools.combinations(found.params, 2):
+        first, second = found.params[one], found.params[other]
+        moved = act(symmetry, symmetry.sample(generator), second)
+        pair = matched("whole group, reduced", symmetry, first, moved, None)
+        start = matched("whole group, reduced", symmetry, first, second, None)
+        records.append({
+            "task": found.name, "pair": (one, other),
+            "as shipped": distance(symmetry, Pair(first, second)),
+            "moved": distance(symmetry, Pair(first, moved)),
+            "aligned, not moved": distance(symmetry, start),
+            "aligned": distance(symmetry, pair),
+            "bend as shipped": bend(evaluate, Pair(first, second)),
+            "bend aligned": bend(evaluate, pair),
+            "seconds": pair.seconds,
+        })  # fmt: skip
+        print(f"  {found.name} {one}, {other}: {records[-1]['aligned']:.4g}", flush=True)
+    return records
+
+
+# -- runtimes ----------------------------------------------------------------------------------
+
+
+def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Independent perceptrons, matched by all in turn; ⟨a, g·b⟩ at the points as trained."""
+    descent, records = rebasin_or_reason(options.packages), []
+    for widths, steps in ((256, 256), 2000), ((512,) * 3, 2000), ((2048,) * 3, 100):
+        task = quicker(mnist(options.data / "mnist.npz", (784, *widths, 10)), steps)
+        symmetry = task.symmetry()
+        first, second = (trained(task, seed, options.cache) for seed in (0, 1))
+        for turn in range(options.turns):
+            found: dict[str, Any] = {"task": task.name, "turn": turn}
+            pair = matched("permutations", symmetry, first, second, None)
+            found["permutations"] = pair.seconds, inner(first, pair.second)
+            pair = matched("whole group", symmetry, first, second, None)
+            found["whole group"] = pair.seconds, inner(first, pair.second)
+            own = weight_matching(first, second, torch.Generator().manual_seed(turn))
+            found["weight matching"] = own.seconds, own.objective[-1]
+            if isinstance(descent, str):
+                found["rebasin"] = descent
+            else:
+                peer = rebasin_matching(
+                    descent, task.network, first, second, task.test[0][:2], turn
+                )  # fmt: skip
+                found["rebasin"] = (
+                    peer if isinstance(peer, str) else (peer.seconds, peer.objective[-1])
+                )
+            records.append(found)
+            print(f"  {found}", flush=True)
+    return records
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    chosen = [(n, make) for n, make in tasks(options.data).items() if n in options.only]
+    for part in options.parts:
+        start, records = time.process_time(), []
+        if part in ("barriers", "origins"):
+            for name, make in chosen:
+                task = quicker(make(), options.steps) if options.steps else make()
+                if part == "barriers":
+                    records += barriers(task, options, options.seeds or SEEDS[name])
+                else:
+                    records += origins_of(task, options)
+        elif part == "packages":
+            for load in (actors, siblings, lambda folder: siblings(folder, 1)):
+                package = load(options.packages)
+                if isinstance(package, str):
+                    print(f"left out: {package}")
+                else:
+                    records += package_pairs(package)
+        else:
+            records = runtimes(options)
+        found[part] = records
+        if records:
+            PRINT[part](records)
+        print(f"\n{part}: {time.process_time() - start:.0f} CPU-seconds", flush=True)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="+", choices=[*PRINT])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--packages", type=Path, default=Path(tempfile.gettempdir()) / "wheels")
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--only", nargs="+", choices=[*SEEDS], default=[*SEEDS][:-1])
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--seeds", type=int, help="networks; by default 12, or 6 of slow ones")
+    parser.add_argument("--steps", type=int, help="of training, in place of those of the study")
+    parser.add_argument("--turns", type=int, default=3, help="of runtimes")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    options.packages.mkdir(parents=True, exist_ok=True)
+    found = _run(options)
+    if options.json:
+        draft = options.json.with_suffix(".draft")
+        draft.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        draft.replace(options.json)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
