@@ -21,17 +21,28 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from alignment_methods import METHODS, Pair, barrier, bend, distance, matched
-from alignment_networks import Task, cifar, digits, mnist, origins, quicker, text, trained
+from alignment_networks import (
+    Task,
+    cifar,
+    digits,
+    measured,
+    mnist,
+    origins,
+    quicker,
+    text,
+    trained,
+)
 from alignment_packages import Found, actors, siblings
 from alignment_peers import inner, rebasin_matching, rebasin_or_reason, weight_matching
 from alignment_tables import PRINT
+from torch import nn
 
 from paramsym import ParameterSymmetry, act
 
@@ -59,28 +70,52 @@ def pairs_of(seeds: int, pairs: int) -> list[tuple[int, int]]:
 # -- barriers ----------------------------------------------------------------------------------
 
 
+def brought(
+    task: Task, symmetry: ParameterSymmetry, seeds: tuple[int, int], options: argparse.Namespace
+) -> Iterator[tuple[str, str, Pair]]:
+    """Method, what it reads, and the pair: all of ours, then those of the peers that apply."""
+    first, second = (trained(task, seed, options.cache) for seed in seeds)
+    data = (task.train[0][:ON_DATA],)
+    for method, by in itertools.product(options.methods, ("weights", "activations")):
+        if method != "naive" or by == "weights":
+            read = data if by == "activations" else None
+            yield method, by, matched(method, symmetry, first, second, read)
+    if not options.peers:
+        return
+    if isinstance(task.network(), nn.Sequential) and symmetry.signature.keys() <= {
+        f"{2 * k}.{kind}" for k in range(9) for kind in ("weight", "bias")
+    }:
+        found = weight_matching(first, second, torch.Generator().manual_seed(seeds[0]))
+        yield "published weight matching", "weights", Pair(first, found.params, found.seconds)
+    descent = rebasin_or_reason(options.packages)
+    if not isinstance(descent, str):
+        inputs = task.test[0][:2]
+        peer = rebasin_matching(descent, task.network, first, second, inputs, seeds[0])
+        descent = peer if isinstance(peer, str) else ""
+        if not isinstance(peer, str):
+            yield "rebasin", "weights", Pair(first, peer.params, peer.seconds)
+    if descent:
+        print(f"  {task.name} {seeds}: left out: {descent}", flush=True)
+
+
 def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[str, Any]]:
     """One record per pair, method and what it reads: weights, or activations."""
     symmetry, found = task.symmetry(), []
     norms = any(name.endswith("running_var") for name in symmetry.signature)
-    data = (task.train[0][:ON_DATA],)
-    for one, other in pairs_of(seeds, options.pairs):
-        first, second = (trained(task, seed, options.cache) for seed in (one, other))
-        for method, by in itertools.product(options.methods, ("weights", "activations")):
-            if method == "naive" and by == "activations":
-                continue
-            read = data if by == "activations" else None
-            pair = matched(method, symmetry, first, second, read)
+    for both in pairs_of(seeds, options.pairs):
+        before = measured(task, trained(task, both[1], options.cache))[0]
+        for method, by, pair in brought(task, symmetry, both, options):
             record = {
-                "task": task.name, "seeds": (one, other), "method": method, "by": by,
+                "task": task.name, "seeds": both, "method": method, "by": by,
                 "seconds": pair.seconds, "distance": distance(symmetry, pair),
+                "changed": abs(measured(task, pair.second)[0] - before),
                 **asdict(barrier(task, pair)),
             }  # fmt: skip
             if norms:
                 record["refit"] = asdict(barrier(task, pair, refit=True))
             found.append(record)
             print(
-                f"  {task.name} {one}-{other} {method} by {by}: {record['loss']:.4f}, "
+                f"  {task.name} {both} {method} by {by}: {record['loss']:.4f}, "
                 f"{record['seconds']:.2f} s", flush=True,
             )  # fmt: skip
     return found
@@ -212,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--only", nargs="+", choices=[*SEEDS], default=[*SEEDS][:-1])
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--seeds", type=int, help="networks; by default 12, or 6 of slow ones")
     parser.add_argument("--steps", type=int, help="of training, in place of those of the study")

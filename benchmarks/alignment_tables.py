@@ -40,6 +40,7 @@ def print_barriers(records: list[dict[str, Any]]) -> None:
                 spread([100 * r["accuracy"] for r in these], 2),
                 spread([r["distance"] for r in these]),
                 f"{lower} of {len(these)}" if plain else "–",
+                f"{max(r['changed'] for r in these):.0e}",
                 spread([r["seconds"] for r in these], 2),
             ]  # fmt: skip
             if norms:
@@ -49,7 +50,8 @@ def print_barriers(records: list[dict[str, Any]]) -> None:
                 ]
             rows.append(row)
         columns = ["method", "by", "loss barrier", "accuracy barrier, points", "‖a − b‖ / ‖a‖"]
-        columns += ["below permutations by weights", "CPU-seconds"]
+        columns += ["below permutations by weights", "change of loss by the move"]
+        columns += ["CPU-seconds"]
         columns += ["loss barrier, norms refitted", "accuracy barrier, norms refitted"] * norms
         show(f"{task}, {len({tuple(r['seeds']) for r in own})} pairs", columns, rows)
 
