@@ -1,0 +1,79 @@
+"""Whether two state dicts are two points of one parameter space, said in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from paramsym.geometry.given import numbers_of
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = Mapping[str, Tensor]
+
+
+def alike(
+    symmetry: ParameterSymmetry, a: Params, b: Params, call: str
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Both points, shared and apart from any graph of gradients.
+
+    Args:
+        symmetry: the symmetry of the architecture that both should have.
+        a, b: complete state dicts.
+        call: the function that is named in errors.
+
+    Raises:
+        ValueError: a tensor is missing or left over, has another shape or dtype than the symmetry
+            or the other point, or numbers that are not finite.
+    """
+    for side, params in (("a", a), ("b", b)):
+        if not isinstance(params, Mapping):
+            _refuse(call, f"{side} is a {type(params).__name__}", "a dict of tensors by name",
+                    "Pass model.state_dict()")  # fmt: skip
+    for name in (*symmetry.signature, *symmetry.ties):
+        _require_one(symmetry, a, b, name, call)
+    known = {*symmetry.signature, *symmetry.ties}
+    for one, other, side in ((a, b, "a"), (b, a, "b")):
+        extra = [name for name in one if name not in other and name not in known]
+        if extra:
+            _refuse(call, f"{extra[0]!r} is in {side} alone", "two state dicts of one architecture",
+                    "Leave it out, or load both with the same model class")  # fmt: skip
+    return numbers_of(symmetry, a, call), numbers_of(symmetry, b, call)
+
+
+def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, call: str) -> None:
+    """One tensor that both should have alike."""
+    if (name in a) != (name in b):
+        side = "b" if name in a else "a"
+        _refuse(call, f"{name!r} is missing in {side}", f"it, {_typed(symmetry, name)}",
+                "Load both from the same model class")  # fmt: skip
+    if name not in a:
+        return
+    one, other = a[name], b[name]
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        side, value = ("a", one) if not isinstance(one, Tensor) else ("b", other)
+        _refuse(call, f"{name!r} of {side} is a {type(value).__name__}", "a tensor",
+                "Pass model.state_dict()")  # fmt: skip
+    if one.shape != other.shape:
+        _refuse(call, f"{name!r} has shape {tuple(one.shape)} in a and {tuple(other.shape)} in b",
+                f"one shape, {_typed(symmetry, name)}", "Compare networks of one architecture")  # fmt: skip
+    if one.dtype != other.dtype:
+        _refuse(call, f"{name!r} is {one.dtype} in a and {other.dtype} in b", "one precision",
+                "Convert one of them, for example with model.to(torch.float32)")  # fmt: skip
+    for side, value in (("a", one), ("b", other)):
+        numbers = value.is_floating_point() or value.is_complex()
+        if numbers and not value.is_meta and not bool(torch.isfinite(value).all()):
+            _refuse(call, f"{name!r} of {side} has entries that are not finite", "finite numbers",
+                    "Look where training diverged, or leave that checkpoint out")  # fmt: skip
+
+
+def _typed(symmetry: ParameterSymmetry, name: str) -> str:
+    own = symmetry.ties.get(name, name)
+    axes = symmetry.signature.get(own)
+    return f"of type ({', '.join(map(str, axes))})" if axes is not None else "as the model has it"
+
+
+def _refuse(call: str, came: str, expected: str, instead: str) -> NoReturn:
+    raise ValueError(f"{call}(symmetry, a, b): {came}; {expected}, was expected. {instead}.")

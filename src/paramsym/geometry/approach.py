@@ -1,0 +1,186 @@
+"""One point brought next to another by a compact group: what is fixed first, then all in turn.
+
+Inputs and outputs do not move. A space can be read where everything else on its tensors is fixed or
+has been read before; read in that order, each by its closed form, one pass is exact where both
+points lie on one orbit. Sweeps follow for points that do not: every space anew while all others
+stay, by which ⟨y, g x⟩ never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+
+from paramsym.algebra import AbstractMonomial, Element
+from paramsym.geometry.pair import Pair, Place
+from paramsym.geometry.visits import visited
+from paramsym.structure.space import Space
+
+Progress = Callable[[str], None]
+_GAIN = 1e-10  # of the norms: a sweep that gains less is the last
+
+
+@dataclass
+class Approach:
+    """The moving point of a pair brought next to the fixed one.
+
+    Attributes:
+        pair: the two points.
+        preferred: parameters that are activations: spaces that they carry are read from them alone.
+        objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
+            every sweep.
+        doubts: by space, what nothing determined when it was first read.
+    """
+
+    pair: Pair
+    preferred: Collection[str] = ()
+    objective: list[float] = field(default_factory=list)
+    doubts: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        spaces = self.pair.symmetry.spaces
+        self.places = {n: self._chosen(found) for n, found in self.pair.places.items() if found}
+        self.spaces = [spaces[name] for name in self.places]
+        self.counts = [*self.preferred] or [*self.pair.symmetry.signature]
+        self.seen: dict[str, tuple[int, ...]] = {}
+        self.order: list[str] = []  # in which spaces are first read
+        self.total = {
+            name: sum(prod(p.block.shape) for p in places) for name, places in self.places.items()
+        }
+
+    def _chosen(self, places: list[Place]) -> list[Place]:
+        found = [place for place in places if place.block.parameter in self.preferred]
+        return found or places
+
+    def start(self, generator: torch.Generator | None) -> None:
+        """Begin at a random element, instead of the first pass."""
+        assert generator is not None
+        wide = self.pair.symmetry.sample(generator)
+        for part in wide.parts:
+            if isinstance(part, Mapping):
+                self.pair.apply(part)
+        self.objective.append(self.pair.product(self.counts))
+
+    # -- the first pass --------------------------------------------------------------------------
+
+    def read(self, keyed: bool = True, progress: Progress | None = None) -> None:
+        """Visit every space once, those first that can be read from what is known."""
+        known: set[str] = set()
+        left = {space.name: space for space in self.spaces}
+        while left:
+            name, places = max(
+                ((name, self._readable(space, known)) for name, space in left.items()),
+                key=lambda item: sum(prod(p.block.shape) for p in item[1]) / self.total[item[0]],
+            )
+            space = left.pop(name)
+            if places:
+                visit = visited(self.pair, space, places, keyed)
+                self.pair.apply({name: visit.value})
+                if visit.doubt and (count := visit.doubt - self._empty(space)) > 0:
+                    self.doubts[name] = f"{count} of its parts are not told by what is fixed"
+            else:
+                self.doubts[name] = "nothing that is fixed tells it"
+            known.add(name)
+            self.order.append(name)
+            if progress:
+                progress(f"read {name}")
+        self.objective.append(self.pair.product(self.counts))
+
+    def _empty(self, space: Space) -> int:
+        """In how many directions of a space nothing stands at all, which need not be told."""
+        grams = [self.pair.cross(self.places[space.name], own=True)]
+        values = torch.linalg.eigvalsh(grams[0])
+        return int((values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)).sum())
+
+    def _readable(self, space: Space, known: Collection[str]) -> list[Place]:
+        """Where everything beside a space is known, or acts on each of its units by itself."""
+        spaces = self.pair.symmetry.spaces
+        over = {name for name, other in spaces.items() if space.name in other.over}
+        own = over if getattr(space.group, "permutes", False) else set()
+        return [
+            place for place in self.places[space.name]
+            if all(leg.space in known or leg.space in own for leg in place.beside)
+        ]  # fmt: skip
+
+    # -- sweeps ----------------------------------------------------------------------------------
+
+    def sweep(
+        self,
+        sweeps: int,
+        generator: torch.Generator | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Visit all spaces in turn until nothing is gained; in a random order with a generator."""
+        size = max(1e-300, self._norm())
+        for count in range(sweeps):
+            order = list(range(len(self.spaces)))
+            if generator is not None:
+                order = torch.randperm(len(order), generator=generator).tolist()
+            gains = {self.spaces[k].name: self._improve(self.spaces[k]) for k in order}
+            gained = sum(gain for name, gain in gains.items() if self._is_counted(name))
+            self.objective.append(self.objective[-1] + gained)
+            if progress:
+                progress(f"sweep {count + 1}: gained {gained / size:.2e}")
+            if gained <= _GAIN * size:
+                break
+
+    def _is_counted(self, name: str) -> bool:
+        """Whether a space is read from what the objective counts."""
+        return not self.preferred or self.places[name][0].block.parameter in self.preferred
+
+    def _norm(self) -> float:
+        fixed = self.pair.fixed
+        return sum(float(torch.linalg.vector_norm(fixed[n])) ** 2 for n in self.counts)
+
+    def _improve(self, space: Space) -> float:
+        """Visit one space; what it gained, at least zero."""
+        pair = self.pair
+        places = self.places[space.name]
+        touched = [*{place.block.parameter: None for place in places}]
+        state = tuple(pair.versions[name] for name in touched)
+        if self.seen.get(space.name) == state:
+            return 0.0
+        before = pair.product(touched)
+        start = pair.moving, pair.element, dict(pair.versions)
+        gained = 0.0
+        for attached in (False, True) if self._over(space) else (True,):
+            self._try(space, places, attached)
+            gained = pair.product(touched) - before
+            if gained > 0:
+                break
+            pair.moving, pair.element, pair.versions = start[0], start[1], dict(start[2])
+            gained = 0.0
+        self.seen[space.name] = tuple(pair.versions[name] for name in touched)
+        return gained
+
+    def _over(self, space: Space) -> list[Space]:
+        """The spaces of which each unit of an order has its own."""
+        if not (isinstance(space.group, AbstractMonomial) and space.group.permutes):
+            return []
+        return [other for other in self.spaces if space.name in other.over]
+
+    def _try(self, space: Space, places: list[Place], attached: bool) -> None:
+        """The best value of a space; of an order with all that stands over it, or as it stands."""
+        pair = self.pair
+        if attached:
+            alone = [place._replace(beside=()) for place in places]
+            value = visited(pair, space, alone).value
+            if not _still(value):
+                pair.apply({space.name: value})
+            return
+        value = visited(pair, space, places).value
+        if not _still(value):
+            pair.apply({space.name: value})
+        for other in sorted(self._over(space), key=lambda each: len(each.over)):
+            pair.apply({other.name: visited(pair, other, self.places[other.name]).value})
+
+
+def _still(value: Element) -> bool:
+    """Whether an order leaves everything in its place."""
+    order = value.order
+    if order is None or value.diagonal is not None:
+        return False
+    return bool((order == torch.arange(order.shape[-1])).all())

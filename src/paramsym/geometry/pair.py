@@ -1,0 +1,142 @@
+"""Two points that a compact group is to bring together, and what each space can read off them.
+
+Let g act on the rows of the blocks x of one point, and let y be the blocks of the other. Then
+
+    ⟨y, g x⟩ = ⟨g, C⟩,    C = Σ y xᵀ,
+
+the cross-Gram matrix, says all that matters about g while everything else stays. Orthogonal maps
+are their own duals, so that covariant and dual axes count alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import AbstractMonomial, Element
+from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.walk import Block, Leg
+
+_CLEAR = 1e5  # units in the last place, relative to what is read: below, nothing is told
+
+
+class Place(NamedTuple):
+    """One leg of one block of a parameter, and the legs beside it that move."""
+
+    block: Block
+    leg: Leg
+    beside: tuple[Leg, ...]
+
+
+def moves(space: Space, leg: Leg) -> bool:
+    """Whether a leg moves anything: orders in any power, signs in odd ones."""
+    group = space.group
+    if not isinstance(group, AbstractMonomial):
+        return True
+    if group.permutes:
+        return True
+    return group.signs and leg.power.denominator == 1 and leg.power.numerator % 2 == 1
+
+
+@dataclass
+class Pair:
+    """A fixed point and one that moves, under a compact symmetry without frames.
+
+    Attributes:
+        symmetry: the compact part, from `compact_part`.
+        fixed: the parameters that stay, by name.
+        moving: those that move; `apply` replaces them.
+        element: the product of all that has been applied.
+        clear: what is told from nothing, relative to the largest that is read.
+    """
+
+    symmetry: ParameterSymmetry
+    fixed: Mapping[str, Tensor]
+    moving: dict[str, Tensor]
+
+    def __post_init__(self) -> None:
+        self.element = GroupElement(self.symmetry)
+        eps = [torch.finfo(x.dtype.to_real()).eps for x in self.fixed.values()]
+        self.clear = _CLEAR * max(eps, default=0.0)
+        self.versions = dict.fromkeys(self.symmetry.signature, 0)
+        self.places: dict[str, list[Place]] = {name: [] for name in self.symmetry.spaces}
+        spaces = self.symmetry.spaces
+        for blocks in self.symmetry.blocks.values():
+            for block in blocks:
+                legs = [leg for leg in block.legs if moves(spaces[leg.space], leg)]
+                for leg in legs:
+                    beside = tuple(other for other in legs if other is not leg)
+                    self.places[leg.space].append(Place(block, leg, beside))
+
+    def names(self, spaces: Collection[str]) -> list[str]:
+        """The parameters that some spaces move."""
+        found = {place.block.parameter for space in spaces for place in self.places[space]}
+        return [name for name in self.symmetry.signature if name in found]
+
+    def product(self, names: Collection[str]) -> float:
+        """⟨fixed, moving⟩ over some parameters."""
+        return sum(_dot(self.fixed[name], self.moving[name]) for name in names)
+
+    def apply(self, values: Mapping[str, Element]) -> None:
+        """Move by values of spaces."""
+        step = GroupElement(self.symmetry, (dict(values),))
+        self.moving = act(self.symmetry, step, self.moving)
+        self.element = step @ self.element
+        for name in self.names(values):
+            self.versions[name] += 1
+
+    def both(self, place: Place, blind: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
+        """The block of either point as (*copies, n, *blind, everything else) of plain axes."""
+        leg = place.leg
+        front = (*leg.copies, leg.axis, *blind)
+        found = []
+        for side in (self.fixed, self.moving):
+            x = place.block.view(side[place.block.parameter])
+            x = x.movedim(front, tuple(range(len(front))))
+            found.append(x.reshape(*x.shape[: len(front)], -1))
+        return found[0], found[1]
+
+    def cross(self, places: Collection[Place], own: bool = False) -> Tensor:
+        """C, of shape (*copies, n, n), summed over some places; or the Gram matrix of the fixed
+        point by its own."""
+        sides = map(self.both, places)
+        return _sum(_products(y, y if own else x) for y, x in sides)
+
+    def diagonal(self, places: Collection[Place]) -> Tensor:
+        """The diagonal of C alone, of shape (*copies, n)."""
+        return _sum(_real(torch.linalg.vecdot(x, y)) for x, y in map(self.both, places))
+
+
+def _dot(x: Tensor, y: Tensor) -> float:
+    """Re ⟨x, y⟩ in double precision, in panels."""
+    total = 0.0
+    for one, other in zip(x.reshape(-1).split(1 << 20), y.reshape(-1).split(1 << 20), strict=True):
+        total += float(_real(torch.vdot(one.to(_wide(one)), other.to(_wide(other)))))
+    return total
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.complex128 if x.is_complex() else torch.float64
+
+
+def _products(x: Tensor, y: Tensor) -> Tensor:
+    return _real(x @ y.mH)
+
+
+def _real(x: Tensor) -> Tensor:
+    return x.real if x.is_complex() else x
+
+
+def _sum(found: Iterator[Tensor]) -> Tensor:
+    total: Tensor | None = None
+    for each in found:
+        total = each.double() if total is None else total + each
+    assert total is not None
+    return total

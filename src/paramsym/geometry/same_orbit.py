@@ -1,0 +1,245 @@
+"""Whether two networks are one up to symmetry, with the element that shows it or the place that
+forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from paramsym.geometry.alike import alike
+from paramsym.geometry.bringing import Brought, bring
+from paramsym.geometry.invariants import first_difference
+from paramsym.geometry.reduced import reduce
+from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
+from paramsym.structure.layout import widened
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = Mapping[str, Tensor]
+Progress = Callable[[str], None]
+
+# The largest difference within a tensor, relative to its root mean square, that counts as equal.
+TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3}
+COARSE = 5e-2  # the same for half precision
+_SWEEPS = 20
+_NEAR = 0.05  # where points are nearer, the largest difference is the cause
+_CONTROL = 10.0  # times what is left of a moved copy: rounding, and no difference
+
+
+class Kind(StrEnum):
+    """What is known of two points."""
+
+    EQUAL = "EQUAL"
+    DIFFERENT = "DIFFERENT"
+    UNDECIDED = "UNDECIDED"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two points lie on one orbit.
+
+    Attributes:
+        kind: EQUAL if `element` carries b to a; DIFFERENT if no element can; UNDECIDED with the
+            reason.
+        element: what carries b to a, or as near as was found.
+        residual: the largest difference within a tensor that it leaves, relative to the root mean
+            square of the tensor, in the scales and bases of a.
+        where: the tensor, and its entry, where the difference is; empty for equal points.
+        reason: in words.
+    """
+
+    kind: Kind
+    element: GroupElement
+    residual: float
+    where: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        place = f" at {self.where}" if self.where else ""
+        return f"{self.kind}: residual {self.residual:.1e}{place}. {self.reason}".rstrip()
+
+
+class Gap(NamedTuple):
+    """The largest difference of two points, relative to the size of its tensor."""
+
+    size: float
+    name: str
+    index: tuple[int, ...]
+
+    @property
+    def where(self) -> str:
+        """The place as text."""
+        return f"{self.name}[{', '.join(map(str, self.index))}]" if self.name else ""
+
+
+def same_orbit(
+    symmetry: ParameterSymmetry,
+    a: Params,
+    b: Params,
+    tol: float | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Whether two networks differ by an element of their symmetry, and by which.
+
+    Both points are reduced, so that a compact group is left, and b is read next to a from what is
+    fixed. If that leaves nothing, the element is the answer. If it does, and every step was forced
+    (no two units alike, no sign or direction that nothing tells), no element exists; so too where
+    an invariant of the orbit differs. Before a difference is called one, it is set against what the
+    same steps leave of a and a moved copy of a.
+
+    Args:
+        symmetry: of both networks. Approximate families (`exact=False`) take no part.
+        a, b: complete state dicts.
+        tol: the largest difference within a tensor, relative to its root mean square, that counts
+            as equal; by default 1e-7 in float64, 1e-3 in float32, 0.05 in half precision.
+        progress: called with a line for each step.
+
+    Returns:
+        A `Verdict`.
+
+    Raises:
+        ValueError: tensors that are missing, left over, of different shapes or dtypes, or not
+            finite; a tolerance that is not positive.
+
+    Source: Kempf and Ness, "The length of vectors in representation spaces" (1979).
+    """
+    a, b = alike(symmetry, a, b, "same_orbit")
+    tol = _tolerance(symmetry, a, tol)
+    identity = GroupElement(symmetry)
+    if _gap(symmetry, a, b).size == 0.0:
+        return Verdict(Kind.EQUAL, identity, 0.0, "", "The tensors are equal.")
+    brought = _brought(symmetry, a, b, progress)
+    inner = _inner_gap(brought)
+    if inner.size > tol:
+        brought.approach.sweep(_SWEEPS, progress=progress)
+        inner = _inner_gap(brought)
+    element = brought.element
+    outer = _gap(symmetry, a, act(symmetry, element, b))
+    if inner.size <= tol and not _is_loose(brought):
+        return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
+    if inner.size <= tol:
+        return _with_loose_ends(brought, element, outer, tol)
+    return _apart(symmetry, a, brought, Verdict(Kind.DIFFERENT, element, outer.size), inner, outer)
+
+
+def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
+    if tol is None:
+        kinds = {a[n].dtype.to_real() for n in symmetry.signature if a[n].is_floating_point()}
+        return max((TOLERANCES.get(kind, COARSE) for kind in kinds), default=1e-7)
+    if not 0 < tol < float("inf"):
+        raise ValueError(
+            f"same_orbit(tol={tol!r}): a positive number was expected, the largest difference "
+            "within a tensor relative to its root mean square. Leave tol= out for the default."
+        )
+    return float(tol)
+
+
+def _brought(
+    symmetry: ParameterSymmetry, a: Params, b: Params, progress: Progress | None
+) -> Brought:
+    found = bring(symmetry, symmetry, *(reduce(symmetry, p, progress) for p in (a, b)))
+    found.approach.read(progress=progress)
+    return found
+
+
+def _is_loose(brought: Brought) -> bool:
+    return bool(brought.first.loose or brought.second.loose)
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap, tol: float) -> Verdict:
+    """Two points that agree in all that determines the function, with more that does not."""
+    if outer.size <= tol:
+        return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
+    loose = {**brought.second.loose, **brought.first.loose}
+    named = ", ".join(f"{count} of {space!r}" for space, count in [*loose.items()][:3])
+    reason = (
+        "They agree in all that determines the function; directions that stand against zeros "
+        f"({named}) hold different numbers, which no element tells apart."
+    )
+    return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
+
+
+def _apart(
+    symmetry: ParameterSymmetry, a: Params, brought: Brought, found: Verdict, inner: Gap, outer: Gap
+) -> Verdict:
+    """Two points that the element found does not join: no other does, or it was not forced."""
+    near = inner.size <= _NEAR
+    where = outer.where if near else _first_apart(brought).where
+    if held := brought.held:
+        name, why = next(iter(held.items()))
+        return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
+    if near and inner.size <= _CONTROL * (left := _control(symmetry, a)):
+        return _undecided(found, where, f"A moved copy of a itself leaves {left:.1e}: rounding.")
+    if different := first_difference(brought.pair):
+        reason = f"An invariant of the orbit differs: {different}."
+        return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
+    if doubts := brought.approach.doubts:
+        name, why = next(iter(doubts.items()))
+        return _undecided(found, where, f"{name!r} was not determined: {why}.")
+    reason = "Every step was forced, and the tensors still differ."
+    return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
+
+
+def _undecided(found: Verdict, where: str, reason: str) -> Verdict:
+    return Verdict(Kind.UNDECIDED, found.element, found.residual, where, reason)
+
+
+def _control(symmetry: ParameterSymmetry, a: Params) -> float:
+    """What the same steps leave of a and a moved copy of it."""
+    generator = torch.Generator().manual_seed(0)
+    return _inner_gap(
+        _brought(symmetry, a, act(symmetry, symmetry.sample(generator), a), None)
+    ).size
+
+
+# -- differences -----------------------------------------------------------------------------------
+
+
+def _inner_gap(brought: Brought) -> Gap:
+    """Between the reduced points, where what nothing determines is zero."""
+    moved = act(brought.symmetry, brought.compact, brought.second.params)
+    return _gap(brought.symmetry, brought.first.params, moved)
+
+
+def _first_apart(brought: Brought) -> Gap:
+    """The first tensor, in the order in which they become known, where points are clearly apart."""
+    moved = act(brought.symmetry, brought.compact, brought.second.params)
+    rank = {name: k for k, name in enumerate(brought.approach.order)}
+    symmetry = brought.pair.symmetry
+    names = sorted(
+        brought.pair.moving,
+        key=lambda n: max((rank.get(s, 0) for s in symmetry.movers[n]), default=0),
+    )
+    gaps = [_gap(brought.symmetry, brought.first.params, moved, [name]) for name in names]
+    return next((gap for gap in gaps if gap.size > _NEAR), gaps[0])
+
+
+def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | None = None) -> Gap:
+    """The largest difference within a tensor, relative to its root mean square."""
+    worst = Gap(0.0, "", ())
+    for name in symmetry.signature if names is None else names:
+        if name in symmetry.dead or name not in a:
+            continue
+        one, other = widened(a[name]), widened(b[name])
+        if not one.numel():
+            continue
+        apart = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
+        apart = apart.double()
+        if rows := symmetry.unreached.get(name):
+            apart[list(rows)] = 0
+        largest = float(apart.max())
+        if not largest:
+            continue
+        size = max(float(x.abs().double().square().mean().sqrt()) for x in (one, other))
+        if largest / size > worst.size:
+            place = torch.unravel_index(apart.argmax(), apart.shape)
+            worst = Gap(largest / size, name, tuple(int(k) for k in place))
+    return worst

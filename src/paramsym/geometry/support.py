@@ -1,0 +1,125 @@
+"""What a function depends on where one side of a space stands against zeros.
+
+Let x carry a space and y its dual, and let x vanish along some direction of it. Stretching that
+direction leaves x as it is and takes y to zero along it, at a function that stays the same; in the
+limit y can be zero there. Its entries are loose: nothing determines them, and where they stay there
+is no least norm. The point without them lies in the closure of the orbit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import AbstractMonomial, ComplexScaling, GeneralLinear
+from paramsym.geometry.costs import scales_of
+from paramsym.structure.gram import gram
+from paramsym.structure.layout import widened
+from paramsym.structure.origin import added
+from paramsym.structure.symmetry import ParameterSymmetry
+
+_ROUNDING = 1e-11  # eigenvalues below this share of the largest are zero: Gram matrices are squares
+_TURNS = 64  # zeros travel one space further in each
+
+
+def supported(
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """Parameters without what stands against zeros, and by space the number of such directions.
+
+    Args:
+        symmetry: whose scales and changes of basis they are.
+        params: the complete state dict, which is only read.
+    """
+    moved, loose = dict(params), dict[str, int]()
+    spaces = [name for name in symmetry.spaces if _stretches(symmetry, name)]
+    for _ in range(_TURNS):
+        changed = False
+        for space in spaces:
+            own = {n: p for n, p in moved.items() if n not in symmetry.buffers}
+            carried = {n: widened(own[n]) for n in symmetry.parameters_of(space) if n in own}
+            if not carried:
+                continue
+            kept, lost = _kept(symmetry, space, *gram(symmetry, carried, space))
+            if lost:
+                moved |= _projected(symmetry, space, moved, kept)
+                loose[space] = loose.get(space, 0) + lost
+                changed = True
+        if not changed:
+            break
+    return moved, loose
+
+
+def _stretches(symmetry: ParameterSymmetry, name: str) -> bool:
+    space = symmetry.spaces[name]
+    legs = symmetry.legs(name)
+    both = {leg.is_dual for leg in legs if leg.power} == {True, False}
+    return (
+        both and space.exact and not any(leg.frame for leg in legs)
+        and bool(scales_of(space) or isinstance(space.group, GeneralLinear))
+    )  # fmt: skip
+
+
+def _kept(
+    symmetry: ParameterSymmetry, space: str, covariant: Tensor, dual: Tensor
+) -> tuple[tuple[Tensor, Tensor], int]:
+    """Projectors for the covariant and the dual side, and how many directions they take away."""
+    group = symmetry.spaces[space].group
+    if isinstance(group, AbstractMonomial | ComplexScaling):
+        if not isinstance(group, AbstractMonomial):  # a modulus stands for both of its coordinates
+            covariant, dual = (m.diagonal(dim1=-2, dim2=-1) for m in (covariant, dual))
+            covariant, dual = (m + m.roll(group.size // 2, -1) for m in (covariant, dual))
+        one, other = (covariant > 0).double(), (dual > 0).double()
+        return (other, one), int((one != other).sum())
+    one, other = _onto_range(covariant), _onto_range(dual)
+    shared = int(torch.linalg.matrix_rank(other @ one, atol=1e-6).sum())
+    everything = torch.eye(group.size, dtype=one.dtype)
+    if (
+        unseen := _rank(one) - shared
+    ):  # the one side first: what is left of it says what the other is
+        return (other, everything), unseen
+    return (everything, one), _rank(other) - shared
+
+
+def _rank(projector: Tensor) -> int:
+    return int(projector.diagonal(dim1=-2, dim2=-1).sum(-1).round().sum())
+
+
+def _onto_range(matrix: Tensor) -> Tensor:
+    """The orthogonal projector onto the range of Gram matrices, of shape (copies…, n, n)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    real = values > _ROUNDING * values[..., -1:].clamp(min=1e-300)
+    return (vectors * real[..., None, :]) @ vectors.mT
+
+
+def _projected(
+    symmetry: ParameterSymmetry,
+    space: str,
+    params: Mapping[str, Tensor],
+    kept: tuple[Tensor, Tensor],
+) -> dict[str, Tensor]:
+    """The tensors of a space with each side projected onto what the other one sees."""
+    found: dict[str, Tensor] = {}
+    for name in symmetry.parameters_of(space):
+        if name not in params or name in symmetry.buffers:
+            continue
+        origin = symmetry.offsets.get(name, 0.0)
+        tensor = added(widened(params[name]), origin).clone(memory_format=torch.contiguous_format)
+        for block in symmetry.blocks[name]:
+            for leg in (leg for leg in block.legs if leg.space == space and leg.power):
+                view = block.view(tensor)
+                front = (*leg.copies, leg.axis)
+                rows = view.movedim(front, tuple(range(len(front))))
+                projector = kept[leg.is_dual]
+                shape = rows.shape
+                flat = rows.reshape(*shape[: len(front)], -1)
+                if projector.ndim == len(front):
+                    made = flat * projector[..., None]
+                else:
+                    made = projector @ flat
+                rows.copy_(made.reshape(shape))
+        moved = (added(tensor, -origin) if origin else tensor).to(params[name].dtype)
+        found |= {n: moved for n in (name, *symmetry.aliases.get(name, ())) if n in params}
+    return found
