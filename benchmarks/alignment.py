@@ -22,12 +22,21 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from alignment_methods import METHODS, Pair, barrier, bend, distance, matched
+from alignment_methods import (
+    METHODS,
+    Pair,
+    Question,
+    activations_can_be_read,
+    barrier,
+    bend,
+    distance,
+    matched,
+)
 from alignment_networks import (
     Task,
     cifar,
@@ -75,11 +84,12 @@ def brought(
 ) -> Iterator[tuple[str, str, Pair]]:
     """Method, what it reads, and the pair: all of ours, then those of the peers that apply."""
     first, second = (trained(task, seed, options.cache) for seed in seeds)
-    data = (task.train[0][:ON_DATA],)
-    for method, by in itertools.product(options.methods, ("weights", "activations")):
-        if method != "naive" or by == "weights":
-            read = data if by == "activations" else None
-            yield method, by, matched(method, symmetry, first, second, read)
+    given = Question(task.network(), symmetry, first, second)
+    by_data = replace(given, data=(task.train[0][:ON_DATA],))
+    for method in options.methods:
+        yield method, "weights", matched(method, given)
+        if method != "naive" and activations_can_be_read():
+            yield method, "activations", matched(method, by_data)
     if not options.peers:
         return
     if isinstance(task.network(), nn.Sequential) and symmetry.signature.keys() <= {
@@ -124,24 +134,19 @@ def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[s
 # -- origins -----------------------------------------------------------------------------------
 
 
-def aligned_distance(symmetry: ParameterSymmetry, first: Any, second: Any) -> tuple[float, float]:
-    """The relative distance after alignment by the whole group, between reduced points; seconds."""
-    pair = matched("whole group, reduced", symmetry, first, second, None)
-    return distance(symmetry, pair), pair.seconds
-
-
 def origins_of(task: Task, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One record per pair: 15 pairs of five networks, a third of each kind."""
     symmetry, found = task.symmetry(), []
     nets = [trained(task, seed, options.cache) for seed in range(5)]
     for pair in origins(task, symmetry, nets, torch.Generator().manual_seed(0)):
         before = distance(symmetry, Pair(pair.first, pair.second))
-        after, seconds = aligned_distance(symmetry, pair.first, pair.second)
+        question = Question(task.network(), symmetry, pair.first, pair.second)
+        aligned = matched("whole group", question)
         found.append({
-            "task": task.name, "kind": pair.kind, "before": before, "after": after,
-            "seconds": seconds,
+            "task": task.name, "kind": pair.kind, "before": before, "after": aligned.distance,
+            "seconds": aligned.seconds,
         })  # fmt: skip
-        print(f"  {task.name} {pair.kind}: {before:.3g} → {after:.3g}, {seconds:.2f} s", flush=True)
+        print(f"  {task.name} {pair.kind}: {before:.3g} → {aligned.distance:.3g}", flush=True)
     return found
 
 
@@ -160,14 +165,16 @@ def package_pairs(found: Found) -> list[dict[str, Any]]:
     for one, other in itertools.combinations(found.params, 2):
         first, second = found.params[one], found.params[other]
         moved = act(symmetry, symmetry.sample(generator), second)
-        pair = matched("whole group, reduced", symmetry, first, moved, None)
-        start = matched("whole group, reduced", symmetry, first, second, None)
+        pair, start = (
+            matched("whole group", Question(found.model, symmetry, first, other))
+            for other in (moved, second)
+        )
         records.append({
             "task": found.name, "pair": (one, other),
             "as shipped": distance(symmetry, Pair(first, second)),
             "moved": distance(symmetry, Pair(first, moved)),
-            "aligned, not moved": distance(symmetry, start),
-            "aligned": distance(symmetry, pair),
+            "aligned, not moved": start.distance,
+            "aligned": pair.distance,
             "bend as shipped": bend(evaluate, Pair(first, second)),
             "bend aligned": bend(evaluate, pair),
             "seconds": pair.seconds,
@@ -186,12 +193,12 @@ def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
         task = quicker(mnist(options.data / "mnist.npz", (784, *widths, 10)), steps)
         symmetry = task.symmetry()
         first, second = (trained(task, seed, options.cache) for seed in (0, 1))
+        question = Question(task.network(), symmetry, first, second)
         for turn in range(options.turns):
             found: dict[str, Any] = {"task": task.name, "turn": turn}
-            pair = matched("permutations", symmetry, first, second, None)
-            found["permutations"] = pair.seconds, inner(first, pair.second)
-            pair = matched("whole group", symmetry, first, second, None)
-            found["whole group"] = pair.seconds, inner(first, pair.second)
+            for method in ("permutations", "whole group"):
+                pair = matched(method, question)
+                found[method] = pair.seconds, inner(first, pair.second)
             own = weight_matching(first, second, torch.Generator().manual_seed(turn))
             found["weight matching"] = own.seconds, own.objective[-1]
             if isinstance(descent, str):

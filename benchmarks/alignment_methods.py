@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from alignment_networks import Examples, State, Task, measured, recomputed
-from torch import Tensor
+from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry, balance
+from paramsym import Balanced, ParameterSymmetry, balance
+from paramsym.geometry.alignment import align
+from paramsym.geometry.reduced import Reduced, reduce
 
 Inputs = tuple[Tensor, ...]
-POINTS = 21
+POINTS, READINGS = 21, 4096
 
 
 @dataclass(frozen=True)
@@ -23,84 +26,69 @@ class Pair:
 
     Attributes:
         seconds: of this process on its processor, reduction included.
-        objective: ⟨a, g·b⟩ along the way, as the aligner tells it.
+        distance: as the aligner tells it, between reduced points.
     """
 
     first: State
     second: State
     seconds: float = 0.0
-    objective: tuple[float, ...] = ()
+    distance: float = float("nan")
 
 
-def aligner() -> Callable | None:
-    """`paramsym.geometry.align.align`, where this version has it."""
-    try:
-        return importlib.import_module("paramsym.geometry.align").align
-    except ModuleNotFoundError:
-        return None
+@dataclass(frozen=True)
+class Question:
+    """Two networks and what they have in common.
+
+    Attributes:
+        data: inputs to match activations on; without them weights are matched.
+    """
+
+    model: nn.Module
+    symmetry: ParameterSymmetry
+    first: State
+    second: State
+    data: Inputs | None = None
+
+    def aligned(self, spaces: str | None = None) -> Pair:
+        """The second network next to the first."""
+        data = None
+        if self.data is not None:
+            readings = importlib.import_module("paramsym.merging.readings").readings
+            one, other = (
+                readings(self.model, self.symmetry, params, self.data, READINGS)
+                for params in (self.first, self.second)
+            )
+            data = one, other
+        found = align(self.symmetry, self.first, self.second, data, spaces=spaces)
+        return Pair(self.first, found.params, distance=found.distance)
+
+    def at(self, move: Callable[[ParameterSymmetry, State], Balanced | Reduced]) -> Question:
+        """The same question at another point of either orbit."""
+        one, other = (move(self.symmetry, params).params for params in (self.first, self.second))
+        return replace(self, first=one, second=other)
+
+
+def activations_can_be_read() -> bool:
+    """Whether this version of the library has `paramsym.merging.readings`."""
+    return importlib.util.find_spec("paramsym.merging") is not None
 
 
 # -- methods -----------------------------------------------------------------------------------
 
-
-def _aligned(
-    symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None, **spaces: object
-) -> tuple[State, tuple[float, ...]]:
-    align = aligner()
-    if align is None:
-        raise SystemExit("paramsym.geometry.align: this version has no aligner to study")
-    found = align(symmetry, first, second, data=data, **spaces)
-    return found.params, tuple(found.objective)
-
-
-def naive(symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None) -> Pair:
-    """As trained."""
-    return Pair(first, second)
-
-
-def permuted(symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None) -> Pair:
-    """Orders alone."""
-    moved, objective = _aligned(symmetry, first, second, data, spaces="permutations")
-    return Pair(first, moved, objective=objective)
-
-
-def balanced(symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None) -> Pair:
-    """Orders between the points of least norm."""
-    one, other = (balance(symmetry, params).params for params in (first, second))
-    return permuted(symmetry, one, other, data)
-
-
-def whole(symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None) -> Pair:
-    """All of the group, the second network carried to the first as it was trained."""
-    moved, objective = _aligned(symmetry, first, second, data)
-    return Pair(first, moved, objective=objective)
-
-
-def reduced(symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None) -> Pair:
-    """All of the group, between the representatives modulo its compact part."""
-    reduce = importlib.import_module("paramsym.geometry.reduced").reduce
-    one, other = (reduce(symmetry, params).params for params in (first, second))
-    return whole(symmetry, one, other, data)
-
-
-METHODS: dict[str, Callable[[ParameterSymmetry, State, State, Inputs | None], Pair]] = {
-    "naive": naive,
-    "permutations": permuted,
-    "balance, permutations": balanced,
-    "whole group": whole,
-    "whole group, reduced": reduced,
+METHODS: dict[str, Callable[[Question], Pair]] = {
+    "naive": lambda given: Pair(given.first, given.second),
+    "permutations": lambda given: given.aligned("permutations"),
+    "balance, permutations": lambda given: given.at(balance).aligned("permutations"),
+    "whole group": lambda given: given.aligned(),
+    "whole group, reduced": lambda given: given.at(reduce).aligned(),
 }
 
 
-def matched(
-    method: str, symmetry: ParameterSymmetry, first: State, second: State, data: Inputs | None
-) -> Pair:
-    """Two networks brought together by a method of this name, by weights, or by activations on
-    the data, with the seconds it took."""
+def matched(method: str, question: Question) -> Pair:
+    """Two networks brought together by a method of this name, with the seconds it took."""
     start = time.process_time()
-    pair = METHODS[method](symmetry, first, second, data)
-    seconds = time.process_time() - start
-    return Pair(pair.first, pair.second, seconds, pair.objective)
+    pair = METHODS[method](question)
+    return replace(pair, seconds=time.process_time() - start)
 
 
 # -- what lies between -------------------------------------------------------------------------
@@ -162,8 +150,10 @@ def bend(evaluate: Callable[[State], Tensor], pair: Pair) -> float:
 
 
 def distance(symmetry: ParameterSymmetry, pair: Pair) -> float:
-    """‖a − b‖ / ‖a‖ over parameters that something determines; buffers are left out."""
-    names = [n for n in symmetry.signature if pair.first[n].is_floating_point()]
-    names = [n for n in names if not n.endswith(("running_mean", "running_var"))]
-    apart = sum(float((pair.first[n] - pair.second[n]).double().square().sum()) for n in names)
-    return (apart / sum(float(pair.first[n].double().square().sum()) for n in names)) ** 0.5
+    """‖a − b‖ / √(‖a‖² + ‖b‖²), as they lie, over parameters that count: no buffers, nothing dead.
+
+    It is 0 for equal networks, and about 1 for independent ones."""
+    names = symmetry.signature.keys() - {*symmetry.buffers, *symmetry.dead}
+    ends = [(pair.first[n].double(), pair.second[n].double()) for n in names]
+    apart = sum(float((a - b).square().sum()) for a, b in ends)
+    return (apart / sum(float(a.square().sum() + b.square().sum()) for a, b in ends)) ** 0.5

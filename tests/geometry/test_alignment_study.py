@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import struct
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,10 @@ from paramsym import act
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """The scripts by the ends of their names, on a machine that can download nothing."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     parts = ("", "_methods", "_networks", "_packages", "_peers", "_tables")
     return {part[1:]: importlib.import_module(f"alignment{part}") for part in parts}
@@ -115,12 +120,7 @@ def test_checkpoints_are_read(study: dict[str, ModuleType]) -> None:
         assert np.array_equal(read[name.decode()], array.astype("f4"))
 
 
-def test_a_package_that_is_not_there_is_told(
-    study: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+def test_a_package_that_is_not_there_is_told(study: dict[str, ModuleType], tmp_path: Path) -> None:
     found = study["packages"].actors(tmp_path)
     assert isinstance(found, str) and "pybullet==3.2.7" in found
 
@@ -128,13 +128,14 @@ def test_a_package_that_is_not_there_is_told(
 def test_the_study_runs(
     study: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two pairs of digits at a tenth of the steps, from training to the table."""
-    methods = ["naive"] if study["methods"].aligner() is None else [*study["methods"].METHODS]
+    """A pair of digits at a tenth of the steps, from training to the table."""
+    methods = [*study["methods"].METHODS]
     study[""].main([
-        "barriers", "--only", "digits", "--pairs", "2", "--steps", "60", "--packages",
+        "barriers", "--only", "digits", "--pairs", "1", "--steps", "60", "--packages",
         str(tmp_path), "--json", str(tmp_path / "found.json"), "--methods", *methods,
     ])  # fmt: skip
     records = json.loads((tmp_path / "found.json").read_text())["barriers"]
-    assert len(records) == 2 * (2 * len(methods) - 1)
+    assert {record["method"] for record in records} >= {*methods, "published weight matching"}
+    assert all(record["changed"] < 1e-5 for record in records)
     assert all(record["loss"] > 0.05 for record in records if record["method"] == "naive")
     assert "| naive | – |" in capsys.readouterr().out
