@@ -9,7 +9,8 @@
 * `packages`: the same of networks that lie in packages on PyPI (`alignment_packages.py`).
 * `runtimes`: processor seconds and the objective, beside `rebasin` and published weight matching.
 
-Each prints a table, means ± standard deviations over pairs; all numbers go to the file.
+Each prints a table, means ± standard deviations over pairs; all numbers go to the file. Parts that
+were run apart are put into one table by `python benchmarks/alignment_tables.py FILE …`.
 Networks are trained from their seeds (`alignment_networks.py`) and kept in --cache alone. Use one
 thread: OMP_NUM_THREADS=1.
 """
@@ -38,6 +39,7 @@ from alignment_methods import (
     matched,
 )
 from alignment_networks import (
+    State,
     Task,
     cifar,
     digits,
@@ -49,13 +51,21 @@ from alignment_networks import (
     trained,
 )
 from alignment_packages import Found, actors, siblings
-from alignment_peers import inner, rebasin_matching, rebasin_or_reason, weight_matching
+from alignment_peers import (
+    Matched,
+    inner,
+    rebasin_matching,
+    rebasin_or_reason,
+    weight_matching,
+)
 from alignment_tables import PRINT
 from torch import nn
 
 from paramsym import ParameterSymmetry, act
 
 SEEDS = {"mlp": 12, "wide": 12, "cnn": 6, "transformer": 6, "digits": 12}
+FILES = {"mlp": "mnist.npz", "wide": "mnist.npz", "cnn": "cifar10_subset.npz"}
+Told = tuple[float, float]
 ON_DATA = 512  # examples of the training set, for matching by activations
 
 
@@ -112,7 +122,7 @@ def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[s
     """One record per pair, method and what it reads: weights, or activations."""
     symmetry, found = task.symmetry(), []
     norms = any(name.endswith("running_var") for name in symmetry.signature)
-    for both in pairs_of(seeds, options.pairs):
+    for both in pairs_of(seeds, options.pairs)[options.skip :]:
         before = measured(task, trained(task, both[1], options.cache))[0]
         for method, by, pair in brought(task, symmetry, both, options):
             record = {
@@ -187,29 +197,31 @@ def package_pairs(found: Found) -> list[dict[str, Any]]:
 
 
 def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Independent perceptrons, matched by all in turn; ⟨a, g·b⟩ at the points as trained."""
+    """Independent perceptrons, matched by all in turn: seconds, and ⟨a, g·b⟩ / (‖a‖ ‖g·b‖)."""
     descent, records = rebasin_or_reason(options.packages), []
     for widths, steps in ((256, 256), 2000), ((512,) * 3, 2000), ((2048,) * 3, 100):
         task = quicker(mnist(options.data / "mnist.npz", (784, *widths, 10)), steps)
         symmetry = task.symmetry()
         first, second = (trained(task, seed, options.cache) for seed in (0, 1))
-        question = Question(task.network(), symmetry, first, second)
+        question, size = Question(task.network(), symmetry, first, second), inner(first, first)
+
+        def told(seconds: float, params: State, first: State = first, size: float = size) -> Told:
+            return seconds, inner(first, params) / (size * inner(params, params)) ** 0.5
+
         for turn in range(options.turns):
             found: dict[str, Any] = {"task": task.name, "turn": turn}
             for method in ("permutations", "whole group"):
                 pair = matched(method, question)
-                found[method] = pair.seconds, inner(first, pair.second)
+                found[method] = told(pair.seconds, pair.second)
             own = weight_matching(first, second, torch.Generator().manual_seed(turn))
-            found["weight matching"] = own.seconds, own.objective[-1]
-            if isinstance(descent, str):
-                found["rebasin"] = descent
-            else:
-                peer = rebasin_matching(
-                    descent, task.network, first, second, task.test[0][:2], turn
-                )  # fmt: skip
-                found["rebasin"] = (
-                    peer if isinstance(peer, str) else (peer.seconds, peer.objective[-1])
-                )
+            found["published weight matching"] = told(own.seconds, own.params)
+            peer = descent
+            if not isinstance(descent, str):
+                inputs = task.test[0][:2]
+                peer = rebasin_matching(descent, task.network, first, second, inputs, turn)
+            found["rebasin"] = (
+                told(peer.seconds, peer.params) if isinstance(peer, Matched) else str(peer)
+            )
             records.append(found)
             print(f"  {found}", flush=True)
     return records
@@ -221,6 +233,12 @@ def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     chosen = [(n, make) for n, make in tasks(options.data).items() if n in options.only]
+    for name in {n for n, _ in chosen} & {*FILES}:
+        if not (file := options.data / FILES[name]).exists():
+            raise SystemExit(
+                f"{file} is not there, and {name!r} needs it. Name its folder "
+                "by --data, or leave it out by --only, for example --only digits transformer."
+            )
     for part in options.parts:
         start, records = time.process_time(), []
         if part in ("barriers", "origins"):
@@ -256,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--skip", type=int, default=0, help="so many of the pairs, done elsewhere")
     parser.add_argument("--seeds", type=int, help="networks; by default 12, or 6 of slow ones")
     parser.add_argument("--steps", type=int, help="of training, in place of those of the study")
     parser.add_argument("--turns", type=int, default=3, help="of runtimes")

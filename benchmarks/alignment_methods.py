@@ -18,6 +18,7 @@ from paramsym.geometry.reduced import Reduced, reduce
 
 Inputs = tuple[Tensor, ...]
 POINTS, READINGS = 21, 4096
+REFITTED = 11  # points at which batch norms are refitted: each takes a run over training data
 
 
 @dataclass(frozen=True)
@@ -114,18 +115,20 @@ class Barrier:
 def barrier(
     task: Task, pair: Pair, examples: Examples | None = None, refit: bool = False
 ) -> Barrier:
-    """max over t of L((1 − t) a + t b) − (1 − t) L(a) − t L(b), at 21 points, on data held out.
+    """max over t of L((1 − t) a + t b) − (1 − t) L(a) − t L(b), on data held out.
 
     Args:
         task: the architecture, its data and its loss.
         pair: the ends a and b.
         examples: to measure on, `task.test` by default.
-        refit: whether running means and variances are computed anew at every point, ends included.
+        refit: whether running means and variances are computed anew at every point, ends included;
+            there are fewer points then.
 
     Source: Frankle, Dziugaite, Roy and Carbin, "Linear mode connectivity and the lottery ticket
     hypothesis" (2020).
     """
-    shares = [k / (POINTS - 1) for k in range(POINTS)]
+    points = REFITTED if refit else POINTS
+    shares = [k / (points - 1) for k in range(points)]
     values = []
     for share in shares:
         params = between(pair.first, pair.second, share)
@@ -134,7 +137,7 @@ def barrier(
     for share, (loss, right) in zip(shares, values, strict=True):
         straight = [(1 - share) * a + share * b for a, b in zip(values[0], values[-1], strict=True)]
         rises.append((loss - straight[0], straight[1] - right))
-    middle = values[POINTS // 2][0]
+    middle = values[points // 2][0]
     return Barrier(max(r[0] for r in rises), max(r[1] for r in rises), middle)
 
 

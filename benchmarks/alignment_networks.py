@@ -155,7 +155,7 @@ def measured(task: Task, params: State, examples: Examples | None = None) -> tup
     return loss / y.numel(), right / y.numel()
 
 
-def recomputed(task: Task, params: State, batches: int = 8) -> State:
+def recomputed(task: Task, params: State, batches: int = 4) -> State:
     """Running means and variances of batch norms, averaged anew over training data."""
     model = _with(task, params)
     for module in model.modules():

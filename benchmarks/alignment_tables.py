@@ -1,10 +1,16 @@
-"""The tables of `alignment.py`, in markdown, from its records."""
+"""The tables of `alignment.py`, in markdown, from its records.
+
+python benchmarks/alignment_tables.py FILE …
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -49,7 +55,7 @@ def print_barriers(records: list[dict[str, Any]]) -> None:
                     spread([100 * r["refit"]["accuracy"] for r in these], 2),
                 ]
             rows.append(row)
-        columns = ["method", "by", "loss barrier", "accuracy barrier, points", "‖a − b‖ / ‖a‖"]
+        columns = ["method", "by", "loss barrier", "accuracy barrier, points", "distance"]
         columns += ["below permutations by weights", "change of loss by the move"]
         columns += ["CPU-seconds"]
         columns += ["loss barrier, norms refitted", "accuracy barrier, norms refitted"] * norms
@@ -74,24 +80,23 @@ def print_packages(records: list[dict[str, Any]]) -> None:
     rows = [
         (f"{r['task']}: {', '.join(r['pair'])}", *(f"{r[k]:.4g}" for k in columns)) for r in records
     ]
-    show("Networks from packages: ‖a − b‖ / ‖a‖", ["pair", *columns], rows)
+    show("Networks from packages", ["pair", *columns], rows)
 
 
 def print_runtimes(records: list[dict[str, Any]]) -> None:
     """The fastest turn of each, and its ratio to permutations of ours; the best objective."""
-    names, rows = ("permutations", "whole group", "weight matching", "rebasin"), []
+    rows = []
     for task in dict.fromkeys(r["task"] for r in records):
         own = [r for r in records if r["task"] == task]
         base = min(r["permutations"][0] for r in own)
-        for name in names:
+        for name in (n for n in own[0] if n not in ("task", "turn")):
             if isinstance(own[0][name], str):
                 rows.append((task, name, own[0][name], "–", "–"))
                 continue
-            fastest = min(r[name][0] for r in own)
-            best = max(r[name][1] for r in own)
-            rows.append((task, name, f"{fastest:.3f}", f"{fastest / base:.2f}", f"{best:.2f}"))
+            fastest, best = min(r[name][0] for r in own), max(r[name][1] for r in own)
+            rows.append((task, name, f"{fastest:.3f}", f"{fastest / base:.2f}", f"{best:.4f}"))
     columns = ["network", "by", "CPU-seconds, fastest turn", "of `align` by permutations"]
-    show("Runtimes", [*columns, "⟨a, g·b⟩"], rows)
+    show("Runtimes", [*columns, "⟨a, g·b⟩ / (‖a‖ ‖g·b‖), best turn"], rows)
 
 
 PRINT = {
@@ -100,3 +105,16 @@ PRINT = {
     "packages": print_packages,
     "runtimes": print_runtimes,
 }
+
+
+def main(files: Sequence[str]) -> None:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in files:
+        for part, records in json.loads(Path(file).read_text(encoding="utf-8")).items():
+            found.setdefault(part, []).extend(records)
+    for part, records in found.items():
+        PRINT[part](records)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
