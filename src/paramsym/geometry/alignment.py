@@ -12,7 +12,8 @@ from torch import Tensor
 
 from paramsym.algebra import Permutation
 from paramsym.geometry.alike import alike
-from paramsym.geometry.bringing import Brought, bring, distance, square
+from paramsym.geometry.bringing import Brought, bring, distance
+from paramsym.geometry.pair import square
 from paramsym.geometry.reading import Reading
 from paramsym.geometry.reduced import Reduced, reduce, unit
 from paramsym.structure.action import act
@@ -198,9 +199,9 @@ def _read_beside(
                 "is missing" if other is None else f"has {other.type}, {tuple(other.values.shape)}"
             )
             raise ValueError(
-                f"align(data=(of a, of b)): the reading {name!r} of b {came}; that of a is of type "
-                f"'{one.type}' and shape {tuple(one.values.shape)}, and the same was expected. Take "
-                "both with readings(model, symmetry, params, inputs) on the same inputs."
+                f"align(data=(of a, of b)): the reading {name!r} of b {came}; that of a has type "
+                f"'{one.type}' and shape {tuple(one.values.shape)}, and the same was expected. "
+                "Take both with readings(model, symmetry, params, inputs) on the same inputs."
             )
         typed[_names(first)[name]] = (Fixed(len(one.values)), one.type)
     if not typed:

@@ -58,7 +58,8 @@ def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, c
                 "Pass model.state_dict()")  # fmt: skip
     if one.shape != other.shape:
         _refuse(call, f"{name!r} has shape {tuple(one.shape)} in a and {tuple(other.shape)} in b",
-                f"one shape, {_typed(symmetry, name)}", "Compare networks of one architecture")  # fmt: skip
+                f"one shape, {_typed(symmetry, name)}",
+                "Compare networks of one architecture")  # fmt: skip
     if one.dtype != other.dtype:
         _refuse(call, f"{name!r} is {one.dtype} in a and {other.dtype} in b", "one precision",
                 "Convert one of them, for example with model.to(torch.float32)")  # fmt: skip

@@ -15,11 +15,12 @@ from math import prod
 import torch
 
 from paramsym.algebra import AbstractMonomial, Element
-from paramsym.geometry.pair import Pair, Place
+from paramsym.geometry.pair import Pair, Place, square
 from paramsym.geometry.visits import visited
 from paramsym.structure.space import Space
 
 Progress = Callable[[str], None]
+_SAME = 1e3  # of what can be told: points that are nearer are one
 _GAIN = 1e-10  # of the norms: a sweep that gains less is the last
 
 
@@ -114,8 +115,8 @@ class Approach:
         progress: Progress | None = None,
     ) -> None:
         """Visit all spaces in turn until nothing is gained; in a random order with a generator."""
-        size = max(1e-300, self._norm())
-        for count in range(sweeps):
+        size = square([self.pair.fixed[n] for n in self.counts]) or 1.0
+        for count in range(0 if self.is_met else sweeps):
             order = list(range(len(self.spaces)))
             if generator is not None:
                 order = torch.randperm(len(order), generator=generator).tolist()
@@ -127,13 +128,17 @@ class Approach:
             if gained <= _GAIN * size:
                 break
 
+    @property
+    def is_met(self) -> bool:
+        """Whether the two points are one, up to rounding of their numbers."""
+        sides = (self.pair.fixed, self.pair.moving)
+        squares = [square([side[n] for n in self.counts]) for side in sides]
+        apart = squares[0] + squares[1] - 2 * self.objective[-1]
+        return apart <= (self.pair.clear / _SAME) ** 2 * sum(squares)
+
     def _is_counted(self, name: str) -> bool:
         """Whether a space is read from what the objective counts."""
         return not self.preferred or self.places[name][0].block.parameter in self.preferred
-
-    def _norm(self) -> float:
-        fixed = self.pair.fixed
-        return sum(float(torch.linalg.vector_norm(fixed[n])) ** 2 for n in self.counts)
 
     def _improve(self, space: Space) -> float:
         """Visit one space; what it gained, at least zero."""

@@ -6,12 +6,11 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from paramsym.geometry.approach import Approach
 from paramsym.geometry.compact import compact_part
-from paramsym.geometry.pair import Pair
+from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
 from paramsym.structure.element import GroupElement
 from paramsym.structure.origin import added
@@ -101,17 +100,8 @@ def effective(symmetry: ParameterSymmetry, params: Params, name: str) -> Tensor:
     return own.contiguous()
 
 
-def square(params: Collection[Tensor]) -> float:
-    """Σ |w|², in double precision."""
-    return sum(float(torch.linalg.vector_norm(_real(p), dtype=torch.float64)) ** 2 for p in params)
-
-
 def distance(fixed: Params, moving: Params, names: Collection[str]) -> float:
     """‖a − b‖ / √(‖a‖² + ‖b‖²) over some parameters."""
     apart = square([fixed[n] - moving[n] for n in names])
     sizes = [square([side[n] for n in names]) for side in (fixed, moving)]
     return math.sqrt(apart / (sum(sizes) or 1.0))
-
-
-def _real(x: Tensor) -> Tensor:
-    return torch.view_as_real(x) if x.is_complex() else x

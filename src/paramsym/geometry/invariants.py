@@ -11,9 +11,15 @@ from paramsym.geometry.pair import Pair
 _DIFFERENT = 1e4  # units in the last place times the root of the number of entries
 
 
-def first_difference(pair: Pair) -> str:
-    """Where an invariant of the fixed point differs from that of the moving one; empty if nowhere."""
-    for name in pair.symmetry.signature:
+def first_difference(pair: Pair, likely: str = "") -> str:
+    """Where an invariant of the one point differs from that of the other; empty if nowhere.
+
+    Args:
+        pair: the two points, reduced.
+        likely: a parameter to look at first.
+    """
+    names = [*pair.symmetry.signature]
+    for name in sorted(names, key=lambda name: name != likely):
         one, other = pair.fixed[name], pair.moving[name]
         sizes = [float(torch.linalg.vector_norm(x, dtype=_wide(x))) for x in (one, other)]
         if abs(sizes[0] - sizes[1]) > level(one) * max(sizes):

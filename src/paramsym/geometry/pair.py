@@ -114,6 +114,11 @@ class Pair:
         return _sum(_real(torch.linalg.vecdot(x, y)) for x, y in map(self.both, places))
 
 
+def square(params: Collection[Tensor]) -> float:
+    """Σ |w|², in double precision."""
+    return sum(_dot(p, p) for p in params)
+
+
 def _dot(x: Tensor, y: Tensor) -> float:
     """Re ⟨x, y⟩ in double precision, in panels."""
     total = 0.0

@@ -178,7 +178,7 @@ def _apart(
         return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
     if near and inner.size <= _CONTROL * (left := _control(symmetry, a)):
         return _undecided(found, where, f"A moved copy of a itself leaves {left:.1e}: rounding.")
-    if different := first_difference(brought.pair):
+    if different := first_difference(brought.pair, outer.name):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
     if doubts := brought.approach.doubts:
