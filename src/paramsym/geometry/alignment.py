@@ -159,8 +159,8 @@ def _require_counts(sweeps: int, restarts: int, generator: torch.Generator | Non
 
 def _aligned(symmetry: ParameterSymmetry, b: Params, brought: Brought) -> Aligned:
     pair, element = brought.pair, GroupElement(symmetry, brought.element.parts)
-    own = [n for n in pair.moving if n in symmetry.signature]
-    counts = [n for n in pair.moving if n not in symmetry.signature] or own
+    own = [n for n in pair.moving if n in symmetry.signature and n not in symmetry.buffers]
+    counts = brought.approach.counts
     sizes = [square([side[n] for n in counts]) for side in (pair.fixed, pair.moving)]
     return Aligned(
         act(symmetry, element, b), element, distance(pair.fixed, pair.moving, own),

@@ -15,8 +15,8 @@ from math import prod
 import torch
 
 from paramsym.algebra import AbstractMonomial, Element
-from paramsym.geometry.pair import Pair, Place, square
-from paramsym.geometry.visits import visited
+from paramsym.geometry.pair import Pair, Place, square, stands_on
+from paramsym.geometry.visits import Visit, visited
 from paramsym.structure.space import Space
 
 Progress = Callable[[str], None]
@@ -31,6 +31,7 @@ class Approach:
     Attributes:
         pair: the two points.
         preferred: parameters that are activations: spaces that they carry are read from them alone.
+        witnesses: parameters that count nowhere, but tell what no other does.
         objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
             every sweep.
         doubts: by space, what nothing determined when it was first read.
@@ -38,6 +39,7 @@ class Approach:
 
     pair: Pair
     preferred: Collection[str] = ()
+    witnesses: Collection[str] = ()
     objective: list[float] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)
 
@@ -45,7 +47,8 @@ class Approach:
         spaces = self.pair.symmetry.spaces
         self.places = {n: self._chosen(found) for n, found in self.pair.places.items() if found}
         self.spaces = [spaces[name] for name in self.places]
-        self.counts = [*self.preferred] or [*self.pair.symmetry.signature]
+        names = [n for n in self.pair.symmetry.signature if n not in self.witnesses]
+        self.counts = [*self.preferred] or names
         self.seen: dict[str, tuple[int, ...]] = {}
         self.order: list[str] = []  # in which spaces are first read
         self.total = {
@@ -54,7 +57,8 @@ class Approach:
 
     def _chosen(self, places: list[Place]) -> list[Place]:
         found = [place for place in places if place.block.parameter in self.preferred]
-        return found or places
+        own = [place for place in places if place.block.parameter not in self.witnesses]
+        return found or own or places
 
     def start(self, generator: torch.Generator | None) -> None:
         """Begin at a random element, instead of the first pass."""
@@ -68,43 +72,72 @@ class Approach:
     # -- the first pass --------------------------------------------------------------------------
 
     def read(self, keyed: bool = True, progress: Progress | None = None) -> None:
-        """Visit every space once, those first that can be read from what is known."""
+        """Visit every space once, those first that can be read from what is known.
+
+        What can be read in part alone (from gains that are all one, say) waits until nothing else
+        is left to read.
+        """
         known: set[str] = set()
-        left = {space.name: space for space in self.spaces}
+        left = [space.name for space in self.spaces]
         while left:
-            name, places = max(
-                ((name, self._readable(space, known)) for name, space in left.items()),
-                key=lambda item: sum(prod(p.block.shape) for p in item[1]) / self.total[item[0]],
-            )
-            space = left.pop(name)
-            if places:
-                visit = visited(self.pair, space, places, keyed)
-                self.pair.apply({name: visit.value})
-                if visit.doubt and (count := visit.doubt - self._empty(space)) > 0:
-                    self.doubts[name] = f"{count} of its parts are not told by what is fixed"
-            else:
-                self.doubts[name] = "nothing that is fixed tells it"
+            told = {name: self._told(self.places[name], known) for name in left}
+            left.sort(key=lambda name: -self._share(name, told[name]))
+            tried = ((name, self._visited(name, told[name], known, keyed)) for name in left)
+            least: tuple[str, Visit] | None = None
+            for name, visit in tried:
+                if least is None or visit.doubt < least[1].doubt:
+                    least = name, visit
+                if not visit.doubt:
+                    break
+            assert least is not None
+            name, visit = least
+            self.pair.apply({name: visit.value})
+            if visit.doubt:
+                self.doubts[name] = f"{visit.doubt} of its parts are not told by what is fixed"
+            left.remove(name)
             known.add(name)
             self.order.append(name)
             if progress:
                 progress(f"read {name}")
         self.objective.append(self.pair.product(self.counts))
 
-    def _empty(self, space: Space) -> int:
-        """In how many directions of a space nothing stands at all, which need not be told."""
-        grams = [self.pair.cross(self.places[space.name], own=True)]
-        values = torch.linalg.eigvalsh(grams[0])
-        return int((values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)).sum())
+    def _visited(self, name: str, told: list[Place], known: Collection[str], keyed: bool) -> Visit:
+        """The value of a space as these places tell it, with witnesses where they do not."""
+        space = self.pair.symmetry.spaces[name]
+        found: Visit | None = None
+        for places in (told, self._told(self.pair.places[name], known)):
+            if places and (found is None or found.doubt):
+                found = visited(self.pair, space, places, keyed)
+                if found.doubt:
+                    found = found._replace(doubt=self._real(space, found.doubt))
+        if found is not None:
+            return found
+        batch = [self.pair.symmetry.spaces[base].size for base in space.over]
+        return Visit(space.group.identity(tuple(batch)), prod(batch) * space.size)
 
-    def _readable(self, space: Space, known: Collection[str]) -> list[Place]:
+    def _real(self, space: Space, doubt: int) -> int:
+        """What is in doubt, without directions in which nothing stands: these need not be told."""
+        gram = self.pair.cross(self.pair.places[space.name], own=True)
+        values = torch.linalg.eigvalsh(gram)
+        empty = values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)
+        return max(0, doubt - int(empty.sum()))
+
+    def _told(self, places: list[Place], known: Collection[str]) -> list[Place]:
         """Where everything beside a space is known, or acts on each of its units by itself."""
-        spaces = self.pair.symmetry.spaces
-        over = {name for name, other in spaces.items() if space.name in other.over}
-        own = over if getattr(space.group, "permutes", False) else set()
+        symmetry = self.pair.symmetry
+        space = symmetry.spaces[places[0].leg.space]
+        own = getattr(space.group, "permutes", False)
         return [
-            place for place in self.places[space.name]
-            if all(leg.space in known or leg.space in own for leg in place.beside)
+            place for place in places
+            if all(
+                leg.space in known or (own and stands_on(symmetry, leg, place.leg))
+                for leg in place.beside
+            )
         ]  # fmt: skip
+
+    def _share(self, name: str, places: list[Place]) -> float:
+        """How much of what tells a space can be read."""
+        return sum(prod(p.block.shape) for p in places) / self.total[name]
 
     # -- sweeps ----------------------------------------------------------------------------------
 

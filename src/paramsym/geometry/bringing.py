@@ -10,10 +10,12 @@ from torch import Tensor
 
 from paramsym.geometry.approach import Approach
 from paramsym.geometry.compact import compact_part
+from paramsym.geometry.loose import carried_along
 from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
+from paramsym.geometry.unframed import unframed_params, without_frames
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
-from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
@@ -47,12 +49,41 @@ class Brought:
     @property
     def element(self) -> GroupElement:
         """The element that carries the second point, as it was given, next to the first one."""
-        return ~self.first.element @ self.compact @ self.second.element
+        step = self.compact @ self.second.element
+        if self.loose:
+            step = self._along() @ step
+        return ~self.first.element @ step
+
+    @property
+    def loose(self) -> dict[str, int]:
+        """By space, in how many directions of either point one side stands against zeros."""
+        return {**self.first.loose, **self.second.loose}
+
+    def _along(self) -> GroupElement:
+        """What carries the loose directions of the second point to those of the first."""
+        stuck = {**self.first.stuck, **self.second.stuck}
+        plain = without_frames(self.symmetry, stuck)
+        fixed, moving = (
+            unframed_params(self.symmetry, point.params, stuck)
+            for point in (self.first, self.second)
+        )
+        moving = act(plain, self.compact, moving)
+        return GroupElement(self.symmetry, carried_along(plain, fixed, moving, self.loose).parts)
 
     @property
     def held(self) -> dict[str, str]:
         """What could not be brought to its place in either point."""
-        return {**self.first.held, **self.second.held}
+        stuck = {**self.first.stuck, **self.second.stuck}
+        why = {
+            n: f"it acts in the frame of {gain!r}, which has a zero" for n, gain in stuck.items()
+        }
+        return {**self.first.held, **self.second.held, **why}
+
+    @property
+    def moved(self) -> dict[str, Tensor]:
+        """All of the second point, buffers too, in the coordinates of `first.free`."""
+        plain = without_frames(self.symmetry, {**self.first.stuck, **self.second.stuck})
+        return act(plain, self.compact, self.second.free)
 
 
 def bring(
@@ -73,12 +104,28 @@ def bring(
             if they carry them.
     """
     beside = [*(readings or {}).values()]
-    names = [*counted(symmetry, first.params), *beside]
-    compact = compact_part(within, first.units & second.units, names)
-    fixed, moving = (
-        {n: effective(symmetry, point.params, n) for n in names} for point in (first, second)
-    )
-    return Brought(symmetry, first, second, Approach(Pair(compact, fixed, moving), beside))
+    counts = [*counted(symmetry, first.params), *beside]
+    told = witnesses(symmetry, first.params)
+    names = [*counts, *(n for n in told if n not in beside)]
+    stuck = {**first.stuck, **second.stuck}
+    fixed, moving = (_free(symmetry, point, stuck, names) for point in (first, second))
+    compact = compact_part(within, stuck, names)
+    return Brought(symmetry, first, second, Approach(Pair(compact, fixed, moving), beside, told))
+
+
+def _free(
+    symmetry: ParameterSymmetry, point: Reduced, stuck: Mapping[str, str], names: Collection[str]
+) -> dict[str, Tensor]:
+    """What enters distances, with zeros in rows that nothing reaches."""
+    free = point.free
+    if {*stuck} != {*point.stuck}:  # a gain has a zero in one of the points alone
+        free = unframed_params(symmetry, point.params, stuck)
+    found = {name: free[name].contiguous() for name in names}
+    for name, rows in symmetry.unreached.items():
+        if rows and name in found:
+            found[name] = found[name].clone()
+            found[name][list(rows)] = 0
+    return found
 
 
 def counted(symmetry: ParameterSymmetry, params: Params) -> list[str]:
@@ -91,13 +138,13 @@ def counted(symmetry: ParameterSymmetry, params: Params) -> list[str]:
     ]  # fmt: skip
 
 
-def effective(symmetry: ParameterSymmetry, params: Params, name: str) -> Tensor:
-    """A parameter as the model uses it, with zeros in rows that nothing reaches."""
-    own = added(params[name], symmetry.offsets.get(name, 0.0))
-    if rows := symmetry.unreached.get(name):
-        own = own.clone()
-        own[list(rows)] = 0
-    return own.contiguous()
+def witnesses(symmetry: ParameterSymmetry, params: Params) -> list[str]:
+    """Buffers of numbers: running statistics enter no distance, but units may differ in them."""
+    return [
+        n for n in symmetry.buffers
+        if n in params and n in symmetry.signature and n not in symmetry.ties
+        and params[n].is_floating_point()
+    ]  # fmt: skip
 
 
 def distance(fixed: Params, moving: Params, names: Collection[str]) -> float:

@@ -10,38 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from paramsym.algebra import Orthogonal
-from paramsym.structure.axes import AxisType, Carried, Product, Sum
+from paramsym.geometry.unframed import without_frames
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
 def compact_part(
-    symmetry: ParameterSymmetry, units: Collection[str], names: Collection[str]
+    symmetry: ParameterSymmetry, stuck: Collection[str], names: Collection[str]
 ) -> ParameterSymmetry:
-    """The orthogonal maps of a symmetry, without frames, as they act on effective parameters.
-
-    Approximate families are left out, and so is what acts in the frame of a gain that is not one:
-    there it keeps no distances.
+    """The orthogonal maps of a symmetry, as they act on parameters outside of frames.
 
     Args:
-        symmetry: derived or written by hand.
-        units: gains that are one.
+        symmetry: derived or written by hand; its approximate families are left out.
+        stuck: spaces that cannot act.
         names: the parameters on which it acts.
     """
-    held = {
-        space for space in symmetry.spaces for leg in symmetry.legs(space)
-        if any(item.parameter not in units for item in leg.frame)
-    }  # fmt: skip
-    kept = [s.name for s in symmetry.spaces.values() if s.exact and s.name not in held]
-    small = symmetry.restrict(Orthogonal, spaces=kept, translations=False)
-    signature = {n: tuple(map(_unframed, axes)) for n, axes in small.signature.items()}
-    return ParameterSymmetry(small.spaces, {n: signature[n] for n in names})
-
-
-def _unframed(axis: AxisType) -> AxisType:
-    if isinstance(axis, Carried):
-        return Carried(axis.factors)
-    if isinstance(axis, Product):
-        return Product(tuple(map(_unframed, axis.factors)))
-    if isinstance(axis, Sum):
-        return Sum(tuple(map(_unframed, axis.terms)))
-    return axis
+    plain = without_frames(symmetry, stuck)
+    kept = [s.name for s in symmetry.spaces.values() if s.exact and s.name not in stuck]
+    small = plain.restrict(Orthogonal, spaces=kept, translations=False)
+    return ParameterSymmetry(small.spaces, {n: small.signature[n] for n in names})

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.algebra.linear import AbstractRotation
-from paramsym.geometry.pair import Pair, Place
+from paramsym.geometry.pair import Pair, Place, stands_on
 from paramsym.structure.space import Space
 
 _KEYS = 6  # random products by which units are told apart
@@ -63,7 +63,7 @@ def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
     """Places by the spaces that act on each unit by itself, with the axes that these act on."""
     found: Patterns = {}
     for place in places:
-        own = [leg for leg in place.beside if space.name in pair.symmetry.spaces[leg.space].over]
+        own = [leg for leg in place.beside if stands_on(pair.symmetry, leg, place.leg)]
         own = sorted(own, key=lambda leg: (leg.space, leg.axis))
         taken = {place.leg.axis, *place.leg.copies}
         axes = dict.fromkeys(a for leg in own for a in (*leg.copies, leg.axis) if a not in taken)

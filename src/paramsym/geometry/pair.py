@@ -45,6 +45,12 @@ def moves(space: Space, leg: Leg) -> bool:
     return group.signs and leg.power.denominator == 1 and leg.power.numerator % 2 == 1
 
 
+def stands_on(symmetry: ParameterSymmetry, leg: Leg, order: Leg) -> bool:
+    """Whether a leg acts on each unit of an order by itself, the units being those of one axis."""
+    over = symmetry.spaces[leg.space].over
+    return (order.space, order.axis) in zip(over, leg.copies, strict=True)
+
+
 @dataclass
 class Pair:
     """A fixed point and one that moves, under a compact symmetry without frames.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -10,13 +10,15 @@ from torch import Tensor
 from paramsym.geometry.balance import balance
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
-from paramsym.geometry.result import Status
+from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.slices import sliced
 from paramsym.geometry.support import supported
-from paramsym.structure.action import act
+from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
+from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
+from paramsym.structure.origin import Diagonal
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Progress = Callable[[str], None]
@@ -27,17 +29,20 @@ class Reduced:
     """The representative of an orbit modulo a compact group.
 
     Attributes:
-        params: the parameters there. What nothing determines, because it stands against zeros, is
-            zero in them; but for that they are `act(symmetry, element, …)` of those given.
+        params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
-        units: gains that are one there, so that what acts in their frames acts without.
+        free: the same in coordinates on which a compact group acts by orthogonal maps: constants
+            that the model adds are added, what stands in the frame of gains is taken out of it, and
+            what nothing determines, because it stands against zeros, is zero.
+        stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
     """
 
     params: dict[str, Tensor]
     element: GroupElement
-    units: frozenset[str]
+    free: dict[str, Tensor]
+    stuck: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     loose: dict[str, int] = field(default_factory=dict)
 
@@ -72,47 +77,103 @@ def reduce(
     """
     within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
-    require_finite(symmetry, own)
+    require_finite(symmetry, own, "reduce")
     start = unit(symmetry, own)
-    moved, slid, resting = sliced(within, start.params, progress)
-    fixed = [name for name in _moved_by(start.element) if name in within.spaces]
-    result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
-    loose, held = dict[str, int](), dict(start.held)
+    folded = [name for name in _moved_by(start.element) if name in within.spaces]
+    moved, slid, resting = sliced(within, start.params, folded, progress)
+    plain = without_frames(within, start.stuck)
+    free = unframed_params(within, moved, start.stuck)
+    hold = {*folded, *start.stuck} & {*within.spaces}
+    result = balance(plain, free, hold=hold, shifts=False, progress=progress)
+    loose: dict[str, int] = {}
     if result.status is Status.UNATTAINED:
-        moved, loose = supported(within, moved)
-        result = balance(within, moved, hold=fixed, shifts=False, progress=progress)
-    if result.status is not Status.OPTIMAL:
-        worst = max(result.moment, key=lambda name: result.moment[name])
-        held[worst] = f"balance is {result.status}, with a slope of {result.moment[worst]:.1e} left"
+        free, loose = supported(plain, free)
+        result = balance(plain, free, hold=hold, shifts=False, progress=progress)
+    held = resting if result.status is Status.OPTIMAL else resting | _left(result)
     balanced, slid = (GroupElement(symmetry, step.parts) for step in (result.element, slid))
-    return Reduced(
-        result.params, balanced @ slid @ start.element, start.units, held | resting, loose
-    )
+    element = balanced @ slid @ start.element
+    moved = act(symmetry, balanced, moved)
+    return Reduced(moved, element, result.params, start.stuck, held, loose)
+
+
+def _left(result: Balanced) -> dict[str, str]:
+    """What is not balanced, the steepest of it."""
+    worst = max(result.moment, key=lambda name: result.moment[name], default="")
+    slope = result.moment.get(worst, 0.0)
+    return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
 
 
 def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:
-    """Parameters at which gains that serve as frames are one, and nothing else has moved."""
-    folded, units, held = _folded(symmetry, params)
-    return Reduced(act(symmetry, folded, params), folded, frozenset(units), held)
+    """Parameters at which gains that serve as frames are one where they can be, and nothing else
+    has moved."""
+    stuck = zero_gains(symmetry, params)
+    element = _folding(symmetry, params)
+    moved = act(symmetry, element, params)
+    return Reduced(moved, element, unframed_params(symmetry, moved, stuck), stuck)
 
 
-def _folded(
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor]
-) -> tuple[GroupElement, list[str], dict[str, str]]:
-    """The element that makes gains which serve as frames one, and why some cannot be."""
-    values: dict[str, Tensor] = {}
-    units: list[str] = []
-    held: dict[str, str] = {}
+def _folding(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> GroupElement:
+    """The element that makes gains of frames one, where they can be.
+
+    Some gains have a scale of their own. The scale of others moves further gains, which have to
+    follow: they take turns, and where that does not end those gains stay as they are.
+    """
     frames = symmetry.frame_parameters
-    for name in sorted(frames):
+    own = {name: widened(params[name]) for name in sorted(frames)}
+    alone: dict[str, Tensor] = {}
+    left: list[str] = []
+    for name in own:
         try:
-            found, _ = folding(symmetry, {name: widened(params[name])}, name, 1.0, frames, values)
-        except Unfoldable as error:
-            held[name] = f"this gain stays as it is: {error.what}"
-        else:
-            values |= found
-            units.append(name)
-    return (symmetry.element(values) if values else GroupElement(symmetry)), units, held
+            alone |= folding(symmetry, own, name, 1.0, frames, alone)[0]
+        except Unfoldable:
+            left.append(name)
+    element = symmetry.element(alone) if alone else GroupElement(symmetry)
+    for name in left:
+        element = _together(symmetry, own, name, element)
+    return element
+
+
+def _together(
+    symmetry: ParameterSymmetry, own: Mapping[str, Tensor], name: str, element: GroupElement
+) -> GroupElement:
+    """An element that folds one more gain, and again those that its scale moves.
+
+    The same one if that does not end.
+    """
+    kept = [n for n in own if n == name or _is_one(symmetry, element, own, n)]
+    found = element
+    for _ in range(2 * len(kept)):
+        gain = next((n for n in kept if not _is_one(symmetry, found, own, n)), None)
+        if gain is None:
+            return found
+        here = {gain: act_tensor(symmetry, found, gain, own)}
+        try:
+            values = _scale(symmetry, here, gain, kept)
+        except Unfoldable:
+            break
+        found = symmetry.element(values) @ found
+    return element
+
+
+def _scale(
+    symmetry: ParameterSymmetry, here: Mapping[str, Tensor], gain: str, kept: Collection[str]
+) -> dict[str, Tensor]:
+    """The scales that fold a gain: those that move no other one, if there are any."""
+    try:
+        return folding(symmetry, here, gain, 1.0, kept)[0]
+    except Unfoldable:
+        return folding(symmetry, here, gain, 1.0, {gain})[0]
+
+
+def _is_one(
+    symmetry: ParameterSymmetry, element: GroupElement, own: Mapping[str, Tensor], name: str
+) -> bool:
+    """Whether an element makes a gain one."""
+    origin = symmetry.offsets.get(name, 0.0)
+    if isinstance(origin, Diagonal):
+        return False
+    gain = act_tensor(symmetry, element, name, own) + origin
+    return bool(((gain - 1).abs() < 1e-9).all())
 
 
 def _moved_by(element: GroupElement) -> list[str]:

@@ -120,7 +120,7 @@ def same_orbit(
         inner = _inner_gap(brought)
     element = brought.element
     outer = _gap(symmetry, a, act(symmetry, element, b))
-    if inner.size <= tol and not _is_loose(brought):
+    if inner.size <= tol and not brought.loose:
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
     if inner.size <= tol:
         return _with_loose_ends(brought, element, outer, tol)
@@ -147,10 +147,6 @@ def _brought(
     return found
 
 
-def _is_loose(brought: Brought) -> bool:
-    return bool(brought.first.loose or brought.second.loose)
-
-
 # -- verdicts --------------------------------------------------------------------------------------
 
 
@@ -158,7 +154,7 @@ def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap, tol: f
     """Two points that agree in all that determines the function, with more that does not."""
     if outer.size <= tol:
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
-    loose = {**brought.second.loose, **brought.first.loose}
+    loose = brought.loose
     named = ", ".join(f"{count} of {space!r}" for space, count in [*loose.items()][:3])
     reason = (
         "They agree in all that determines the function; directions that stand against zeros "
@@ -205,20 +201,19 @@ def _control(symmetry: ParameterSymmetry, a: Params) -> float:
 
 def _inner_gap(brought: Brought) -> Gap:
     """Between the reduced points, where what nothing determines is zero."""
-    moved = act(brought.symmetry, brought.compact, brought.second.params)
-    return _gap(brought.symmetry, brought.first.params, moved)
+    return _gap(brought.symmetry, brought.first.free, brought.moved)
 
 
 def _first_apart(brought: Brought) -> Gap:
     """The first tensor, in the order in which they become known, where points are clearly apart."""
-    moved = act(brought.symmetry, brought.compact, brought.second.params)
+    moved = brought.moved
     rank = {name: k for k, name in enumerate(brought.approach.order)}
     symmetry = brought.pair.symmetry
     names = sorted(
         brought.pair.moving,
         key=lambda n: max((rank.get(s, 0) for s in symmetry.movers[n]), default=0),
     )
-    gaps = [_gap(brought.symmetry, brought.first.params, moved, [name]) for name in names]
+    gaps = [_gap(brought.symmetry, brought.first.free, moved, [name]) for name in names]
     return next((gap for gap in gaps if gap.size > _NEAR), gaps[0])
 
 

@@ -9,16 +9,18 @@ values of spaces alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
 
+from paramsym.geometry.costs import scales_of
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
-from paramsym.structure.shift import Factor, Params, Shift
+from paramsym.structure.shift import Factor, Params, Shift, Window
+from paramsym.structure.sliding import projector
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _SWEEPS = 8
@@ -28,6 +30,7 @@ _LEVEL = 30.0  # units in the last place: a shift by less is rounding
 def sliced(
     symmetry: ParameterSymmetry,
     params: Params,
+    still: Collection[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[dict[str, Tensor], GroupElement, dict[str, str]]:
     """Parameters of the same orbit at which what shifts move freely has vanished.
@@ -40,6 +43,7 @@ def sliced(
     Args:
         symmetry: whose shifts they are.
         params: the complete state dict, whose gains that serve as frames are one.
+        still: spaces with scales that no longer move.
         progress: called with a line for each turn.
 
     Returns:
@@ -52,7 +56,7 @@ def sliced(
         for shift in symmetry.shifts:
             if shift.name in held or not shift.size:
                 continue
-            found = _offset(symmetry, shift, moved)
+            found = _offset(symmetry, shift, moved, still)
             if isinstance(found, str):
                 held[shift.name] = found
                 continue
@@ -70,7 +74,7 @@ def sliced(
 
 
 def _offset(
-    symmetry: ParameterSymmetry, shift: Shift, params: Params
+    symmetry: ParameterSymmetry, shift: Shift, params: Params, still: Collection[str]
 ) -> tuple[Tensor, float] | str:
     """The offset that takes the first term of a shift away, and the size of what it acts on.
 
@@ -94,8 +98,7 @@ def _offset(
         rest = rest / _laid(gain, factor.window.letters, letters)
     rest = rest / term.coefficient
     if kernels:
-        out, into = kernels[0].window.letters[:2]
-        letters = letters.replace(out, into)
+        rest, letters = _null_share(symmetry, kernels[0], params, still, rest, letters)
     if not {*shift.letters} <= {*letters}:
         return "what it moves freely is no plain sum"
     size = float(rest.abs().max()) if rest.numel() else 0.0
@@ -103,6 +106,72 @@ def _offset(
     kept = [letter for letter in letters if letter in shift.letters]
     rest = rest.mean(mean) if mean else rest
     return -rest.permute([kept.index(letter) for letter in shift.letters]), size
+
+
+def _null_share(
+    symmetry: ParameterSymmetry,
+    factor: Factor,
+    params: Params,
+    still: Collection[str],
+    rest: Tensor,
+    letters: str,
+) -> tuple[Tensor, str]:
+    """What of a tensor lies where a projector leads, and its letters, the letter of δ among them.
+
+    Two points of one orbit are to lose what corresponds. A rotation keeps the orthogonal
+    complement of the null space of S, a scaling D does not; but it keeps C⁻¹ times the complement,
+    for C the diagonal of SᵀS, and under GL(n) every complement will do.
+    """
+    out, into = factor.window.letters[:2]
+    onto = projector(factor, params, rest)
+    onto = onto.permute(*range(2, onto.ndim), 0, 1)
+    if any(_is_scaled(symmetry, window, still) for window in factor.kernel):
+        size = _lengths(factor, params, rest)
+        left, values, _ = torch.linalg.svd(size[..., None] * onto)
+        kept = left * (values > 1e-9 * values[..., :1].clamp(min=1e-300))[..., None, :]
+        onto = (kept @ kept.mH) * size[..., None, :] / size[..., None]
+    batch = factor.window.letters[2:]
+    made = torch.einsum(onto, _places(batch + into + out), rest, _places(letters),
+                        _places(letters.replace(out, into)))  # fmt: skip
+    return made, letters.replace(out, into)
+
+
+def _places(letters: str) -> list[int]:
+    """Letters as einsum numbers them."""
+    return [ord(letter) - ord("a") if letter >= "a" else ord(letter) - ord("A") + 26
+            for letter in letters]  # fmt: skip
+
+
+def _lengths(factor: Factor, params: Params, like: Tensor) -> Tensor:
+    """The lengths of all columns of S along x, of shape (*batch, n)."""
+    sizes, total = factor.window.shape[2:], 0.0
+    batch = [chr(ord("A") + k) for k in range(len(sizes))]
+    for window in factor.kernel:
+        letters = window.letters
+        view = window.view(params).to(like).abs().square()
+        summed = [k for k, c in enumerate(letters) if c != "x" and c not in batch]
+        view = view.sum(summed) if summed else view
+        kept = [c for k, c in enumerate(letters) if k not in summed]
+        view = view.permute([kept.index(c) for c in (*batch, "x") if c in kept])
+        view = view[tuple(slice(None) if c in kept else None for c in (*batch, "x"))]
+        total = total + view.expand(*sizes, view.shape[-1])
+    root = torch.as_tensor(total).sqrt()
+    return torch.where(root > 0, root, 1.0)
+
+
+def _is_scaled(symmetry: ParameterSymmetry, window: Window, still: Collection[str]) -> bool:
+    """Whether scales act on the letter x of a window."""
+    stride = window.strides[window.letters.index("x")]
+    for block in symmetry.blocks.get(window.parameter, ()):
+        for leg in block.legs:
+            if leg.space in still:
+                continue
+            axes = {leg.axis, *leg.copies}
+            if scales_of(symmetry.spaces[leg.space]) and leg.power and any(
+                block.strides[axis] == stride and block.shape[axis] > 1 for axis in axes
+            ):  # fmt: skip
+                return True
+    return False
 
 
 def _value(factor: Factor, params: Params) -> Tensor:
@@ -125,11 +194,12 @@ def _transvection(shift: Shift, params: Params) -> tuple[Tensor, float] | str:
     none, an e of sum zero first makes b parallel to ones; one along ones then multiplies V 1 by c
     and 1ᵀb by 1/c, and the norm is least where |1ᵀb| = ‖V 1‖. The sign of c makes 1ᵀb positive.
     """
-    first, second = shift.terms
+    first, *readers = shift.terms
     divisor = shift.divisor or ()
-    weight_view = widened(second.target.view(params))
-    if len(divisor) != 1 or len(first.factors) != 2 or weight_view.ndim != 2:
+    if len(divisor) != 1 or len(first.factors) != 2:
         return "it is no transvection behind one gain"
+    views = [widened(term.target.view(params)) for term in readers if not term.divided]
+    weight_view = torch.cat([view.reshape(-1, view.shape[-1]) for view in views])
     inverse = _value(divisor[0], params).reshape(-1)
     bias = widened(first.target.view(params)).reshape(-1) * inverse
     if not bool(inverse.isfinite().all()) or weight_view.shape[1] != len(inverse):

@@ -49,6 +49,7 @@ _RESTS, _LONGEST, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
 _STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _ROUNDING = 1e-14  # of the cost: a step that rises by less may have lowered it
+_FORESEEN = 1e-13  # of the cost: where turns gain less, they are not foreseen any more
 _STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
 
 
@@ -105,8 +106,9 @@ class Turns:
         free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         self.secants = Secants()
+        descends = True
         for turn in range(rounds):
-            cost = self._leap(cost)
+            cost = self._leap(cost) if descends else cost
             found = self._scale(cost, free, sweep=turn == 0)
             if self.weighing is None:
                 self.weighing = _weighing(found.point)
@@ -121,6 +123,8 @@ class Turns:
             if not self.current:
                 self.box = self.box.seen_from(found.point.y)
                 break
+            # what is foreseen from differences of rounding would keep the slopes from vanishing
+            descends = least - value > _FORESEEN * value
             falls = least - value > 1e-15 * value or gap < _CLOSER * closest
             stalled = 0 if falls else stalled + 1
             least, closest = min(least, value), min(closest, gap) if falls else closest

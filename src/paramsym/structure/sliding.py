@@ -95,7 +95,7 @@ def _einsum(
     operands = [(delta, letters)]
     for factor in factors:
         if factor.kernel:
-            value = _projector(factor, params, delta)
+            value = projector(factor, params, delta)
         else:
             value = _power(factor, factor.window.view(params).to(delta))
         operands.append((value, factor.window.letters))
@@ -106,7 +106,7 @@ def _einsum(
     return result
 
 
-def _projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tensor:
+def projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tensor:
     """The projector onto what is orthogonal to all columns of some windows along their letter x.
 
     Its letters are those of the factor's window: (out, in), then one for each batch, which the
@@ -130,11 +130,11 @@ def _projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Ten
     _, values, right = torch.linalg.svd(here, full_matrices=False)
     level = max(here.shape[-2:]) * torch.finfo(here.dtype).eps * values[..., :1]
     right = right * (values > level)[..., None]
-    projector = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device) - right.mH @ right
+    found = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device) - right.mH @ right
     if is_followed(stacked):
         rows = torch.linalg.pinv(stacked) @ stacked
-        projector = projector - (rows - rows.detach())
-    return projector.permute(-2, -1, *range(len(batch)))
+        found = found - (rows - rows.detach())
+    return found.permute(-2, -1, *range(len(batch)))
 
 
 def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:
