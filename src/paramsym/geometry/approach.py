@@ -16,6 +16,7 @@ import torch
 
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.geometry.pair import Pair, Place, square, stands_on
+from paramsym.geometry.parities import parities
 from paramsym.geometry.visits import Visit, visited
 from paramsym.structure.space import Space
 
@@ -91,14 +92,16 @@ class Approach:
                     break
             assert least is not None
             name, visit = least
-            self.pair.apply({name: visit.value})
-            if visit.doubt:
+            values = parities(self.pair, known, left) if visit.doubt else {}
+            if visit.doubt and not values:
                 self.doubts[name] = f"{visit.doubt} of its parts are not told by what is fixed"
-            left.remove(name)
-            known.add(name)
-            self.order.append(name)
+            values = values or {name: visit.value}
+            self.pair.apply(values)
+            left = [other for other in left if other not in values]
+            known.update(values)
+            self.order += values
             if progress:
-                progress(f"read {name}")
+                progress(f"read {', '.join(values)}")
         self.objective.append(self.pair.product(self.counts))
 
     def _visited(self, name: str, told: list[Place], known: Collection[str], keyed: bool) -> Visit:

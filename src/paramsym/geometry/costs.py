@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, ComplexScaling, Tangent
 from paramsym.geometry.masses import power_sum
+from paramsym.geometry.newton import comes_to_rest
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.terms import Factor, Term
 from paramsym.structure.data import batch_of
@@ -109,6 +110,8 @@ def balanced_scales(
     found = ((up & down) | inside).double()
     loose = found * ~inside
     astray = (cost.reached(loose, 1) != cost.reached(loose, -1)).double()
+    if bool(astray.any()) and comes_to_rest(cost.here, found):
+        astray = torch.zeros_like(astray)  # powers may hold what a graph of sides cannot tell
     for lost, what in (
         ((up != down) & ~inside, "have weights on one side only"),
         (astray > 0, "lead to one another alone on one side"),

@@ -32,6 +32,7 @@ _ACCURACY = 0.1  # of a step: fewer products with the Hessian, for a few steps m
 _SWEEPS = 4
 _SLOWEST = 0.8  # share that a sweep leaves of a move, up to which the rest is foreseen
 _STEPS = 100
+_RESTS, _STRIDE, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that leads nowhere
 _LONGEST = 8.0  # e-folds of one step
 _HALVINGS = 40
 _ROUNDING = 1e-12  # of f, up to which its values say nothing of a step
@@ -302,3 +303,19 @@ def further(
             return following
         length /= 2
     return None
+
+
+def comes_to_rest(point: Point, free: Tensor) -> bool:
+    """Whether Newton steps of what hardly weighs anything come to rest.
+
+    On its way to zero or to infinity a scale goes on by about an e-fold in every step; one that is
+    only small against the rest has a best value, at which the steps end.
+    """
+    y = point.y
+    for _ in range(_RESTS):
+        direction = newton_step(point, free).direction
+        longest = float(direction.abs().max()) if direction.numel() else 0.0
+        if longest <= _REST:
+            return True
+        point = point.f.at(y := y + min(1.0, _STRIDE / longest) * direction)
+    return False

@@ -12,7 +12,7 @@ from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.slices import sliced
-from paramsym.geometry.support import supported
+from paramsym.geometry.support import one_sided, supported
 from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
 from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
@@ -83,15 +83,17 @@ def reduce(
     moved, slid, resting = sliced(within, start.params, folded, progress)
     plain = without_frames(within, start.stuck)
     free = unframed_params(within, moved, start.stuck)
-    hold = {*folded, *start.stuck} & {*within.spaces}
+    sized = one_sided(plain, free, {*folded, *start.stuck})
+    free = act(plain, sized, free)
+    hold = {*folded, *start.stuck, *_moved_by(sized)} & {*within.spaces}
     result = balance(plain, free, hold=hold, shifts=False, progress=progress)
     loose: dict[str, int] = {}
     if result.status is Status.UNATTAINED:
         free, loose = supported(plain, free)
         result = balance(plain, free, hold=hold, shifts=False, progress=progress)
     held = resting if result.status is Status.OPTIMAL else resting | _left(result)
-    balanced, slid = (GroupElement(symmetry, step.parts) for step in (result.element, slid))
-    element = balanced @ slid @ start.element
+    balanced = GroupElement(symmetry, (result.element @ sized).parts)
+    element = balanced @ GroupElement(symmetry, slid.parts) @ start.element
     moved = act(symmetry, balanced, moved)
     return Reduced(moved, element, result.params, start.stuck, held, loose)
 

@@ -8,13 +8,14 @@ is no least norm. The point without them lies in the closure of the orbit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, ComplexScaling, GeneralLinear
 from paramsym.geometry.costs import scales_of
+from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
@@ -52,6 +53,51 @@ def supported(
     return moved, loose
 
 
+def one_sided(
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], held: Collection[str]
+) -> GroupElement:
+    """The element by which weights whose size no reader sees get the norm one.
+
+    Where scales stand on one side of all that they move, as on the weights behind a weight norm,
+    there is nothing to balance them against.
+
+    Args:
+        symmetry: one without frames.
+        params: parameters outside of frames.
+        held: spaces that do not move.
+    """
+    values: dict[str, Tensor] = {}
+    for name, space in symmetry.spaces.items():
+        powers = _powers(symmetry, params, name)
+        if name in held or not space.exact or len(powers) != 1 or not scales_of(space):
+            continue
+        if not isinstance(space.group, AbstractMonomial):
+            continue
+        carried = {n: widened(params[n]) for n in symmetry.parameters_of(name) if n in params}
+        (power,) = powers
+        mass = sum(gram(symmetry, _counted(symmetry, carried), name)) / abs(power)
+        mass = torch.as_tensor(mass)
+        values[name] = torch.where(mass > 0, mass, 1.0) ** (-0.5 / power)
+    return symmetry.element(values) if values else GroupElement(symmetry)
+
+
+def _powers(symmetry: ParameterSymmetry, params: Mapping[str, Tensor], space: str) -> set[float]:
+    """The powers to which a space stands on what counts."""
+    return {
+        float(leg.power)
+        for name in _counted(symmetry, {n: params[n] for n in symmetry.parameters_of(space)})
+        for block in symmetry.blocks[name]
+        for leg in block.legs
+        if leg.space == space and leg.power
+    }
+
+
+def _counted(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a norm is taken of: no buffers, and nothing dead."""
+    left_out = {*symmetry.buffers, *symmetry.dead}
+    return {n: p for n, p in params.items() if n not in left_out}
+
+
 def _stretches(symmetry: ParameterSymmetry, name: str) -> bool:
     space = symmetry.spaces[name]
     legs = symmetry.legs(name)
@@ -75,7 +121,7 @@ def _kept(
         return (other, one), int((one != other).sum())
     one, other = _onto_range(covariant), _onto_range(dual)
     shared = int(torch.linalg.matrix_rank(other @ one, atol=1e-6).sum())
-    everything = torch.eye(group.size, dtype=one.dtype)
+    everything = torch.eye(group.size, dtype=one.dtype).expand(one.shape)
     if (
         unseen := _rank(one) - shared
     ):  # the one side first: what is left of it says what the other is

@@ -25,7 +25,7 @@ from paramsym.geometry.costs import (
 from paramsym.geometry.finite import require_range
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, STEEP, Least, newton_step
+from paramsym.geometry.newton import REACH, STEEP, Least, comes_to_rest
 from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.secants import Secants
@@ -45,7 +45,6 @@ _LEVEL = 1e-10  # moments relative to the cost at which the turns end
 _HALVINGS = 20
 _APPROACHES = 3  # steps towards balance before a direction is called null
 _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
-_RESTS, _LONGEST, _REST = 20, 4.0, 1e-3  # Newton steps, and e-folds of one that leads nowhere
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
 _STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _ROUNDING = 1e-14  # of the cost: a step that rises by less may have lowered it
@@ -220,7 +219,7 @@ class Turns:
         if _largest(best) > _FAR:
             faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
             faded &= ~self.box.bounded
-            if bool(faded.any()) and _levels(point, faded.double()):
+            if bool(faded.any()) and comes_to_rest(point, faded.double()):
                 faded = torch.zeros_like(faded)
             for family, part in cost.split(faded.double()).items():
                 if lost := int(part.sum()):
@@ -338,22 +337,6 @@ class Turns:
 def _weighing(point: Point) -> Tensor:
     """The scales of which both sides count against the cost, of shape (size,)."""
     return torch.minimum(point.up, point.down) > _FADED * point.value
-
-
-def _levels(point: Point, free: Tensor) -> bool:
-    """Whether Newton steps of what hardly weighs anything come to rest.
-
-    On its way to zero or to infinity a scale goes on by about an e-fold in every step; one that is
-    only small against the rest has a best value, at which the steps end.
-    """
-    y = point.y
-    for _ in range(_RESTS):
-        direction = newton_step(point, free).direction
-        longest = _largest(direction)
-        if longest <= _REST:
-            return True
-        point = point.f.at(y := y + min(1.0, _LONGEST / longest) * direction)
-    return False
 
 
 def _largest(x: Tensor) -> float:
