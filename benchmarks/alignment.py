@@ -154,7 +154,7 @@ def origins_of(task: Task, options: argparse.Namespace) -> list[dict[str, Any]]:
         aligned = matched("whole group", question)
         found.append({
             "task": task.name, "kind": pair.kind, "before": before, "after": aligned.distance,
-            "seconds": aligned.seconds,
+            "tuning": task.tuning, "seconds": aligned.seconds,
         })  # fmt: skip
         print(f"  {task.name} {pair.kind}: {before:.3g} → {aligned.distance:.3g}", flush=True)
     return found
@@ -244,6 +244,7 @@ def _run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         if part in ("barriers", "origins"):
             for name, make in chosen:
                 task = quicker(make(), options.steps) if options.steps else make()
+                task = replace(task, tuning=options.tuning or task.tuning)
                 if part == "barriers":
                     records += barriers(task, options, options.seeds or SEEDS[name])
                 else:
@@ -271,12 +272,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--packages", type=Path, default=Path(tempfile.gettempdir()) / "wheels")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--only", nargs="+", choices=[*SEEDS], default=[*SEEDS][:-1])
-    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS][:-1])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=6, help="of seeds")
     parser.add_argument("--skip", type=int, default=0, help="so many of the pairs, done elsewhere")
     parser.add_argument("--seeds", type=int, help="networks; by default 12, or 6 of slow ones")
     parser.add_argument("--steps", type=int, help="of training, in place of those of the study")
+    parser.add_argument("--tuning", type=int, help="steps of tuning, in place of those")
     parser.add_argument("--turns", type=int, default=3, help="of runtimes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
