@@ -22,7 +22,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,18 @@ from alignment_methods import (
     bend,
     distance,
     matched,
+    origins,
 )
 from alignment_networks import (
+    FILES,
+    SEEDS,
     State,
     Task,
-    cifar,
-    digits,
     measured,
     mnist,
-    origins,
+    moved,
     quicker,
-    text,
+    tasks,
     trained,
 )
 from alignment_packages import Found, actors, siblings
@@ -61,22 +62,9 @@ from alignment_peers import (
 from alignment_tables import PRINT
 from torch import nn
 
-from paramsym import ParameterSymmetry, act
+from paramsym import ParameterSymmetry
 
-SEEDS = {"mlp": 12, "wide": 12, "cnn": 6, "transformer": 6, "digits": 12}
-FILES = {"mlp": "mnist.npz", "wide": "mnist.npz", "cnn": "cifar10_subset.npz"}
-Told = tuple[float, float]
 ON_DATA = 512  # examples of the training set, for matching by activations
-
-
-def tasks(data: Path) -> dict[str, Callable[[], Task]]:
-    return {
-        "digits": digits,
-        "mlp": lambda: mnist(data / "mnist.npz"),
-        "wide": lambda: mnist(data / "mnist.npz", (784, 512, 512, 512, 10)),
-        "cnn": lambda: cifar(data / "cifar10_subset.npz"),
-        "transformer": text,
-    }
 
 
 def pairs_of(seeds: int, pairs: int) -> list[tuple[int, int]]:
@@ -174,15 +162,15 @@ def package_pairs(found: Found) -> list[dict[str, Any]]:
 
     for one, other in itertools.combinations(found.params, 2):
         first, second = found.params[one], found.params[other]
-        moved = act(symmetry, symmetry.sample(generator), second)
+        away = moved(symmetry, second, generator)
         pair, start = (
             matched("whole group", Question(found.model, symmetry, first, other))
-            for other in (moved, second)
+            for other in (away, second)
         )
         records.append({
             "task": found.name, "pair": (one, other),
             "as shipped": distance(symmetry, Pair(first, second)),
-            "moved": distance(symmetry, Pair(first, moved)),
+            "moved": distance(symmetry, Pair(first, away)),
             "aligned, not moved": start.distance,
             "aligned": pair.distance,
             "bend as shipped": bend(evaluate, Pair(first, second)),
@@ -197,34 +185,40 @@ def package_pairs(found: Found) -> list[dict[str, Any]]:
 
 
 def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Independent perceptrons, matched by all in turn: seconds, and ⟨a, g·b⟩ / (‖a‖ ‖g·b‖)."""
+    """An independent perceptron and a moved copy, matched to the first by all in turn."""
     descent, records = rebasin_or_reason(options.packages), []
     for widths, steps in ((256, 256), 2000), ((512,) * 3, 2000), ((2048,) * 3, 100):
         task = quicker(mnist(options.data / "mnist.npz", (784, *widths, 10)), steps)
-        symmetry = task.symmetry()
-        first, second = (trained(task, seed, options.cache) for seed in (0, 1))
-        question, size = Question(task.network(), symmetry, first, second), inner(first, first)
-
-        def told(seconds: float, params: State, first: State = first, size: float = size) -> Told:
-            return seconds, inner(first, params) / (size * inner(params, params)) ** 0.5
-
-        for turn in range(options.turns):
-            found: dict[str, Any] = {"task": task.name, "turn": turn}
-            for method in ("permutations", "whole group"):
-                pair = matched(method, question)
-                found[method] = told(pair.seconds, pair.second)
-            own = weight_matching(first, second, torch.Generator().manual_seed(turn))
-            found["published weight matching"] = told(own.seconds, own.params)
-            peer = descent
-            if not isinstance(descent, str):
-                inputs = task.test[0][:2]
-                peer = rebasin_matching(descent, task.network, first, second, inputs, turn)
-            found["rebasin"] = (
-                told(peer.seconds, peer.params) if isinstance(peer, Matched) else str(peer)
-            )
-            records.append(found)
-            print(f"  {found}", flush=True)
+        symmetry, generator = task.symmetry(), torch.Generator().manual_seed(0)
+        first, other = (trained(task, seed, options.cache) for seed in (0, 1))
+        for kind, second in ("independent", other), ("moved", moved(symmetry, first, generator)):
+            question = Question(task.network(), symmetry, first, second)
+            for turn in range(options.turns if max(widths) < 2048 else 1):
+                found = {"task": f"{task.name}, {kind}", "turn": turn}
+                records.append(found | timed(task, question, descent, turn))
+                print(f"  {records[-1]}", flush=True)
     return records
+
+
+def timed(task: Task, given: Question, descent: type | str, seed: int) -> dict[str, Any]:
+    """By method the seconds, and ⟨a, g·b⟩ / (‖a‖ ‖g·b‖) as the networks lie."""
+    size = inner(given.first, given.first)
+
+    def told(seconds: float, params: State) -> tuple[float, float]:
+        return seconds, inner(given.first, params) / (size * inner(params, params)) ** 0.5
+
+    found: dict[str, Any] = {}
+    for method in ("permutations", "whole group"):
+        pair = matched(method, given)
+        found[method] = told(pair.seconds, pair.second)
+    own = weight_matching(given.first, given.second, torch.Generator().manual_seed(seed))
+    found["published weight matching"] = told(own.seconds, own.params)
+    peer = descent
+    if not isinstance(descent, str):
+        inputs = task.test[0][:2]
+        peer = rebasin_matching(descent, task.network, given.first, given.second, inputs, seed)
+    found["rebasin"] = told(peer.seconds, peer.params) if isinstance(peer, Matched) else str(peer)
+    return found
 
 
 # -- the command -------------------------------------------------------------------------------
@@ -232,18 +226,11 @@ def runtimes(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    chosen = [(n, make) for n, make in tasks(options.data).items() if n in options.only]
-    for name in {n for n, _ in chosen} & {*FILES}:
-        if not (file := options.data / FILES[name]).exists():
-            raise SystemExit(
-                f"{file} is not there, and {name!r} needs it. Name its folder "
-                "by --data, or leave it out by --only, for example --only digits transformer."
-            )
     for part in options.parts:
         start, records = time.process_time(), []
         if part in ("barriers", "origins"):
-            for name, make in chosen:
-                task = quicker(make(), options.steps) if options.steps else make()
+            for name, task in tasks(options.data, options.only):
+                task = quicker(task, options.steps) if options.steps else task
                 task = replace(task, tuning=options.tuning or task.tuning)
                 if part == "barriers":
                     records += barriers(task, options, options.seeds or SEEDS[name])
@@ -256,7 +243,7 @@ def _run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
                     print(f"left out: {package}")
                 else:
                     records += package_pairs(package)
-        else:
+        elif (options.data / FILES["mlp"]).exists():
             records = runtimes(options)
         found[part] = records
         if records:
@@ -271,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--packages", type=Path, default=Path(tempfile.gettempdir()) / "wheels")
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--only", nargs="+", choices=[*SEEDS], default=[*SEEDS][:-1])
+    parser.add_argument("--only", nargs="+", choices=[*SEEDS])
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS][:-1])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--pairs", type=int, default=6, help="of seeds")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from alignment_networks import Examples, State, Task, measured, recomputed
+from alignment_networks import Examples, State, Task, measured, moved, tuned
 from torch import Tensor, nn
 
 from paramsym import Balanced, ParameterSymmetry, balance
@@ -17,8 +17,8 @@ from paramsym.geometry.alignment import align
 from paramsym.geometry.reduced import Reduced, reduce
 
 Inputs = tuple[Tensor, ...]
-POINTS, READINGS = 21, 4096
-REFITTED = 11  # points at which batch norms are refitted: each takes a run over training data
+POINTS, READINGS = 11, 4096
+REFITTED = 5  # points at which batch norms are refitted: each takes a run over training data
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,31 @@ def matched(method: str, question: Question) -> Pair:
     return replace(pair, seconds=time.process_time() - start)
 
 
+# -- origins -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Two networks, and how the second came about: "moved", "derived" or "independent"."""
+
+    kind: str
+    task: str
+    first: State
+    second: State
+
+
+def origins(
+    task: Task, symmetry: ParameterSymmetry, nets: list[State], generator: torch.Generator
+) -> Iterator[Origin]:
+    """Of every net one moved copy, one tuned and moved sibling, and the next net, moved."""
+    for k, net in enumerate(nets):
+        made = {
+            "moved": net, "derived": tuned(task, net, k), "independent": nets[(k + 1) % len(nets)]
+        }  # fmt: skip
+        for kind, second in made.items():
+            yield Origin(kind, task.name, net, moved(symmetry, second, generator))
+
+
 # -- what lies between -------------------------------------------------------------------------
 
 
@@ -101,6 +126,20 @@ def between(first: State, second: State, share: float) -> State:
         name: torch.lerp(p, second[name], share) if p.is_floating_point() else p
         for name, p in first.items()
     }
+
+
+def recomputed(task: Task, params: State, batches: int = 2) -> State:
+    """Running means and variances of batch norms, averaged anew over training data."""
+    model = task.network()
+    model.load_state_dict(params)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None  # the plain average over what it sees
+    with torch.no_grad():
+        for inputs in model.train() and task.train[0][: 500 * batches].split(500):
+            model(inputs)
+    return {name: p.detach().clone() for name, p in model.state_dict().items()}
 
 
 @dataclass(frozen=True)

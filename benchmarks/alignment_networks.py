@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import pydoc_data.topics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,41 +103,14 @@ def trained(task: Task, seed: int, cache: Path | None = None) -> State:
 
 def tuned(task: Task, params: State, seed: int) -> State:
     """A sibling: `task.tuning` more steps, on `task.other`, at a third of the rate."""
-    model = _with(task, params)
-    return _fit(task, model, task.other, task.tuning, 10_000 + seed, task.rate / 3)
-
-
-def _with(task: Task, params: State) -> nn.Module:
     model = task.network()
     model.load_state_dict(params)
-    return model
+    return _fit(task, model, task.other, task.tuning, 10_000 + seed, task.rate / 3)
 
 
 def moved(symmetry: ParameterSymmetry, params: State, generator: torch.Generator) -> State:
     """Equivalent parameters, at a random element of all exact spaces and shifts."""
     return act(symmetry, symmetry.sample(generator), params)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Two networks, and how the second came about: "moved", "derived" or "independent"."""
-
-    kind: str
-    task: str
-    first: State
-    second: State
-
-
-def origins(
-    task: Task, symmetry: ParameterSymmetry, nets: list[State], generator: torch.Generator
-) -> Iterator[Origin]:
-    """Of every net one moved copy, one tuned and moved sibling, and the next net, moved."""
-    for k, net in enumerate(nets):
-        made = {
-            "moved": net, "derived": tuned(task, net, k), "independent": nets[(k + 1) % len(nets)]
-        }  # fmt: skip
-        for kind, second in made.items():
-            yield Origin(kind, task.name, net, moved(symmetry, second, generator))
 
 
 # -- measuring ---------------------------------------------------------------------------------
@@ -153,19 +126,6 @@ def measured(task: Task, params: State, examples: Examples | None = None) -> tup
             loss += float(functional.cross_entropy(logits, classes.flatten(), reduction="sum"))
             right += int((logits.argmax(-1) == classes.flatten()).sum())
     return loss / y.numel(), right / y.numel()
-
-
-def recomputed(task: Task, params: State, batches: int = 4) -> State:
-    """Running means and variances of batch norms, averaged anew over training data."""
-    model = _with(task, params)
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.reset_running_stats()
-            module.momentum = None  # the plain average over what it sees
-    with torch.no_grad():
-        for inputs in model.train() and task.train[0][: 250 * batches].split(250):
-            model(inputs)
-    return {name: p.detach().clone() for name, p in model.state_dict().items()}
 
 
 # -- fully connected ---------------------------------------------------------------------------
@@ -293,7 +253,7 @@ def text(steps: int = 1200) -> Task:
     manual = "\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items()))
     x, y = _windows(manual)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    held, kept = order[:500], order[500:]
+    held, kept = order[:250], order[500:]  # what lies between is left for other measurements
     other = _windows(inspect.getsource(argparse))
     test = x[held], y[held]
     return Task(
@@ -301,6 +261,26 @@ def text(steps: int = 1200) -> Task:
     )  # fmt: skip
 
 
+SEEDS = {"mlp": 12, "wide": 12, "cnn": 6, "transformer": 6, "digits": 12}
+FILES = {"mlp": "mnist.npz", "wide": "mnist.npz", "cnn": "cifar10_subset.npz"}
+
+
+def tasks(data: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Task]]:
+    """Those of these names; by default all but the digits whose files are in the folder."""
+    for name, make in {
+        "digits": digits,
+        "mlp": lambda: mnist(data / FILES["mlp"]),
+        "wide": lambda: mnist(data / FILES["wide"], (784, 512, 512, 512, 10)),
+        "cnn": lambda: cifar(data / FILES["cnn"]),
+        "transformer": text,
+    }.items():
+        missing = name in FILES and not (data / FILES[name]).exists()
+        if names is None and missing:
+            print(f"left out: {name}: {data / FILES[name]} is not there")
+        elif name in names if names is not None else name != "digits":
+            yield name, make()
+
+
 def quicker(task: Task, steps: int) -> Task:
-    """The same with fewer steps."""
+    """The same with so many steps, and at most a quarter of them to tune."""
     return replace(task, steps=steps, tuning=min(task.tuning, max(1, steps // 4)))

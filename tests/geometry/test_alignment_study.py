@@ -52,7 +52,7 @@ def test_moved_copies_compute_the_same_and_others_do_not(study: dict[str, Module
     task = networks.digits(steps=40)
     nets = [networks.trained(task, seed) for seed in (0, 1)]
     generator = torch.Generator().manual_seed(0)
-    pairs = [*networks.origins(task, task.symmetry(), nets, generator)]
+    pairs = [*study["methods"].origins(task, task.symmetry(), nets, generator)]
     assert [pair.kind for pair in pairs] == ["moved", "derived", "independent"] * 2
     for pair in pairs:
         one, other = (networks.measured(task, p)[0] for p in (pair.first, pair.second))
