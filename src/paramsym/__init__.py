@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from paramsym.dynamics.noether import noether_currents as noether_currents
     from paramsym.dynamics.noether import second_order_flow as second_order_flow
     from paramsym.dynamics.teleportation import teleport as teleport
+    from paramsym.geometry.alignment import Aligned as Aligned
+    from paramsym.geometry.alignment import align as align
     from paramsym.geometry.balance import balance as balance
+    from paramsym.geometry.reduced import Reduced as Reduced
+    from paramsym.geometry.reduced import reduce as reduce
     from paramsym.geometry.result import Balanced as Balanced
+    from paramsym.geometry.same_orbit import Verdict as Verdict
+    from paramsym.geometry.same_orbit import same_orbit as same_orbit
     from paramsym.lowering import rule as rule
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.errors import (
@@ -82,6 +88,12 @@ _HOMES = {
     "moment_map": "paramsym.structure.moment",
     "check_gradients": "paramsym.dynamics.gradients",
     "teleport": "paramsym.dynamics.teleportation",
+    "Aligned": "paramsym.geometry.alignment",
+    "align": "paramsym.geometry.alignment",
+    "Reduced": "paramsym.geometry.reduced",
+    "reduce": "paramsym.geometry.reduced",
+    "Verdict": "paramsym.geometry.same_orbit",
+    "same_orbit": "paramsym.geometry.same_orbit",
     "Balanced": "paramsym.geometry.result",
     "balance": "paramsym.geometry.balance",
     "minimize_quantization_error": "paramsym.quantize.errors",

@@ -81,17 +81,7 @@ class Approach:
         known: set[str] = set()
         left = [space.name for space in self.spaces]
         while left:
-            told = {name: self._told(self.places[name], known) for name in left}
-            left.sort(key=lambda name: -self._share(name, told[name]))
-            tried = ((name, self._visited(name, told[name], known, keyed)) for name in left)
-            least: tuple[str, Visit] | None = None
-            for name, visit in tried:
-                if least is None or visit.doubt < least[1].doubt:
-                    least = name, visit
-                if not visit.doubt:
-                    break
-            assert least is not None
-            name, visit = least
+            name, visit = self._clearest(left, known, keyed)
             values = parities(self.pair, known, left) if visit.doubt else {}
             if visit.doubt and not values:
                 self.doubts[name] = f"{visit.doubt} of its parts are not told by what is fixed"
@@ -103,6 +93,18 @@ class Approach:
             if progress:
                 progress(f"read {', '.join(values)}")
         self.objective.append(self.pair.product(self.counts))
+
+    def _clearest(
+        self, left: Collection[str], known: Collection[str], keyed: bool
+    ) -> tuple[str, Visit]:
+        """The space of which the largest share can be read without doubt, or with the least."""
+        told = {name: self._told(self.places[name], known) for name in left}
+        found: list[tuple[str, Visit]] = []
+        for name in sorted(left, key=lambda name: -self._share(name, told[name])):
+            found.append((name, self._visited(name, told[name], known, keyed)))
+            if not found[-1][1].doubt:
+                return found[-1]
+        return min(found, key=lambda item: item[1].doubt)
 
     def _visited(self, name: str, told: list[Place], known: Collection[str], keyed: bool) -> Visit:
         """The value of a space as these places tell it, with witnesses where they do not."""
@@ -116,14 +118,16 @@ class Approach:
         if found is not None:
             return found
         batch = [self.pair.symmetry.spaces[base].size for base in space.over]
-        return Visit(space.group.identity(tuple(batch)), prod(batch) * space.size)
+        return Visit(space.group.identity(tuple(batch), torch.float64), prod(batch) * space.size)
 
     def _real(self, space: Space, doubt: int) -> int:
         """What is in doubt, without directions in which nothing stands: these need not be told."""
-        gram = self.pair.cross(self.pair.places[space.name], own=True)
-        values = torch.linalg.eigvalsh(gram)
-        empty = values <= self.pair.clear * values[..., -1:].clamp(min=1e-300)
-        return max(0, doubt - int(empty.sum()))
+        places = self.pair.places[space.name]
+        if isinstance(space.group, AbstractMonomial):
+            values = self.pair.diagonal(places, own=True)
+        else:
+            values = torch.linalg.eigvalsh(self.pair.cross(places, own=True))
+        return max(0, doubt - int((values <= self.pair.clear * values.amax()).sum()))
 
     def _told(self, places: list[Place], known: Collection[str]) -> list[Place]:
         """Where everything beside a space is known, or acts on each of its units by itself."""

@@ -13,6 +13,7 @@ from paramsym.geometry.compact import compact_part
 from paramsym.geometry.loose import carried_along
 from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
+from paramsym.geometry.transvections import received
 from paramsym.geometry.unframed import unframed_params, without_frames
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
@@ -49,10 +50,15 @@ class Brought:
     @property
     def element(self) -> GroupElement:
         """The element that carries the second point, as it was given, next to the first one."""
-        step = self.compact @ self.second.element
+        step = self.compact
         if self.loose:
             step = self._along() @ step
-        return ~self.first.element @ step
+        for name in (n for n in self.loose if n in self.symmetry.shift_of):
+            moving = act(self.symmetry, step, self.second.params)
+            offset = received(self.symmetry.shift_of[name], self.first.params, moving)
+            if offset is not None:
+                step = self.symmetry.element({name: offset}) @ step
+        return ~self.first.element @ step @ self.second.element
 
     @property
     def loose(self) -> dict[str, int]:
@@ -68,7 +74,8 @@ class Brought:
             for point in (self.first, self.second)
         )
         moving = act(plain, self.compact, moving)
-        return GroupElement(self.symmetry, carried_along(plain, fixed, moving, self.loose).parts)
+        loose = [name for name in self.loose if name in plain.spaces]
+        return GroupElement(self.symmetry, carried_along(plain, fixed, moving, loose).parts)
 
     @property
     def held(self) -> dict[str, str]:

@@ -143,16 +143,16 @@ def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:
     generator = torch.Generator().manual_seed(0)  # any matrix does that no unit is blind to
     keys: list[list[Tensor]] = [[], []]
     for pattern, places in patterns.items():
-        sums: list[Tensor | None] = [None, None]
+        sums: list[list[Tensor]] = [[], []]
         for place, blind in places:
             sides = pair.both(place, blind)
             probe = torch.randn(sides[0].shape[-1], _KEYS, generator=generator, dtype=torch.float64)
             for k, side in enumerate(sides):
                 side = side.flatten(len(place.leg.copies) + 1, -2) if blind else side[..., None, :]
                 made = side @ probe.to(side)
-                sums[k] = made if sums[k] is None else sums[k] + made
-        for k, made in enumerate(sums):
-            assert made is not None
+                sums[k].append(made)
+        for k, found in enumerate(sums):
+            made = torch.stack(found).sum(0)
             plain = not pattern and not signed and not made.is_complex()
             keys[k].append(
                 (made[..., 0, :] if plain else made.abs().square().sum(-2).sqrt()).double()

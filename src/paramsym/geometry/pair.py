@@ -115,9 +115,10 @@ class Pair:
         sides = map(self.both, places)
         return _sum(_products(y, y if own else x) for y, x in sides)
 
-    def diagonal(self, places: Collection[Place]) -> Tensor:
-        """The diagonal of C alone, of shape (*copies, n)."""
-        return _sum(_real(torch.linalg.vecdot(x, y)) for x, y in map(self.both, places))
+    def diagonal(self, places: Collection[Place], own: bool = False) -> Tensor:
+        """The diagonal of `cross` alone, of shape (*copies, n)."""
+        sides = map(self.both, places)
+        return _sum(_real(torch.linalg.vecdot(y, y if own else x)) for y, x in sides)
 
 
 def square(params: Collection[Tensor]) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -11,17 +11,21 @@ from paramsym.geometry.balance import balance
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Balanced, Status
-from paramsym.geometry.slices import sliced
+from paramsym.geometry.slices import is_projected, sliced
 from paramsym.geometry.support import one_sided, supported
+from paramsym.geometry.transvections import unreceived
 from paramsym.geometry.unframed import unframed_params, without_frames, zero_gains
 from paramsym.structure.action import act, act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import Diagonal
+from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Progress = Callable[[str], None]
+_ALTERNATIONS = 100  # of balance and shifts through projectors, where neither can come first
+_AT_REST = 1e-13
 
 
 @dataclass(frozen=True)
@@ -78,24 +82,89 @@ def reduce(
     within = symmetry if within is None else within
     own = numbers_of(symmetry, params, "reduce")
     require_finite(symmetry, own, "reduce")
-    start = unit(symmetry, own)
-    folded = [name for name in _moved_by(start.element) if name in within.spaces]
-    moved, slid, resting = sliced(within, start.params, folded, progress)
-    plain = without_frames(within, start.stuck)
-    free = unframed_params(within, moved, start.stuck)
-    sized = one_sided(plain, free, {*folded, *start.stuck})
-    free = act(plain, sized, free)
-    hold = {*folded, *start.stuck, *_moved_by(sized)} & {*within.spaces}
-    result = balance(plain, free, hold=hold, shifts=False, progress=progress)
-    loose: dict[str, int] = {}
-    if result.status is Status.UNATTAINED:
-        free, loose = supported(plain, free)
-        result = balance(plain, free, hold=hold, shifts=False, progress=progress)
-    held = resting if result.status is Status.OPTIMAL else resting | _left(result)
-    balanced = GroupElement(symmetry, (result.element @ sized).parts)
-    element = balanced @ GroupElement(symmetry, slid.parts) @ start.element
-    moved = act(symmetry, balanced, moved)
-    return Reduced(moved, element, result.params, start.stuck, held, loose)
+    course = _Course(symmetry, within, unit(symmetry, own), progress)
+    projected = [shift for shift in within.shifts if is_projected(shift)]
+    course.slide([shift for shift in within.shifts if shift not in projected])
+    course.size()
+    if projected:  # complements of what they lead to are told once all else is balanced
+        course.balance({shift.terms[0].target.parameter for shift in projected})
+        course.slide(projected)
+        for _ in range(0 if course.is_settled else _ALTERNATIONS):
+            course.balance()
+            if course.slide(projected) <= _AT_REST:
+                break
+    return course.balanced()
+
+
+class _Course:
+    """The steps from given parameters to their representative, one after the other."""
+
+    def __init__(
+        self,
+        symmetry: ParameterSymmetry,
+        within: ParameterSymmetry,
+        start: Reduced,
+        progress: Progress | None,
+    ) -> None:
+        self.symmetry, self.within, self.progress = symmetry, within, progress
+        self.params, self.element, self.stuck = start.params, start.element, start.stuck
+        self.plain = without_frames(within, start.stuck)
+        self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
+        self.held: dict[str, str] = {}
+        self.is_settled = False  # whether projected shifts have found all else balanced
+
+    def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
+        own = GroupElement(self.symmetry, step.parts)
+        self.params = act(self.symmetry, own, self.params) if params is None else params
+        self.element = own @ self.element
+
+    def slide(self, shifts: Sequence[Shift]) -> float:
+        """What some shifts move freely vanishes; the largest of it, relative to its tensor."""
+        params, element, held = sliced(self.within, self.params, shifts, self.progress)
+        names = {shift.terms[0].target.parameter for shift in shifts} & {*params}
+        pairs = [(self.params[name], params[name]) for name in names]
+        self._go(element, params)
+        self.held |= held
+        return max((float((x - y).norm() / (x.norm() + 1e-300)) for x, y in pairs), default=0.0)
+
+    def size(self) -> None:
+        """What stands on one side alone gets norm one."""
+        free = unframed_params(self.within, self.params, self.stuck)
+        step = one_sided(self.plain, free, self.done)
+        self._go(step)
+        self.done |= {*_moved_by(step)}
+
+    def balance(self, without: Collection[str] = ()) -> None:
+        """Scales and bases are balanced, without some parameters.
+
+        What these leave on both sides, and whatever meets it, then has its place.
+        """
+        plain = replace(self.plain, buffers=(*self.plain.buffers, *without))
+        free = unframed_params(self.within, self.params, self.stuck)
+        result = balance(plain, free, hold=self.done, shifts=False, progress=self.progress)
+        self._go(result.element)
+        if without and result.status is not Status.UNATTAINED:
+            self.done |= {name for name in result.moment if name in plain.spaces}
+            self.is_settled = True
+
+    def balanced(self) -> Reduced:
+        """The last step: what has not been balanced is, where both sides stand."""
+        loose: dict[str, int] = {}
+        seen = dict(self.params)
+        for shift in (shift for shift in self.within.shifts if shift.divisor is not None):
+            if made := unreceived(shift, seen):
+                seen |= made
+                loose[shift.name] = shift.dimension
+        free = unframed_params(self.within, seen, self.stuck)
+        result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
+        if result.status is Status.UNATTAINED:
+            free, lost = supported(self.plain, free)
+            loose |= lost
+            result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
+        if result.status is not Status.OPTIMAL:
+            self.held |= _left(result)
+        self._go(result.element)
+        return Reduced(self.params, self.element, result.params, self.stuck, self.held, loose)
 
 
 def _left(result: Balanced) -> dict[str, str]:

@@ -69,12 +69,12 @@ class Gap(NamedTuple):
 
     size: float
     name: str
-    index: tuple[int, ...]
+    entry: tuple[int, ...]
 
     @property
     def where(self) -> str:
         """The place as text."""
-        return f"{self.name}[{', '.join(map(str, self.index))}]" if self.name else ""
+        return f"{self.name}[{', '.join(map(str, self.entry))}]" if self.name else ""
 
 
 def same_orbit(
@@ -142,7 +142,7 @@ def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> flo
 def _brought(
     symmetry: ParameterSymmetry, a: Params, b: Params, progress: Progress | None
 ) -> Brought:
-    found = bring(symmetry, symmetry, *(reduce(symmetry, p, progress) for p in (a, b)))
+    found = bring(symmetry, symmetry, reduce(symmetry, a, progress), reduce(symmetry, b, progress))
     found.approach.read(progress=progress)
     return found
 

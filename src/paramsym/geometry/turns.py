@@ -48,8 +48,7 @@ _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
 _STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _ROUNDING = 1e-14  # of the cost: a step that rises by less may have lowered it
-_FORESEEN = 1e-13  # of the cost: where turns gain less, they are not foreseen any more
-_STALLED = 4  # turns that gain nothing measurable before the rounding of the rest is accepted
+_STALLED = 4  # turns that gain nothing measurable, with foresight and then without
 
 
 class Reached(NamedTuple):
@@ -105,9 +104,9 @@ class Turns:
         free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         self.secants = Secants()
-        descends = True
         for turn in range(rounds):
-            cost = self._leap(cost) if descends else cost
+            # what is foreseen from rounding alone would keep the slopes from vanishing
+            cost = self._leap(cost) if stalled < _STALLED else cost
             found = self._scale(cost, free, sweep=turn == 0)
             if self.weighing is None:
                 self.weighing = _weighing(found.point)
@@ -122,13 +121,11 @@ class Turns:
             if not self.current:
                 self.box = self.box.seen_from(found.point.y)
                 break
-            # what is foreseen from differences of rounding would keep the slopes from vanishing
-            descends = least - value > _FORESEEN * value
             falls = least - value > 1e-15 * value or gap < _CLOSER * closest
             stalled = 0 if falls else stalled + 1
             least, closest = min(least, value), min(closest, gap) if falls else closest
             level = max(moment.values(), default=0.0) <= _LEVEL and gap <= CERTIFIED * value / 10
-            if level or stalled == _STALLED:
+            if level or stalled == 2 * _STALLED:
                 break
 
     def found(self) -> Balanced:

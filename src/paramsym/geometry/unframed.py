@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -50,18 +51,20 @@ def _typed(symmetry: ParameterSymmetry, axis: AxisType, stuck: Collection[str]) 
     if isinstance(axis, Sum):
         return Sum(tuple(_typed(symmetry, part, stuck) for part in axis.terms))
     factors = axis.factors if isinstance(axis, Product) else (axis,)
-    framed = [
-        f for f in factors if isinstance(f, Carried) and f.frame and f.factors[0][0] not in stuck
-    ]
-    if not framed:
-        if isinstance(axis, Product):
-            return Product(tuple(_typed(symmetry, part, stuck) for part in factors))
-        return axis
-    charges = _charges(symmetry, framed[0])
+    framed = next((f for f in factors if _is_framed(f, stuck)), None)
+    if framed is None:
+        parts = tuple(_typed(symmetry, f, stuck) for f in factors if isinstance(axis, Product))
+        return Product(parts) if parts else axis
+    charges = _charges(symmetry, framed)
     parts = tuple(_lessened(symmetry, part, charges) for part in factors)
     parts += tuple(carried(name, -charge) for name, charge in charges.items() if charge)
     parts = tuple(part for part in parts if part != Fixed(1))
     return parts[0] if len(parts) == 1 else Product(parts)
+
+
+def _is_framed(part: AxisType, stuck: Collection[str]) -> TypeGuard[Carried]:
+    """Whether a part of an axis acts in a frame that is taken away."""
+    return isinstance(part, Carried) and bool(part.frame) and part.factors[0][0] not in stuck
 
 
 def _charges(symmetry: ParameterSymmetry, item: Carried) -> dict[str, Fraction]:
