@@ -64,6 +64,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry
 
+BY = ("weights", "activations")
 ON_DATA = 512  # examples of the training set, for matching by activations
 
 
@@ -85,8 +86,9 @@ def brought(
     given = Question(task.network(), symmetry, first, second)
     by_data = replace(given, data=(task.train[0][:ON_DATA],))
     for method in options.methods:
-        yield method, "weights", matched(method, given)
-        if method != "naive" and activations_can_be_read():
+        if "weights" in options.by:
+            yield method, "weights", matched(method, given)
+        if method != "naive" and "activations" in options.by and activations_can_be_read():
             yield method, "activations", matched(method, by_data)
     if not options.peers:
         return
@@ -110,7 +112,8 @@ def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[s
     """One record per pair, method and what it reads: weights, or activations."""
     symmetry, found = task.symmetry(), []
     norms = any(name.endswith("running_var") for name in symmetry.signature)
-    for both in pairs_of(seeds, options.pairs)[options.skip :]:
+    pairs = pairs_of(seeds, options.pairs)
+    for both in [pairs[k] for k in options.which or range(len(pairs))]:
         before = measured(task, trained(task, both[1], options.cache))[0]
         for method, by, pair in brought(task, symmetry, both, options):
             record = {
@@ -260,9 +263,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--only", nargs="+", choices=[*SEEDS])
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS][:-1])
+    parser.add_argument("--by", nargs="+", choices=BY, default=BY)
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--pairs", type=int, default=6, help="of seeds")
-    parser.add_argument("--skip", type=int, default=0, help="so many of the pairs, done elsewhere")
+    parser.add_argument(
+        "--which", nargs="+", type=int, help="of these pairs, from 0, to run them apart"
+    )
     parser.add_argument("--seeds", type=int, help="networks; by default 12, or 6 of slow ones")
     parser.add_argument("--steps", type=int, help="of training, in place of those of the study")
     parser.add_argument("--tuning", type=int, help="steps of tuning, in place of those")
