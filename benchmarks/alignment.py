@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from alignment_methods import (
     METHODS,
+    NORMS_AS_ON_DATA,
     Pair,
     Question,
     activations_can_be_read,
@@ -38,6 +39,7 @@ from alignment_methods import (
     distance,
     matched,
     origins,
+    recomputed,
 )
 from alignment_networks import (
     FILES,
@@ -85,7 +87,10 @@ def brought(
     first, second = (trained(task, seed, options.cache) for seed in seeds)
     given = Question(task.network(), symmetry, first, second)
     by_data = replace(given, data=(task.train[0][:ON_DATA],))
+    norms = any(name.endswith("running_var") for name in symmetry.signature)
     for method in options.methods:
+        if method == NORMS_AS_ON_DATA and not norms:
+            continue
         if "weights" in options.by:
             yield method, "weights", matched(method, given)
         if method != "naive" and "activations" in options.by and activations_can_be_read():
@@ -124,6 +129,8 @@ def barriers(task: Task, options: argparse.Namespace, seeds: int) -> list[dict[s
             }  # fmt: skip
             if norms:
                 record["refit"] = asdict(barrier(task, pair, refit=True))
+                refitted = measured(task, recomputed(task, pair.second))[0]
+                record["refit"]["changed"] = abs(refitted - before)
             found.append(record)
             print(
                 f"  {task.name} {both} {method} by {by}: {record['loss']:.4f}, "

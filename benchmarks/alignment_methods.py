@@ -50,7 +50,7 @@ class Question:
     second: State
     data: Inputs | None = None
 
-    def aligned(self, spaces: str | None = None) -> Pair:
+    def aligned(self, spaces: str | list[str] | None = None) -> Pair:
         """The second network next to the first."""
         data = None
         if self.data is not None:
@@ -74,13 +74,31 @@ def activations_can_be_read() -> bool:
     return importlib.util.find_spec("paramsym.merging") is not None
 
 
+def refittable(symmetry: ParameterSymmetry) -> list[str]:
+    """Spaces that keep the function also where batch norms are refitted afterwards.
+
+    In evaluation a scale before a norm is undone by the mean and the gain alone. The variance stays
+    as it was, and is no longer that of the activations.
+    """
+    means = [name for name in symmetry.signature if name.endswith("running_mean")]
+    return [
+        space for space in symmetry.spaces
+        if all(
+            space in symmetry.movers[name.replace("running_mean", "running_var")]
+            for name in means if space in symmetry.movers[name]
+        )
+    ]  # fmt: skip
+
+
 # -- methods -----------------------------------------------------------------------------------
 
+NORMS_AS_ON_DATA = "whole group, norms as on data"
 METHODS: dict[str, Callable[[Question], Pair]] = {
     "naive": lambda given: Pair(given.first, given.second),
     "permutations": lambda given: given.aligned("permutations"),
     "balance, permutations": lambda given: given.at(balance).aligned("permutations"),
     "whole group": lambda given: given.aligned(),
+    NORMS_AS_ON_DATA: lambda given: given.aligned(refittable(given.symmetry)),
     "whole group, reduced": lambda given: given.at(reduce).aligned(),
 }
 

@@ -53,12 +53,14 @@ def print_barriers(records: list[dict[str, Any]]) -> None:
                 row += [
                     spread([r["refit"]["loss"] for r in these], 4),
                     spread([100 * r["refit"]["accuracy"] for r in these], 2),
+                    f"{max(r['refit']['changed'] for r in these):.3f}",
                 ]
             rows.append(row)
         columns = ["method", "by", "loss barrier", "accuracy barrier, points", "distance"]
         columns += ["below permutations by weights", "change of loss by the move"]
         columns += ["CPU-seconds"]
         columns += ["loss barrier, norms refitted", "accuracy barrier, norms refitted"] * norms
+        columns += ["change of loss by move and refit"] * norms
         show(f"{task}, {len({tuple(r['seeds']) for r in own})} pairs", columns, rows)
 
 
