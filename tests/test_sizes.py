@@ -15,6 +15,7 @@ ROOMS = (
     "structure",
     "geometry",
     "quantize",
+    "merging",
 )  # as far as they are built; fmt: skip
 
 

@@ -29,12 +29,21 @@ if TYPE_CHECKING:
     from paramsym.geometry.alignment import Aligned as Aligned
     from paramsym.geometry.alignment import align as align
     from paramsym.geometry.balance import balance as balance
+    from paramsym.geometry.canonical import Canonical as Canonical
+    from paramsym.geometry.canonical import canonicalize as canonicalize
+    from paramsym.geometry.fingerprints import Fingerprint as Fingerprint
+    from paramsym.geometry.fingerprints import fingerprint as fingerprint
     from paramsym.geometry.reduced import Reduced as Reduced
     from paramsym.geometry.reduced import reduce as reduce
     from paramsym.geometry.result import Balanced as Balanced
     from paramsym.geometry.same_orbit import Verdict as Verdict
     from paramsym.geometry.same_orbit import same_orbit as same_orbit
     from paramsym.lowering import rule as rule
+    from paramsym.merging.adapters import merge_adapters as merge_adapters
+    from paramsym.merging.interpolation import interpolate as interpolate
+    from paramsym.merging.interpolation import loss_barrier as loss_barrier
+    from paramsym.merging.merge import merge as merge
+    from paramsym.merging.readings import readings as readings
     from paramsym.primitives import Primitive as Primitive
     from paramsym.quantize.errors import (
         minimize_quantization_error as minimize_quantization_error,
@@ -90,6 +99,10 @@ _HOMES = {
     "teleport": "paramsym.dynamics.teleportation",
     "Aligned": "paramsym.geometry.alignment",
     "align": "paramsym.geometry.alignment",
+    "Canonical": "paramsym.geometry.canonical",
+    "canonicalize": "paramsym.geometry.canonical",
+    "Fingerprint": "paramsym.geometry.fingerprints",
+    "fingerprint": "paramsym.geometry.fingerprints",
     "Reduced": "paramsym.geometry.reduced",
     "reduce": "paramsym.geometry.reduced",
     "Verdict": "paramsym.geometry.same_orbit",
@@ -111,6 +124,11 @@ _HOMES = {
     "polar": "paramsym.structure.polar",
     "tangent": "paramsym.structure.tangent",
     "unit_gains": "paramsym.structure.gains",
+    "interpolate": "paramsym.merging.interpolation",
+    "loss_barrier": "paramsym.merging.interpolation",
+    "merge": "paramsym.merging.merge",
+    "merge_adapters": "paramsym.merging.adapters",
+    "readings": "paramsym.merging.readings",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
     "Primitive": "paramsym.primitives",
@@ -127,7 +145,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
-    "geometry", "quantize", "dynamics",
+    "geometry", "quantize", "dynamics", "merging",
 }  # fmt: skip
 
 

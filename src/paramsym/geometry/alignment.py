@@ -15,7 +15,7 @@ from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring, distance
 from paramsym.geometry.pair import square
 from paramsym.geometry.reading import Reading
-from paramsym.geometry.reduced import Reduced, reduce, unit
+from paramsym.geometry.reduced import Reduced, alongside, reduce, unit
 from paramsym.structure.action import act
 from paramsym.structure.axes import Fixed
 from paramsym.structure.element import GroupElement
@@ -118,6 +118,12 @@ def align(
         other.approach.sweep(sweeps, generator, progress)
         if other.approach.objective[-1] > best.approach.objective[-1]:
             best = other
+    if not data and best.distance:
+        near = bring(beside, within, points[0], alongside(beside, points[0], b))
+        near.approach.start()
+        if near.distance < best.distance:
+            near.approach.sweep(sweeps, progress=progress)
+            best = near
     return _aligned(symmetry, b, best)
 
 
@@ -162,9 +168,10 @@ def _aligned(symmetry: ParameterSymmetry, b: Params, brought: Brought) -> Aligne
     own = [n for n in pair.moving if n in symmetry.signature and n not in symmetry.buffers]
     counts = brought.approach.counts
     sizes = [square([side[n] for n in counts]) for side in (pair.fixed, pair.moving)]
+    fixed, moving = brought.supports() if brought.loose else (pair.fixed, pair.moving)
     return Aligned(
-        act(symmetry, element, b), element, distance(pair.fixed, pair.moving, own),
-        {n: distance(pair.fixed, pair.moving, [n]) for n in own},
+        act(symmetry, element, b), element, distance(fixed, moving, own),
+        {n: distance(fixed, moving, [n]) for n in own},
         [value / (math.sqrt(sizes[0] * sizes[1]) or 1.0) for value in brought.approach.objective],
         {**brought.held, **brought.approach.doubts},
     )  # fmt: skip

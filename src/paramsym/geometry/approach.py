@@ -8,7 +8,7 @@ stay, by which ⟨y, g x⟩ never falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,7 +21,8 @@ from paramsym.geometry.visits import Visit, visited
 from paramsym.structure.space import Space
 
 Progress = Callable[[str], None]
-_SAME = 1e3  # of what can be told: points that are nearer are one
+_SAME = 100.0  # units in the last place: points that are nearer are one
+_WIDEST = 4096  # entries of a block that are compared with all others at a time
 _GAIN = 1e-10  # of the norms: a sweep that gains less is the last
 
 
@@ -36,6 +37,7 @@ class Approach:
         objective: ⟨y, g x⟩, of what is preferred if there is any, after the first pass and after
             every sweep.
         doubts: by space, what nothing determined when it was first read.
+        visit: reads the best value of a space in the first pass.
     """
 
     pair: Pair
@@ -43,6 +45,7 @@ class Approach:
     witnesses: Collection[str] = ()
     objective: list[float] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)
+    visit: Callable[[Pair, Space, Sequence[Place], bool], Visit] = visited
 
     def __post_init__(self) -> None:
         spaces = self.pair.symmetry.spaces
@@ -61,13 +64,12 @@ class Approach:
         own = [place for place in places if place.block.parameter not in self.witnesses]
         return found or own or places
 
-    def start(self, generator: torch.Generator | None) -> None:
-        """Begin at a random element, instead of the first pass."""
-        assert generator is not None
-        wide = self.pair.symmetry.sample(generator)
-        for part in wide.parts:
-            if isinstance(part, Mapping):
-                self.pair.apply(part)
+    def start(self, generator: torch.Generator | None = None) -> None:
+        """Begin where the point stands, or at a random element, instead of the first pass."""
+        if generator is not None:
+            for part in self.pair.symmetry.sample(generator).parts:
+                if isinstance(part, Mapping):
+                    self.pair.apply(part)
         self.objective.append(self.pair.product(self.counts))
 
     # -- the first pass --------------------------------------------------------------------------
@@ -110,9 +112,10 @@ class Approach:
         """The value of a space as these places tell it, with witnesses where they do not."""
         space = self.pair.symmetry.spaces[name]
         found: Visit | None = None
+        told = told or self._blind(space, known)
         for places in (told, self._told(self.pair.places[name], known)):
             if places and (found is None or found.doubt):
-                found = visited(self.pair, space, places, keyed)
+                found = self.visit(self.pair, space, places, keyed)
                 if found.doubt:
                     found = found._replace(doubt=self._real(space, found.doubt))
         if found is not None:
@@ -141,6 +144,16 @@ class Approach:
                 for leg in place.beside
             )
         ]  # fmt: skip
+
+    def _blind(self, space: Space, known: Collection[str]) -> list[Place]:
+        """The places of an order, whose units are then read without what is not known."""
+        if not getattr(space.group, "permutes", False):
+            return []
+        found = [
+            place._replace(unknown=tuple(leg for leg in place.beside if leg.space not in known))
+            for place in self.places[space.name]
+        ]
+        return [place for place in found if _width(place) <= _WIDEST]
 
     def _share(self, name: str, places: list[Place]) -> float:
         """How much of what tells a space can be read."""
@@ -174,7 +187,7 @@ class Approach:
         sides = (self.pair.fixed, self.pair.moving)
         squares = [square([side[n] for n in self.counts]) for side in sides]
         apart = squares[0] + squares[1] - 2 * self.objective[-1]
-        return apart <= (self.pair.clear / _SAME) ** 2 * sum(squares)
+        return apart <= (_SAME * self.pair.rounding) ** 2 * sum(squares)
 
     def _is_counted(self, name: str) -> bool:
         """Whether a space is read from what the objective counts."""
@@ -229,3 +242,9 @@ def _still(value: Element) -> bool:
     if order is None or value.diagonal is not None:
         return False
     return bool((order == torch.arange(order.shape[-1])).all())
+
+
+def _width(place: Place) -> int:
+    """How many entries stand on an axis and on those that are read without what acts on them."""
+    shape = place.block.shape
+    return shape[place.leg.axis] * prod(shape[leg.axis] for leg in place.unknown)

@@ -13,6 +13,7 @@ from paramsym.geometry.compact import compact_part
 from paramsym.geometry.loose import carried_along
 from paramsym.geometry.pair import Pair, square
 from paramsym.geometry.reduced import Reduced
+from paramsym.geometry.support import supported
 from paramsym.geometry.transvections import received
 from paramsym.geometry.unframed import unframed_params, without_frames
 from paramsym.structure.action import act
@@ -61,9 +62,19 @@ class Brought:
         return ~self.first.element @ step @ self.second.element
 
     @property
+    def distance(self) -> float:
+        """‖a − b‖ / √(‖a‖² + ‖b‖²), as the points are now, of what the objective counts."""
+        return distance(self.pair.fixed, self.pair.moving, self.approach.counts)
+
+    @property
     def loose(self) -> dict[str, int]:
         """By space, in how many directions of either point one side stands against zeros."""
         return {**self.first.loose, **self.second.loose}
+
+    def supports(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Both points, buffers too, as they are now, without what stands against zeros."""
+        plain = without_frames(self.symmetry, {**self.first.stuck, **self.second.stuck})
+        return supported(plain, self.first.free)[0], supported(plain, self.moved)[0]
 
     def _along(self) -> GroupElement:
         """What carries the loose directions of the second point to those of the first."""

@@ -42,7 +42,7 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
         places: where units are read; spaces that stand over this one are taken for unknown.
         keyed: try keys first, which need no scores where they tell all units apart.
     """
-    patterns = _patterns(pair, space, places)
+    patterns = patterns_of(pair, space, places)
     signed = isinstance(space.group, AbstractMonomial) and space.group.signs
     order = _by_keys(pair, patterns, signed) if keyed else None
     doubt = 0
@@ -51,19 +51,24 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
         order, doubt = assigned(scores, pair.clear)
     if not signed:
         return Element(order=order), doubt
-    plain = [place for own in patterns.values() for place, blind in own]
+    plain = [place for own in patterns.values() for place, blind in own if not blind]
+    if not plain:
+        return Element(order=order, diagonal=torch.ones(order.shape).double()), order.numel()
     cross = pair.cross(plain).gather(-1, order[..., None])[..., 0]
-    return Element(order=order, diagonal=torch.where(cross < 0, -1.0, 1.0).double()), doubt
+    unclear = int((cross.abs() <= pair.clear * cross.abs().amax()).sum())
+    sign = torch.where(cross < 0, -1.0, 1.0).double()
+    return Element(order=order, diagonal=sign), max(doubt, unclear)
 
 
 Patterns = dict[Pattern, list[tuple[Place, tuple[int, ...]]]]
 
 
-def _patterns(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
+def patterns_of(pair: Pair, space: Space, places: Sequence[Place]) -> Patterns:
     """Places by the spaces that act on each unit by itself, with the axes that these act on."""
     found: Patterns = {}
     for place in places:
-        own = [leg for leg in place.beside if stands_on(pair.symmetry, leg, place.leg)]
+        on = {leg for leg in place.beside if stands_on(pair.symmetry, leg, place.leg)}
+        own = [leg for leg in place.beside if leg in on or leg in place.unknown]
         own = sorted(own, key=lambda leg: (leg.space, leg.axis))
         taken = {place.leg.axis, *place.leg.copies}
         axes = dict.fromkeys(a for leg in own for a in (*leg.copies, leg.axis) if a not in taken)
@@ -104,7 +109,8 @@ def _blind(pair: Pair, pattern: Pattern, places: list[tuple[Place, tuple[int, ..
     if width == 1:
         return total[..., 0, 0].abs()
     group = pair.symmetry.spaces[pattern[0]].group
-    alone = len(pattern) == 1 and isinstance(group, AbstractRotation) and group.size == width
+    rotates = len(pattern) == 1 and isinstance(group, AbstractRotation)
+    alone = rotates and group.size == width
     if alone and total.numel() * width * 20 <= _SINGULAR:
         return torch.linalg.svdvals(total).sum(-1)
     return total.square().sum((-2, -1)).sqrt()

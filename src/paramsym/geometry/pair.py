@@ -24,15 +24,19 @@ from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
 
-_CLEAR = 1e5  # units in the last place, relative to what is read: below, nothing is told
+_CLEAR, _CLEAREST = 1e3, 1e-10  # units in the last place, and at least: less tells nothing
 
 
 class Place(NamedTuple):
-    """One leg of one block of a parameter, and the legs beside it that move."""
+    """One leg of one block of a parameter, and the legs beside it that move.
+
+    `unknown` are those of them that units have to be read without.
+    """
 
     block: Block
     leg: Leg
     beside: tuple[Leg, ...]
+    unknown: tuple[Leg, ...] = ()
 
 
 def moves(space: Space, leg: Leg) -> bool:
@@ -60,6 +64,7 @@ class Pair:
         fixed: the parameters that stay, by name.
         moving: those that move; `apply` replaces them.
         element: the product of all that has been applied.
+        rounding: one unit in the last place.
         clear: what is told from nothing, relative to the largest that is read.
     """
 
@@ -70,7 +75,8 @@ class Pair:
     def __post_init__(self) -> None:
         self.element = GroupElement(self.symmetry)
         eps = [torch.finfo(x.dtype.to_real()).eps for x in self.fixed.values()]
-        self.clear = _CLEAR * max(eps, default=0.0)
+        self.rounding = max(eps, default=0.0)
+        self.clear = max(_CLEAREST, _CLEAR * self.rounding)
         self.versions = dict.fromkeys(self.symmetry.signature, 0)
         self.places: dict[str, list[Place]] = {name: [] for name in self.symmetry.spaces}
         spaces = self.symmetry.spaces

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
+from paramsym.geometry.costs import counts
 from paramsym.geometry.finite import require_finite
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.result import Balanced, Status
@@ -36,8 +37,8 @@ class Reduced:
         params: the parameters there, `act(symmetry, element, …)` of those given.
         element: the group element that leads there.
         free: the same in coordinates on which a compact group acts by orthogonal maps: constants
-            that the model adds are added, what stands in the frame of gains is taken out of it, and
-            what nothing determines, because it stands against zeros, is zero.
+            that the model adds are added, and what stands in the frame of gains is taken out of it.
+            Along bases, what nothing determines because it stands against zeros is zero.
         stuck: spaces that cannot act, in the frame of a gain with a zero, with the gain.
         held: spaces, shifts and gains that could not be brought to their place, with the reason.
         loose: by space, in how many of its directions one side stands against zeros.
@@ -111,6 +112,7 @@ class _Course:
         self.plain = without_frames(within, start.stuck)
         self.done = {*_moved_by(start.element), *start.stuck} & {*within.spaces}
         self.held: dict[str, str] = {}
+        self.loose: dict[str, int] = {}
         self.is_settled = False  # whether projected shifts have found all else balanced
 
     def _go(self, step: GroupElement, params: dict[str, Tensor] | None = None) -> None:
@@ -119,29 +121,51 @@ class _Course:
         self.element = own @ self.element
 
     def slide(self, shifts: Sequence[Shift]) -> float:
-        """What some shifts move freely vanishes; the largest of it, relative to its tensor."""
+        """What some shifts move freely vanishes; how far that moved the parameters."""
         params, element, held = sliced(self.within, self.params, shifts, self.progress)
-        names = {shift.terms[0].target.parameter for shift in shifts} & {*params}
-        pairs = [(self.params[name], params[name]) for name in names]
+        before = self.params
         self._go(element, params)
         self.held |= held
-        return max((float((x - y).norm() / (x.norm() + 1e-300)) for x, y in pairs), default=0.0)
+        return self._moved_from(before)
 
     def size(self) -> None:
-        """What stands on one side alone gets norm one."""
-        free = unframed_params(self.within, self.params, self.stuck)
-        step = one_sided(self.plain, free, self.done)
-        self._go(step)
-        self.done |= {*_moved_by(step)}
+        """What stands on one side alone gets norm one, or a Gram matrix that is one.
 
-    def balance(self, without: Collection[str] = ()) -> None:
+        With it the sum of squares less 2 log |det g| is least, which is convex along everything
+        together: it takes turns with balance.
+        """
+        whole: set[str] = set()
+        for _ in range(_ALTERNATIONS):
+            free = unframed_params(self.within, self.params, self.stuck)
+            step, loose, whole = one_sided(self.plain, free, self.done)
+            self.loose |= loose
+            before = self.params
+            self._go(step)
+            if not _moved_by(step) or self._moved_from(before) <= _AT_REST:
+                break
+            self.balance(held=whole)
+        else:
+            self.held["sizes"] = "what stands on one side, and the balance of the rest, do not rest"
+        self.done |= whole
+
+    def _moved_from(self, before: Mapping[str, Tensor]) -> float:
+        """How far the parameters have moved, relative to their tensors."""
+        pairs = [(before[n], self.params[n]) for n in self.plain.signature if n in before]
+        pairs = [(x, y) for x, y in pairs if counts(x)]
+        least = 1e-8 * max((float(x.norm()) for x, _ in pairs), default=1.0)  # less is rounding
+        apart = (float((x - y).norm()) / (float(x.norm()) + least) for x, y in pairs if x is not y)
+        return max(apart, default=0.0)
+
+    def balance(self, without: Collection[str] = (), held: Collection[str] = ()) -> None:
         """Scales and bases are balanced, without some parameters.
 
         What these leave on both sides, and whatever meets it, then has its place.
         """
         plain = replace(self.plain, buffers=(*self.plain.buffers, *without))
         free = unframed_params(self.within, self.params, self.stuck)
-        result = balance(plain, free, hold=self.done, shifts=False, progress=self.progress)
+        empty = {n for n in plain.spaces if not {*plain.parameters_of(n)} - {*plain.buffers}}
+        hold = {*self.done, *held, *empty}
+        result = balance(plain, free, hold=hold, shifts=False, progress=self.progress)
         self._go(result.element)
         if without and result.status is not Status.UNATTAINED:
             self.done |= {name for name in result.moment if name in plain.spaces}
@@ -149,29 +173,44 @@ class _Course:
 
     def balanced(self) -> Reduced:
         """The last step: what has not been balanced is, where both sides stand."""
-        loose: dict[str, int] = {}
         seen = dict(self.params)
         for shift in (shift for shift in self.within.shifts if shift.divisor is not None):
             if made := unreceived(shift, seen):
                 seen |= made
-                loose[shift.name] = shift.dimension
+                self.loose[shift.name] = shift.dimension
         free = unframed_params(self.within, seen, self.stuck)
         result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
         if result.status is Status.UNATTAINED:
-            free, lost = supported(self.plain, free)
-            loose |= lost
-            result = balance(self.plain, free, hold=self.done, shifts=False, progress=self.progress)
-        if result.status is not Status.OPTIMAL:
+            free, lost = supported(self.plain, free, bases_only=True)
+            self.loose |= lost
+            if lost:
+                result = balance(
+                    self.plain, free, hold=self.done, shifts=False, progress=self.progress
+                )
+        if result.status is not Status.OPTIMAL and not {*result.held} <= {*self.loose, *self.done}:
             self.held |= _left(result)
         self._go(result.element)
-        return Reduced(self.params, self.element, result.params, self.stuck, self.held, loose)
+        return Reduced(self.params, self.element, result.params, self.stuck, self.held, self.loose)
 
 
 def _left(result: Balanced) -> dict[str, str]:
     """What is not balanced, the steepest of it."""
-    worst = max(result.moment, key=lambda name: result.moment[name], default="")
-    slope = result.moment.get(worst, 0.0)
+    if not result.moment:
+        return dict(result.held)
+    worst = max(result.moment, key=lambda name: result.moment[name])
+    slope = result.moment[worst]
     return {worst: f"balance is {result.status}, with a slope of {slope:.1e} left"}
+
+
+def alongside(symmetry: ParameterSymmetry, point: Reduced, params: Mapping[str, Tensor]) -> Reduced:
+    """Other parameters moved by the element that reduces a point, as they come to lie beside it.
+
+    Small differences of the two stay small, whereas those between their own representatives need
+    not: what is nearly not determined is brought to its place by large steps.
+    """
+    moved = act(symmetry, point.element, params)
+    stuck = point.stuck | zero_gains(symmetry, moved)
+    return replace(point, params=moved, free=unframed_params(symmetry, moved, stuck), stuck=stuck)
 
 
 def unit(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> Reduced:

@@ -120,10 +120,10 @@ def same_orbit(
         inner = _inner_gap(brought)
     element = brought.element
     outer = _gap(symmetry, a, act(symmetry, element, b))
-    if inner.size <= tol and not brought.loose:
+    if outer.size <= tol or (inner.size <= tol and not brought.loose):
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
-    if inner.size <= tol:
-        return _with_loose_ends(brought, element, outer, tol)
+    if brought.loose and _gap(symmetry, *brought.supports()).size <= tol:
+        return _with_loose_ends(brought, element, outer)
     return _apart(symmetry, a, brought, Verdict(Kind.DIFFERENT, element, outer.size), inner, outer)
 
 
@@ -150,15 +150,12 @@ def _brought(
 # -- verdicts --------------------------------------------------------------------------------------
 
 
-def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap, tol: float) -> Verdict:
-    """Two points that agree in all that determines the function, with more that does not."""
-    if outer.size <= tol:
-        return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
-    loose = brought.loose
-    named = ", ".join(f"{count} of {space!r}" for space, count in [*loose.items()][:3])
+def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap) -> Verdict:
+    """Two points that agree in all that determines the function, and differ in what does not."""
+    named = ", ".join(f"{count} of {space!r}" for space, count in [*brought.loose.items()][:3])
     reason = (
         "They agree in all that determines the function; directions that stand against zeros "
-        f"({named}) hold different numbers, which no element tells apart."
+        f"({named}) hold different numbers."
     )
     return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
 

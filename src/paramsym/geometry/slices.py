@@ -19,7 +19,7 @@ from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
-from paramsym.structure.shift import Params, Shift
+from paramsym.structure.shift import Params, Shift, Term
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _SWEEPS = 8
@@ -85,7 +85,30 @@ def _offset(
     term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))
-    rest = term.target.view({name: own}) / term.coefficient
+    rest = _without_gains(term, term.target.view({name: own}) / term.coefficient, params)
+    for factor in (f for f in term.factors if f.kernel):
+        if own.is_complex():
+            return "its projector is complex, and offsets are real"
+        out, into = factor.window.letters[:2]
+        letters = letters.replace(out, into)  # a projector leaves what it leads to
+    if isinstance(rest, str) or not {*shift.letters} <= {*letters}:
+        return rest if isinstance(rest, str) else _NO_SUM
+    rest = rest.real if rest.is_complex() else rest  # offsets are real
+    size = float(rest.abs().max()) if rest.numel() else 0.0
+    return -_averaged(rest, letters, shift.letters), size
+
+
+def _averaged(x: Tensor, letters: str, kept: str) -> Tensor:
+    """The mean over the letters that are not kept, these in their order."""
+    mean = [k for k, letter in enumerate(letters) if letter not in kept]
+    left = [letter for letter in letters if letter in kept]
+    x = x.mean(mean) if mean else x
+    return x.permute([left.index(letter) for letter in kept])
+
+
+def _without_gains(term: Term, rest: Tensor, params: Params) -> Tensor | str:
+    """What a term moves, divided by the gains beside δ; or why it cannot be."""
+    letters = term.target.letters
     for factor in (f for f in term.factors if not f.kernel):
         gain = power_of(factor, params)
         if not {*factor.window.letters} <= {*letters}:
@@ -93,16 +116,7 @@ def _offset(
         if bool((gain == 0).any()):
             return f"{factor.window.parameter!r} has a zero, which it would be divided by"
         rest = rest / _laid(gain, factor.window.letters, letters)
-    for factor in (f for f in term.factors if f.kernel):
-        out, into = factor.window.letters[:2]
-        letters = letters.replace(out, into)  # a projector leaves what it leads to
-    if not {*shift.letters} <= {*letters}:
-        return _NO_SUM
-    size = float(rest.abs().max()) if rest.numel() else 0.0
-    mean = [k for k, letter in enumerate(letters) if letter not in shift.letters]
-    kept = [letter for letter in letters if letter in shift.letters]
-    rest = rest.mean(mean) if mean else rest
-    return -rest.permute([kept.index(letter) for letter in shift.letters]), size
+    return rest
 
 
 def is_projected(shift: Shift) -> bool:

@@ -16,9 +16,10 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, ComplexScaling, GeneralLinear
 from paramsym.geometry.costs import scales_of
 from paramsym.structure.element import GroupElement
-from paramsym.structure.gram import gram
+from paramsym.structure.gram import Gram, gram
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
+from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _ROUNDING = 1e-11  # eigenvalues below this share of the largest are zero: Gram matrices are squares
@@ -26,16 +27,19 @@ _TURNS = 64  # zeros travel one space further in each
 
 
 def supported(
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor]
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], bases_only: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, int]]:
     """Parameters without what stands against zeros, and by space the number of such directions.
 
     Args:
-        symmetry: whose scales and changes of basis they are.
+        symmetry: whose scales and changes of basis they are, without frames.
         params: the complete state dict, which is only read.
+        bases_only: whether only changes of basis take anything away.
     """
     moved, loose = dict(params), dict[str, int]()
     spaces = [name for name in symmetry.spaces if _stretches(symmetry, name)]
+    if bases_only:
+        spaces = [n for n in spaces if isinstance(symmetry.spaces[n].group, GeneralLinear)]
     for _ in range(_TURNS):
         changed = False
         for space in spaces:
@@ -55,37 +59,81 @@ def supported(
 
 def one_sided(
     symmetry: ParameterSymmetry, params: Mapping[str, Tensor], held: Collection[str]
-) -> GroupElement:
-    """The element by which weights whose size no reader sees get the norm one.
+) -> tuple[GroupElement, dict[str, int], set[str]]:
+    """The element by which weights whose size nothing feels get the norm one.
 
-    Where scales stand on one side of all that they move, as on the weights behind a weight norm,
-    there is nothing to balance them against.
+    Where a scale stands on one side alone, as on the weights behind a weight norm, or on a unit
+    whose other side is zero, there is nothing to balance it against.
 
     Args:
         symmetry: one without frames.
         params: parameters outside of frames.
         held: spaces that do not move.
+
+    Returns:
+        The element; by space the number of units of which one side is zero at these parameters
+        only; and the spaces of which all is on one side.
     """
     values: dict[str, Tensor] = {}
+    loose: dict[str, int] = {}
+    whole: set[str] = set()
     for name, space in symmetry.spaces.items():
         powers = _powers(symmetry, params, name)
-        if name in held or not space.exact or len(powers) != 1 or not scales_of(space):
+        if name in held or not space.exact or not powers:
             continue
-        if not isinstance(space.group, AbstractMonomial):
-            continue
-        carried = {n: widened(params[n]) for n in symmetry.parameters_of(name) if n in params}
-        (power,) = powers
-        mass = sum(gram(symmetry, _counted(symmetry, carried), name)) / abs(power)
-        mass = torch.as_tensor(mass)
-        values[name] = torch.where(mass > 0, mass, 1.0) ** (-0.5 / power)
-    return symmetry.element(values) if values else GroupElement(symmetry)
+        value = _sized(symmetry, params, space, powers)
+        if value is not None:
+            values[name] = value
+            if len({power > 0 for power in powers}) == 1:
+                whole.add(name)
+            else:
+                loose[name] = int((value != 1).sum())
+    element = symmetry.element(values) if values else GroupElement(symmetry)
+    return element, loose, whole
+
+
+def _sized(
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], space: Space, powers: set[float]
+) -> Tensor | None:
+    """What gives the one-sided part of a space norm one; None where it has none."""
+    own = {n: params[n] for n in symmetry.parameters_of(space.name) if n in params}
+    own = {n: widened(p) for n, p in _counted(symmetry, own).items()}
+    if scales_of(space) and isinstance(space.group, AbstractMonomial):
+        return _normed(gram(symmetry, own, space.name), powers)
+    if isinstance(space.group, GeneralLinear) and len(powers) == 1:
+        return _whitened(*gram(symmetry, own, space.name))
+    return None
+
+
+def _normed(masses: Gram, powers: Collection[float]) -> Tensor | None:
+    """The scales that give units with one side norm one; none where there are no such units.
+
+    Where several powers meet it is a step towards them.
+    """
+    up, down = (
+        max((abs(p) for p in powers if (p > 0) == side), default=1.0) for side in (True, False)
+    )
+    covariant, dual = masses
+    value = torch.where((covariant > 0) & (dual == 0), covariant / up, 1.0) ** (-0.5 / up)
+    value = value * torch.where((dual > 0) & (covariant == 0), dual / down, 1.0) ** (0.5 / down)
+    return value if bool(((covariant > 0) != (dual > 0)).any()) else None
+
+
+def _whitened(covariant: Tensor, dual: Tensor) -> Tensor | None:
+    """The basis in which a Gram matrix is one."""
+    side = -0.5 if bool(covariant.any()) else 0.5
+    values, vectors = torch.linalg.eigh(covariant + dual)
+    if bool((values <= _ROUNDING * values[..., -1:]).any()):
+        return None  # what does not stand in all directions has none
+    return (vectors * values[..., None, :] ** side) @ vectors.mT
 
 
 def _powers(symmetry: ParameterSymmetry, params: Mapping[str, Tensor], space: str) -> set[float]:
     """The powers to which a space stands on what counts."""
+    own = {n: params[n] for n in symmetry.parameters_of(space) if n in params}
     return {
         float(leg.power)
-        for name in _counted(symmetry, {n: params[n] for n in symmetry.parameters_of(space)})
+        for name in _counted(symmetry, own)
         for block in symmetry.blocks[name]
         for leg in block.legs
         if leg.space == space and leg.power
@@ -122,9 +170,7 @@ def _kept(
     one, other = _onto_range(covariant), _onto_range(dual)
     shared = int(torch.linalg.matrix_rank(other @ one, atol=1e-6).sum())
     everything = torch.eye(group.size, dtype=one.dtype).expand(one.shape)
-    if (
-        unseen := _rank(one) - shared
-    ):  # the one side first: what is left of it says what the other is
+    if unseen := _rank(one) - shared:  # this side first: the rest of it tells the other what it is
         return (other, everything), unseen
     return (everything, one), _rank(other) - shared
 

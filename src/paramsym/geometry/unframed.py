@@ -52,14 +52,21 @@ def _typed(symmetry: ParameterSymmetry, axis: AxisType, stuck: Collection[str]) 
         return Sum(tuple(_typed(symmetry, part, stuck) for part in axis.terms))
     factors = axis.factors if isinstance(axis, Product) else (axis,)
     framed = next((f for f in factors if _is_framed(f, stuck)), None)
-    if framed is None:
-        parts = tuple(_typed(symmetry, f, stuck) for f in factors if isinstance(axis, Product))
-        return Product(parts) if parts else axis
-    charges = _charges(symmetry, framed)
-    parts = tuple(_lessened(symmetry, part, charges) for part in factors)
-    parts += tuple(carried(name, -charge) for name, charge in charges.items() if charge)
-    parts = tuple(part for part in parts if part != Fixed(1))
-    return parts[0] if len(parts) == 1 else Product(parts)
+    if framed is not None:
+        return _taken_out(symmetry, factors, _charges(symmetry, framed))
+    if isinstance(axis, Product):
+        return Product(tuple(_typed(symmetry, part, stuck) for part in factors))
+    return axis
+
+
+def _taken_out(
+    symmetry: ParameterSymmetry, factors: tuple[AxisType, ...], charges: dict[str, Fraction]
+) -> AxisType:
+    """An axis without its frame, which the scales of its gains move to these powers."""
+    parts = [_lessened(symmetry, part, charges) for part in factors]
+    parts += [carried(name, -charge) for name, charge in charges.items() if charge]
+    parts = [part for part in parts if part != Fixed(1)]
+    return parts[0] if len(parts) == 1 else Product(tuple(parts))
 
 
 def _is_framed(part: AxisType, stuck: Collection[str]) -> TypeGuard[Carried]:
