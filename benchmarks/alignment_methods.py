@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +13,8 @@ from torch import Tensor, nn
 from paramsym import Balanced, ParameterSymmetry, balance
 from paramsym.geometry.alignment import align
 from paramsym.geometry.reduced import Reduced, reduce
+from paramsym.merging.interpolation import interpolate, loss_barrier
+from paramsym.merging.readings import readings
 
 Inputs = tuple[Tensor, ...]
 POINTS, READINGS = 11, 4096
@@ -54,7 +54,6 @@ class Question:
         """The second network next to the first."""
         data = None
         if self.data is not None:
-            readings = importlib.import_module("paramsym.merging.readings").readings
             one, other = (
                 readings(self.model, self.symmetry, params, self.data, READINGS)
                 for params in (self.first, self.second)
@@ -67,11 +66,6 @@ class Question:
         """The same question at another point of either orbit."""
         one, other = (move(self.symmetry, params).params for params in (self.first, self.second))
         return replace(self, first=one, second=other)
-
-
-def activations_can_be_read() -> bool:
-    """Whether this version of the library has `paramsym.merging.readings`."""
-    return importlib.util.find_spec("paramsym.merging") is not None
 
 
 def refittable(symmetry: ParameterSymmetry) -> list[str]:
@@ -138,14 +132,6 @@ def origins(
 # -- what lies between -------------------------------------------------------------------------
 
 
-def between(first: State, second: State, share: float) -> State:
-    """(1 − t) a + t b, of numbers; counters stay those of a."""
-    return {
-        name: torch.lerp(p, second[name], share) if p.is_floating_point() else p
-        for name, p in first.items()
-    }
-
-
 def recomputed(task: Task, params: State, batches: int = 2) -> State:
     """Running means and variances of batch norms, averaged anew over training data."""
     model = task.network()
@@ -184,18 +170,21 @@ def barrier(
     Source: Frankle, Dziugaite, Roy and Carbin, "Linear mode connectivity and the lottery ticket
     hypothesis" (2020).
     """
-    points = REFITTED if refit else POINTS
-    shares = [k / (points - 1) for k in range(points)]
-    values = []
-    for share in shares:
-        params = between(pair.first, pair.second, share)
-        values.append(measured(task, recomputed(task, params) if refit else params, examples))
-    rises = []
-    for share, (loss, right) in zip(shares, values, strict=True):
-        straight = [(1 - share) * a + share * b for a, b in zip(values[0], values[-1], strict=True)]
-        rises.append((loss - straight[0], straight[1] - right))
-    middle = values[points // 2][0]
-    return Barrier(max(r[0] for r in rises), max(r[1] for r in rises), middle)
+    points, right = REFITTED if refit else POINTS, {}
+
+    def evaluate(given: Mapping[str, Tensor]) -> float:
+        params = {**given}
+        found = measured(task, recomputed(task, params) if refit else params, examples)
+        right[found[0]] = found[1]
+        return found[0]
+
+    found = loss_barrier(evaluate, pair.first, pair.second, points)
+    shares = [right[loss] for loss in found.losses]
+    falls = [
+        (1 - t) * shares[0] + t * shares[-1] - share
+        for t, share in zip(found.times, shares, strict=True)
+    ]
+    return Barrier(found.barrier, max(falls), found.losses[points // 2])
 
 
 def bend(evaluate: Callable[[State], Tensor], pair: Pair) -> float:
@@ -205,7 +194,7 @@ def bend(evaluate: Callable[[State], Tensor], pair: Pair) -> float:
     ½f(a) + ½f(b) about its own mean.
     """
     ends = (evaluate(pair.first) + evaluate(pair.second)) / 2
-    middle = evaluate(between(pair.first, pair.second, 0.5))
+    middle = evaluate(interpolate(pair.first, pair.second, 0.5))
     return float((middle - ends).square().mean().sqrt() / ends.std())
 
 
