@@ -50,24 +50,37 @@ def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, c
         _refuse(call, f"{name!r} is missing in {side}", f"it, {_typed(symmetry, name)}",
                 "Load both from the same model class")  # fmt: skip
     if name not in a:
+        if name in symmetry.signature and symmetry.movers[name]:
+            _refuse(call, f"{name!r} is missing in both", f"it, {_typed(symmetry, name)}",
+                    "Pass the complete state_dict() of each model")  # fmt: skip
         return
     one, other = a[name], b[name]
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        side, value = ("a", one) if not isinstance(one, Tensor) else ("b", other)
-        _refuse(call, f"{name!r} of {side} is a {type(value).__name__}", "a tensor",
-                "Pass model.state_dict()")  # fmt: skip
+    for side, value in (("a", one), ("b", other)):
+        _require_numbers(symmetry, name, side, value, call)
     if one.shape != other.shape:
         _refuse(call, f"{name!r} has shape {tuple(one.shape)} in a and {tuple(other.shape)} in b",
                 f"one shape, {_typed(symmetry, name)}",
                 "Compare networks of one architecture")  # fmt: skip
+    if name in symmetry.signature and tuple(one.shape) != symmetry.shape(name):
+        _refuse(call, f"{name!r} has shape {tuple(one.shape)} in both",
+                f"{symmetry.shape(name)}, {_typed(symmetry, name)}",
+                "Take the symmetry of the model that they belong to")  # fmt: skip
     if one.dtype != other.dtype:
         _refuse(call, f"{name!r} is {one.dtype} in a and {other.dtype} in b", "one precision",
                 "Convert one of them, for example with model.to(torch.float32)")  # fmt: skip
-    for side, value in (("a", one), ("b", other)):
-        numbers = value.is_floating_point() or value.is_complex()
-        if numbers and not value.is_meta and not bool(torch.isfinite(value).all()):
-            _refuse(call, f"{name!r} of {side} has entries that are not finite", "finite numbers",
-                    "Look where training diverged, or leave that checkpoint out")  # fmt: skip
+
+
+def _require_numbers(
+    symmetry: ParameterSymmetry, name: str, side: str, value: object, call: str
+) -> None:
+    """A tensor of one side, whose numbers are finite."""
+    if not isinstance(value, Tensor):
+        _refuse(call, f"{name!r} of {side} is a {type(value).__name__}", "a tensor",
+                "Pass model.state_dict()")  # fmt: skip
+    numbers = value.is_floating_point() or value.is_complex()
+    if numbers and not value.is_meta and not bool(torch.isfinite(value).all()):
+        _refuse(call, f"{name!r} of {side} has entries that are not finite", "finite numbers",
+                "Look where training diverged, or leave that checkpoint out")  # fmt: skip
 
 
 def _typed(symmetry: ParameterSymmetry, name: str) -> str:

@@ -23,6 +23,7 @@ from paramsym.structure.space import Space
 Progress = Callable[[str], None]
 _SAME = 100.0  # units in the last place: points that are nearer are one
 _WIDEST = 4096  # entries of a block that are compared with all others at a time
+_UNTOLD = 1 << 60  # what stands in doubt of a space that nothing tells: it is read last
 _GAIN = 1e-10  # of the norms: a sweep that gains less is the last
 
 
@@ -86,7 +87,8 @@ class Approach:
             name, visit = self._clearest(left, known, keyed)
             values = parities(self.pair, known, left) if visit.doubt else {}
             if visit.doubt and not values:
-                self.doubts[name] = f"{visit.doubt} of its parts are not told by what is fixed"
+                count = "none" if visit.doubt == _UNTOLD else f"{visit.doubt} are not"
+                self.doubts[name] = f"of its parts {count} told by what is fixed"
             values = values or {name: visit.value}
             self.pair.apply(values)
             left = [other for other in left if other not in values]
@@ -121,7 +123,7 @@ class Approach:
         if found is not None:
             return found
         batch = [self.pair.symmetry.spaces[base].size for base in space.over]
-        return Visit(space.group.identity(tuple(batch), torch.float64), prod(batch) * space.size)
+        return Visit(space.group.identity(tuple(batch), torch.float64), _UNTOLD)
 
     def _real(self, space: Space, doubt: int) -> int:
         """What is in doubt, without directions in which nothing stands: these need not be told."""

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial
-from paramsym.geometry.pair import Pair
+from paramsym.geometry.pair import Pair, square
 
-_DIFFERENT = 1e4  # units in the last place times the root of the number of entries
+_LEVEL = 1e4  # units in the last place that norms may differ by
+_FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
+_CONTROL = 30.0  # times what a moved copy shows: a difference, and no rounding
 
 
-def first_difference(pair: Pair, likely: str = "") -> str:
-    """Where an invariant of the one point differs from that of the other; empty if nowhere.
+def apart(pair: Pair) -> dict[str, float]:
+    """By invariant, how much it differs between the two points, relative to its size.
 
-    Args:
-        pair: the two points, reduced.
-        likely: a parameter to look at first.
+    The norm of each tensor, and the norms of the units of each order in each tensor, by size.
     """
-    names = [*pair.symmetry.signature]
-    for name in sorted(names, key=lambda name: name != likely):
-        one, other = pair.fixed[name], pair.moving[name]
-        sizes = [float(torch.linalg.vector_norm(x, dtype=_wide(x))) for x in (one, other)]
-        if abs(sizes[0] - sizes[1]) > level(one) * max(sizes):
-            return f"the norm of {name!r} is {sizes[0]:.9g} in a and {sizes[1]:.9g} in b"
+    typical = _FLOOR * typical_size(pair.fixed)
+    found = {}
+    for name in pair.symmetry.signature:
+        one, other = (_norms(side[name].reshape(1, -1)) for side in (pair.fixed, pair.moving))
+        floor = typical * pair.fixed[name].numel() ** 0.5
+        found[f"the norm of {name!r}"] = _relative(one, other, floor)
     for space, places in pair.places.items():
         group = pair.symmetry.spaces[space].group
-        if not (isinstance(group, AbstractMonomial) and group.permutes):
-            continue
-        for place in places:
-            one, other = (unit_norms(side) for side in pair.both(place))
-            if one.ndim > 1:
-                continue
-            apart = (one.sort().values - other.sort().values).abs().max()
-            if float(apart) > level(pair.fixed[place.block.parameter]) * float(one.max()):
-                return f"the norms of the units of {space!r} in {place.block.parameter!r}"
-    return ""
+        if isinstance(group, AbstractMonomial) and group.permutes:
+            for place in (place for place in places if not place.leg.copies):
+                one, other = (_norms(side).sort().values for side in pair.both(place))
+                floor = typical * (pair.fixed[place.block.parameter].numel() / len(one)) ** 0.5
+                text = f"the norms of the units of {space!r} in {place.block.parameter!r}"
+                found[text] = max(found.get(text, 0.0), _relative(one, other, floor))
+    return found
 
 
-def level(x: Tensor) -> float:
-    """The difference of norms, relative to them, that rounding does not explain."""
-    return _DIFFERENT * torch.finfo(x.dtype.to_real()).eps * max(1.0, x.numel() ** 0.5 / 100)
+def difference(
+    pair: Pair, own: Mapping[str, float], control: Mapping[str, float], likely: str
+) -> str:
+    """An invariant that differs by more than rounding, and more than for a moved copy, in words.
+
+    Args:
+        pair: the two points.
+        own: what `apart` says of them.
+        control: what it says of a point and a moved copy of it.
+        likely: a parameter to look at first.
+    """
+    level = _LEVEL * pair.rounding
+    clear = [text for text, size in own.items() if size > level + _CONTROL * control.get(text, 0.0)]
+    clear.sort(key=lambda text: repr(likely) not in text)
+    return f"{clear[0]}, by {own[clear[0]]:.1e}" if clear else ""
 
 
-def unit_norms(rows: Tensor) -> Tensor:
-    """The norms of rows, of shape (*copies, n), in double precision."""
-    return torch.linalg.vector_norm(rows, dim=-1, dtype=_wide(rows)).double()
+def typical_size(params: Mapping[str, Tensor]) -> float:
+    """The root mean square of all numbers."""
+    count = sum(x.numel() for x in params.values())
+    return (square(params.values()) / count) ** 0.5 if count else 0.0
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.complex128 if x.is_complex() else torch.float64
+def _relative(one: Tensor, other: Tensor, floor: float) -> float:
+    """The largest difference, relative to the larger number or to a floor."""
+    size = torch.maximum(one, other).clamp(min=max(floor, 1e-300))
+    return float(((one - other).abs() / size).max()) if one.numel() else 0.0
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """The norms of rows, in double precision."""
+    wide = torch.complex128 if rows.is_complex() else torch.float64
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=wide).double()

@@ -10,7 +10,7 @@ are their own duals, so that covariant and dual axes count alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ class Pair:
         return _sum(_real(torch.linalg.vecdot(y, y if own else x)) for y, x in sides)
 
 
-def square(params: Collection[Tensor]) -> float:
+def square(params: Iterable[Tensor]) -> float:
     """Σ |w|², in double precision."""
     return sum(_dot(p, p) for p in params)
 

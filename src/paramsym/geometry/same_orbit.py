@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring
-from paramsym.geometry.invariants import first_difference
+from paramsym.geometry.culprit import explained
+from paramsym.geometry.invariants import apart, difference, typical_size
 from paramsym.geometry.reduced import reduce
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
@@ -28,7 +30,9 @@ TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3}
 COARSE = 5e-2  # the same for half precision
 _SWEEPS = 20
 _NEAR = 0.05  # where points are nearer, the largest difference is the cause
-_CONTROL = 10.0  # times what is left of a moved copy: rounding, and no difference
+_SHOWN = 3  # entries that explain a difference equally well
+_CONTROL = 30.0  # times what is left of a moved copy: rounding, and no difference
+_FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
 
 
 class Kind(StrEnum):
@@ -49,7 +53,9 @@ class Verdict:
         element: what carries b to a, or as near as was found.
         residual: the largest difference within a tensor that it leaves, relative to the root mean
             square of the tensor, in the scales and bases of a.
-        where: the tensor, and its entry, where the difference is; empty for equal points.
+        where: the tensor, and its entry, where the difference is. Of points that are near, the
+            entry that alone explains it ("or" parts those that do so equally well); of others, the
+            first that nothing can carry over. Empty for equal points.
         reason: in words.
     """
 
@@ -120,18 +126,25 @@ def same_orbit(
         inner = _inner_gap(brought)
     element = brought.element
     outer = _gap(symmetry, a, act(symmetry, element, b))
-    if outer.size <= tol or (inner.size <= tol and not brought.loose):
+    if inner.size <= tol < outer.size and not brought.loose:  # near enough to begin anew
+        element = _brought(symmetry, a, act(symmetry, element, b), progress).element @ element
+        outer = _gap(symmetry, a, act(symmetry, element, b))
+    if outer.size <= tol:
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
+    if inner.size <= tol and not brought.loose:
+        reason = f"The reduced points agree to {inner.size:.1e}; the element rounds by more."
+        return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
     if brought.loose and _gap(symmetry, *brought.supports()).size <= tol:
         return _with_loose_ends(brought, element, outer)
-    return _apart(symmetry, a, brought, Verdict(Kind.DIFFERENT, element, outer.size), inner, outer)
+    found = Verdict(Kind.DIFFERENT, element, outer.size)
+    return _apart(symmetry, a, b, brought, found, inner, outer)
 
 
 def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
     if tol is None:
         kinds = {a[n].dtype.to_real() for n in symmetry.signature if a[n].is_floating_point()}
         return max((TOLERANCES.get(kind, COARSE) for kind in kinds), default=1e-7)
-    if not 0 < tol < float("inf"):
+    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0 < tol < float("inf"):
         raise ValueError(
             f"same_orbit(tol={tol!r}): a positive number was expected, the largest difference "
             "within a tensor relative to its root mean square. Leave tol= out for the default."
@@ -161,17 +174,29 @@ def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap) -> Ver
 
 
 def _apart(
-    symmetry: ParameterSymmetry, a: Params, brought: Brought, found: Verdict, inner: Gap, outer: Gap
+    symmetry: ParameterSymmetry,
+    a: Params,
+    b: Params,
+    brought: Brought,
+    found: Verdict,
+    inner: Gap,
+    outer: Gap,
 ) -> Verdict:
     """Two points that the element found does not join: no other does, or it was not forced."""
     near = inner.size <= _NEAR
-    where = outer.where if near else _first_apart(brought).where
+    where = _place(symmetry, a, b, outer, found.element) if near else _first_apart(brought).where
     if held := brought.held:
         name, why = next(iter(held.items()))
         return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
-    if near and inner.size <= _CONTROL * (left := _control(symmetry, a)):
-        return _undecided(found, where, f"A moved copy of a itself leaves {left:.1e}: rounding.")
-    if different := first_difference(brought.pair, outer.name):
+    control = _control(symmetry, a)
+    left = _inner_gap(control).size
+    if inner.size <= _CONTROL * left:
+        reason = (
+            f"The same steps leave {left:.1e} of a and a moved copy of a, {inner.size:.1e} here."
+        )
+        return _undecided(found, where, reason)
+    own, moved = apart(brought.pair), apart(control.pair)
+    if different := difference(brought.pair, own, moved, where.partition("[")[0]):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
     if doubts := brought.approach.doubts:
@@ -181,16 +206,23 @@ def _apart(
     return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
 
 
+def _place(
+    symmetry: ParameterSymmetry, a: Params, b: Params, outer: Gap, element: GroupElement
+) -> str:
+    """The entries of which one alone explains a small difference, or the largest difference."""
+    found = explained(symmetry, a, act(symmetry, element, b))
+    texts = [Gap(0.0, name, entry).where for name, entry in found[:_SHOWN]]
+    return (" or ".join(texts) + " or others" * (len(found) > _SHOWN)) or outer.where
+
+
 def _undecided(found: Verdict, where: str, reason: str) -> Verdict:
     return Verdict(Kind.UNDECIDED, found.element, found.residual, where, reason)
 
 
-def _control(symmetry: ParameterSymmetry, a: Params) -> float:
-    """What the same steps leave of a and a moved copy of it."""
+def _control(symmetry: ParameterSymmetry, a: Params) -> Brought:
+    """The point a and a moved copy of it after the same steps."""
     generator = torch.Generator().manual_seed(0)
-    return _inner_gap(
-        _brought(symmetry, a, act(symmetry, symmetry.sample(generator), a), None)
-    ).size
+    return _brought(symmetry, a, act(symmetry, symmetry.sample(generator), a), None)
 
 
 # -- differences -----------------------------------------------------------------------------------
@@ -216,22 +248,30 @@ def _first_apart(brought: Brought) -> Gap:
 
 def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | None = None) -> Gap:
     """The largest difference within a tensor, relative to its root mean square."""
-    worst = Gap(0.0, "", ())
+    worst, floor = Gap(0.0, "", ()), _FLOOR * typical_size(_numbers(symmetry, a))
     for name in symmetry.signature if names is None else names:
         if name in symmetry.dead or name not in a:
             continue
         one, other = widened(a[name]), widened(b[name])
         if not one.numel():
             continue
-        apart = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
-        apart = apart.double()
+        away = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
+        away = away.double()
         if rows := symmetry.unreached.get(name):
-            apart[list(rows)] = 0
-        largest = float(apart.max())
+            away[list(rows)] = 0
+        largest = float(away.max())
         if not largest:
             continue
-        size = max(float(x.abs().double().square().mean().sqrt()) for x in (one, other))
+        sizes = [float(x.abs().double().square().mean().sqrt()) for x in (one, other)]
+        size = max(*sizes, floor)
         if largest / size > worst.size:
-            place = torch.unravel_index(apart.argmax(), apart.shape)
+            place = torch.unravel_index(away.argmax(), away.shape)
             worst = Gap(largest / size, name, tuple(int(k) for k in place))
     return worst
+
+
+def _numbers(symmetry: ParameterSymmetry, params: Params) -> dict[str, Tensor]:
+    """The parameters that the function depends on, without buffers."""
+    left_out = {*symmetry.dead, *symmetry.buffers}
+    names = [n for n in symmetry.signature if n in params and n not in left_out]
+    return {n: params[n] for n in names if params[n].is_floating_point() or params[n].is_complex()}

@@ -113,7 +113,7 @@ def _without_gains(term: Term, rest: Tensor, params: Params) -> Tensor | str:
         gain = power_of(factor, params)
         if not {*factor.window.letters} <= {*letters}:
             return _NO_SUM
-        if bool((gain == 0).any()):
+        if not bool(((gain != 0) & gain.isfinite()).all()):
             return f"{factor.window.parameter!r} has a zero, which it would be divided by"
         rest = rest / _laid(gain, factor.window.letters, letters)
     return rest

@@ -50,8 +50,8 @@ def transvection(shift: Shift, params: Params) -> tuple[Tensor, float] | str:
     """The offset that brings a bias and its readers to their place, and the size of the gain.
 
     Where V has null vectors that are not orthogonal to ones, V 1 can be made zero. Where it has
-    none, an e of sum zero first makes b parallel to ones; one along ones then makes its entries
-    1/√n, whatever happens to V, which scales of other spaces move as well.
+    none, e = (b − 1/√n)/√n makes every entry of b equal to 1/√n, whatever happens to V, which
+    scales of other spaces move as well.
     """
     found = behind(shift, params)
     if isinstance(found, str):
@@ -64,13 +64,9 @@ def transvection(shift: Shift, params: Params) -> tuple[Tensor, float] | str:
     null = _null_part(weight, level)
     if float(null.sum()) > 1e-6 * count:
         return gain * (null / null.sum() - ones / count), size
-    total = bias.sum()
-    if float(total.abs()) <= level * float(bias.abs().sum()):
+    if float(bias.sum().abs()) <= level * float(bias.abs().sum()):
         return 0 * gain, 1.0
-    bent = bias / total - ones / count
-    if float(bent.abs().max()) > level:
-        return gain * bent, size
-    return (total / count**0.5 - 1) / count * gain, size
+    return gain * (bias - count**-0.5) * count**-0.5, size
 
 
 def unreceived(shift: Shift, params: Params) -> dict[str, Tensor]:
