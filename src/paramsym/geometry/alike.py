@@ -12,6 +12,7 @@ from paramsym.geometry.given import numbers_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
+_LARGEST = 1e150
 
 
 def alike(
@@ -28,6 +29,7 @@ def alike(
         ValueError: a tensor is missing or left over, has another shape or dtype than the symmetry
             or the other point, or numbers that are not finite.
     """
+    require_symmetry(symmetry, call)
     for side, params in (("a", a), ("b", b)):
         if not isinstance(params, Mapping):
             _refuse(call, f"{side} is a {type(params).__name__}", "a dict of tensors by name",
@@ -41,6 +43,15 @@ def alike(
             _refuse(call, f"{extra[0]!r} is in {side} alone", "two state dicts of one architecture",
                     "Leave it out, or load both with the same model class")  # fmt: skip
     return numbers_of(symmetry, a, call), numbers_of(symmetry, b, call)
+
+
+def require_symmetry(symmetry: object, call: str) -> None:
+    """Refuse what is no symmetry."""
+    if not isinstance(symmetry, ParameterSymmetry):
+        raise ValueError(
+            f"{call}(symmetry, …): a {type(symmetry).__name__} came, and a ParameterSymmetry was "
+            "expected. Pass find_symmetry(model, inputs)."
+        )
 
 
 def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, call: str) -> None:
@@ -77,10 +88,16 @@ def _require_numbers(
     if not isinstance(value, Tensor):
         _refuse(call, f"{name!r} of {side} is a {type(value).__name__}", "a tensor",
                 "Pass model.state_dict()")  # fmt: skip
-    numbers = value.is_floating_point() or value.is_complex()
-    if numbers and not value.is_meta and not bool(torch.isfinite(value).all()):
+    numbers = (value.is_floating_point() and value.itemsize > 1) or value.is_complex()
+    if not numbers or value.is_meta or value.layout is not torch.strided or not value.numel():
+        return  # what is no number for other reasons is refused with them
+    if not bool(torch.isfinite(value).all()):
         _refuse(call, f"{name!r} of {side} has entries that are not finite", "finite numbers",
                 "Look where training diverged, or leave that checkpoint out")  # fmt: skip
+    if float(value.abs().max()) > _LARGEST:
+        _refuse(call, f"{name!r} of {side} has entries above {_LARGEST:.0e}",
+                "numbers whose squares do not overflow",
+                "Multiply the parameters by a power of two first")  # fmt: skip
 
 
 def _typed(symmetry: ParameterSymmetry, name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -60,7 +61,15 @@ class Canonical:
 
         Args:
             tolerance: of the root mean square of a tensor, to which its entries are rounded.
+
+        Raises:
+            ValueError: a tolerance that is no number between 1e-15 and 1.
         """
+        if not isinstance(tolerance, Real) or not 1e-15 <= tolerance <= 1:
+            raise ValueError(
+                f"digest(tolerance={tolerance!r}): a number between 1e-15 and 1 was expected, the "
+                "share of a tensor's size to which entries are rounded. Leave it out for 1e-4."
+            )
         found = hashlib.sha256()
         for name in sorted(self.settled):
             x = self.settled[name].double()
@@ -93,7 +102,7 @@ def canonicalize(
     Source: Kempf and Ness (1979) for the reduction; Weisfeiler and Leman, "The reduction of a graph
     to canonical form and the algebra which appears therein" (1968), for the refinement of ties.
     """
-    point = reduce(symmetry, params, progress)
+    point = reduce(symmetry, params, progress, call="canonicalize")
     brought = bring(symmetry, symmetry, point, point)
     pair = brought.pair
     pair.fixed = probe_like(pair.moving)
@@ -125,7 +134,9 @@ class _Settling:
         if not space.group.signs:
             return Visit(Element(order=order), equal)
         cross = pair.cross(places).gather(-1, order[..., None])[..., 0]
-        return Visit(Element(order=order, diagonal=torch.where(cross < 0, -1.0, 1.0)), equal)
+        return Visit(
+            Element(order=order, diagonal=torch.where(cross < 0, -1.0, 1.0).double()), equal
+        )
 
     def _sorted(self, pair: Pair, space: Space, places: Sequence[Place]) -> tuple[Tensor, Tensor]:
         """The order of units by their keys, and the first of its equals for each place."""

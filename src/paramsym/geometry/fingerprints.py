@@ -38,6 +38,11 @@ class Fingerprint:
         Raises:
             ValueError: the fingerprints belong to different architectures.
         """
+        if not isinstance(other, Fingerprint):
+            raise ValueError(
+                f"fingerprint.distance(other): a {type(other).__name__} came, and a Fingerprint "
+                "was expected. Pass fingerprint(symmetry, params)."
+            )
         sizes = {name: x.shape for name, x in self.invariants.items()}
         if sizes != {name: x.shape for name, x in other.invariants.items()}:
             odd = {*sizes} ^ {*other.invariants} or {
@@ -78,7 +83,7 @@ def fingerprint(
     Source: Du, Hu and Lee (2018) and Kempf and Ness (1979): what is left at the balanced point is
     changed by compact elements alone, which keep these numbers.
     """
-    point = reduce(symmetry, params, progress)
+    point = reduce(symmetry, params, progress, call="fingerprint")
     pair = bring(symmetry, symmetry, point, point).pair
     found = {name: _of_space(pair, pair.symmetry.spaces[name]) for name in pair.places}
     for name, x in pair.fixed.items():

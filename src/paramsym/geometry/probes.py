@@ -20,8 +20,8 @@ _KEYS = 4
 
 
 def probe_like(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Random tensors of the shapes and names of some parameters, in double precision."""
-    return {n: _drawn(n, tuple(p.shape)).to(_wide(p)) for n, p in params.items()}
+    """Random tensors with the shapes and dtypes of some parameters, drawn by their names."""
+    return {n: _drawn(n, tuple(p.shape)).to(p) for n, p in params.items()}
 
 
 def _drawn(text: str, shape: tuple[int, ...]) -> Tensor:

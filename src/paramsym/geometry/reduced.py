@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from paramsym.geometry.alike import require_symmetry
 from paramsym.geometry.balance import balance
 from paramsym.geometry.costs import counts
 from paramsym.geometry.finite import require_finite
@@ -58,6 +59,7 @@ def reduce(
     params: Mapping[str, Tensor],
     progress: Progress | None = None,
     within: ParameterSymmetry | None = None,
+    call: str = "reduce",
 ) -> Reduced:
     """The representative of an orbit modulo a compact group.
 
@@ -71,6 +73,7 @@ def reduce(
         progress: called with a line for each step.
         within: a restriction of the symmetry; what it leaves out does not move, but for the scales
             of gains that serve as frames.
+        call: the function that is named in errors.
 
     Returns:
         A `Reduced`.
@@ -81,9 +84,11 @@ def reduce(
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979).
     """
+    require_symmetry(symmetry, call)
     within = symmetry if within is None else within
-    own = numbers_of(symmetry, params, "reduce")
-    require_finite(symmetry, own, "reduce")
+    own = numbers_of(symmetry, params, call)
+    require_finite(symmetry, own, call)
+    _require_floats(symmetry, own, call)
     course = _Course(symmetry, within, unit(symmetry, own), progress)
     projected = [shift for shift in within.shifts if is_projected(shift)]
     course.slide([shift for shift in within.shifts if shift not in projected])
@@ -96,6 +101,18 @@ def reduce(
             if course.slide(projected) <= course.at_rest:
                 break
     return course.balanced()
+
+
+def _require_floats(symmetry: ParameterSymmetry, params: Mapping[str, Tensor], call: str) -> None:
+    """Refuse integers where scales, bases or shifts move parameters."""
+    for name in symmetry.signature:
+        if name in params and name not in symmetry.buffers and symmetry.movers[name]:
+            if not counts(params[name]):
+                raise ValueError(
+                    f"{call}(params): {name!r} is {params[name].dtype}, which cannot be scaled, "
+                    "and real or complex numbers were expected. Multiply quantised weights by "
+                    "their scales, and pass the result."
+                )
 
 
 class _Course:
