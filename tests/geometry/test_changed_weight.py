@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from paramsym import ParameterSymmetry, same_orbit
 from paramsym.geometry.same_orbit import Kind
-from tests.geometry.orbits import State, counted, generator, moved, of_zoo
+from tests.geometry.orbits import State, counted, generator, generic, moved, of_zoo
 from tests.geometry.test_same_orbit import NETWORKS
 from tests.tracing.zoo import names
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
 CHANGE = 1e-4
-# Changes of basis on both sides of every matrix of a linear network: what one entry changes of the
-# product may as well be changed elsewhere, and the nearest point spreads it.
-SPREAD = {"MLP, identity"}
 SLOW = {"T5", "DINOv2"}  # the others have all that these have
-MOST = [name for name in NETWORKS if name not in SPREAD | SLOW]
+MOST = [name for name in NETWORKS if name not in SLOW]
 
 
 def changed(symmetry: ParameterSymmetry, params: State, seed: int = 5) -> tuple[State, str]:
@@ -45,13 +43,25 @@ def test_one_changed_weight_is_named(name: str) -> None:
     verdict = same_orbit(symmetry, params, moved(symmetry, other))
     assert verdict.kind is Kind.DIFFERENT, verdict
     assert verdict.where == place
-    assert CHANGE / 10 < verdict.residual < 10 * CHANGE
+    assert CHANGE / 30 < verdict.residual < 30 * CHANGE
 
 
-@pytest.mark.parametrize("name", sorted(SPREAD))
-def test_where_every_basis_is_free_a_change_is_seen_but_has_no_place(name: str) -> None:
-    symmetry, params = of_zoo(name)
-    other, place = changed(symmetry, params)
+def test_where_two_entries_explain_a_change_both_are_named() -> None:
+    """Only the product of two numbers in a row counts: either may have changed."""
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
+    symmetry, params = generic(net, (torch.ones(3, 1),))
+    other = {**params, "1.weight": params["1.weight"] * (1 + CHANGE)}
     verdict = same_orbit(symmetry, params, moved(symmetry, other))
-    assert verdict.kind is Kind.DIFFERENT and verdict.residual > CHANGE / 10
-    assert verdict.where != place
+    assert verdict.kind is Kind.DIFFERENT
+    assert verdict.where == "0.weight[0, 0] or 1.weight[0, 0]"
+
+
+def test_a_change_along_the_orbit_is_none() -> None:
+    """The control: biases of two linear layers in a row, changed so that nobody notices."""
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    symmetry, params = generic(net, (torch.ones(3, 4),))
+    step = CHANGE * torch.ones(3, dtype=torch.float64)
+    other = {**params, "0.bias": params["0.bias"] + step}
+    assert same_orbit(symmetry, params, other).kind is Kind.DIFFERENT
+    other["1.bias"] = params["1.bias"] - params["1.weight"] @ step
+    assert same_orbit(symmetry, params, other).kind is Kind.EQUAL
