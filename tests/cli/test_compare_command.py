@@ -193,6 +193,14 @@ def test_another_architecture_is_named_by_tensor_shape_and_space(run):
     assert "not its symmetry" in shown and four(shown) == ["came", "expected", "instead"]
 
 
+@pytest.mark.parametrize("command", ["compare", "align", "merge"])
+def test_a_model_alone_needs_weights(run, tmp_path: Path, command: str):
+    out = [] if command == "compare" else [tmp_path / "out.safetensors"]
+    source = "tests.models:on_meta"
+    shown = run(command, source, source, *out, "--inputs", "2x5", code=2).stderr
+    assert four(shown) == ["came", "expected", "instead"] and "--model" in shown
+
+
 def test_weights_alone_need_a_model(run, files):
     shown = run("compare", files["a"], files["moved"], code=2).stderr
     assert "--model package.module:factory" in shown

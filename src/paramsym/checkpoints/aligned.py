@@ -95,6 +95,7 @@ def write_aligned(
     """
     second = pair.checkpoints[1]
     place = place_beside(out) if element is None else element
+    pair.require_weights()
     refuse_source(out, pair.files())
     require_writable(second, out, force)
     check_element(place, out, pair.files(), force)

@@ -51,6 +51,15 @@ class Alike:
         """The state dicts of all; they share their numbers with the models."""
         return [checkpoint.state() for checkpoint in self.checkpoints]
 
+    def require_weights(self) -> None:
+        """Raise where one of them is a structure alone."""
+        for checkpoint, name in zip(self.checkpoints, self.names, strict=True):
+            if not checkpoint.has_weights:
+                raise CheckpointError(
+                    name, "a model on the meta device, without numbers", "weights to compare",
+                    "Give a file of weights, and the model by --model",
+                )  # fmt: skip
+
     def symmetry(self, progress: Callable[[str], None] = silent) -> ParameterSymmetry:
         """The symmetry of the first, after the others were held against it.
 
@@ -59,12 +68,7 @@ class Alike:
                 another shape or dtype than in the first; or a model has another symmetry.
         """
         first, *others = self.checkpoints
-        for checkpoint, name in zip(self.checkpoints, self.names, strict=True):
-            if not checkpoint.has_weights:
-                raise CheckpointError(
-                    name, "a model on the meta device, without numbers", "weights to compare",
-                    "Give a file of weights, and the model by --model",
-                )  # fmt: skip
+        self.require_weights()
         progress("deriving the symmetry")
         symmetry = _derived(first)
         for other, name, build in zip(others, self.names[1:], self.builds[1:], strict=True):

@@ -95,6 +95,7 @@ def write_merged(
             numbers that are not finite.
     """
     first = several.checkpoints[0]
+    several.require_weights()
     refuse_source(out, several.files())
     require_writable(first, out, force)
     _check_weights(weights, several.names)
