@@ -95,9 +95,10 @@ def _blind(pair: Pair, pattern: Pattern, places: list[tuple[Place, tuple[int, ..
     """Scores that do not know what acts on each unit."""
     total: Tensor | None = None
     for place, blind in places:
-        y, x = pair.both(place, blind)
         lead = len(place.leg.copies) + 1
-        y, x = (side.flatten(lead, -2) for side in (y, x))  # (*copies, n, blind, rest)
+        y, x = (
+            side.reshape(*side.shape[:lead], -1, side.shape[-1]) for side in pair.both(place, blind)
+        )  # (*copies, n, blind, rest)
         *copies, n, width, rest = y.shape
         made = y.reshape(*copies, n * width, rest) @ x.reshape(*copies, n * width, rest).mH
         made = (made.real if made.is_complex() else made).double()

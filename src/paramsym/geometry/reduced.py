@@ -94,7 +94,7 @@ def reduce(
     course.slide([shift for shift in within.shifts if shift not in projected])
     course.size()
     if projected:  # complements of what they lead to are told once all else is balanced
-        course.balance({shift.terms[0].target.parameter for shift in projected})
+        course.balance({name for shift in projected for name in shift.parameters})
         course.slide(projected)
         for _ in range(0 if course.is_settled else _ALTERNATIONS):
             course.balance()

@@ -116,8 +116,11 @@ def same_orbit(
     a, b = alike(symmetry, a, b, "same_orbit")
     tol = _tolerance(symmetry, a, tol)
     identity = GroupElement(symmetry)
-    if all(torch.equal(a[name], b[name]) for name in symmetry.signature if name in a):
+    if all(torch.equal(a[name], b[name]) for name in a if isinstance(a[name], Tensor)):
         return Verdict(Kind.EQUAL, identity, 0.0, "", "The tensors are equal.")
+    if strange := _strange(symmetry, a, b):
+        reason = f"The symmetry does not know {strange!r}, which differs."
+        return Verdict(Kind.UNDECIDED, identity, float("inf"), strange, reason)
     brought = _brought(symmetry, a, b, progress)
     inner = _inner_gap(brought)
     if inner.size > tol:
@@ -152,6 +155,13 @@ def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> flo
             "within a tensor relative to its root mean square. Leave tol= out for the default."
         )
     return float(tol)
+
+
+def _strange(symmetry: ParameterSymmetry, a: Params, b: Params) -> str:
+    """A tensor outside of the symmetry that is not the same in both."""
+    names = [n for n in a if n not in symmetry.signature and n not in symmetry.ties]
+    tensors = [n for n in names if isinstance(a[n], Tensor) and isinstance(b[n], Tensor)]
+    return next((n for n in tensors if not torch.equal(a[n], b[n])), "")
 
 
 def _brought(
@@ -253,11 +263,9 @@ def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | N
     """The largest difference within a tensor, relative to its root mean square."""
     worst, floor = Gap(0.0, "", ()), FLOOR * typical_size(_numbers(symmetry, a))
     for name in symmetry.signature if names is None else names:
-        if name in symmetry.dead or name not in a:
+        if name in symmetry.dead or name not in a or not _tells(a[name]):
             continue
         one, other = widened(a[name]), widened(b[name])
-        if not one.numel():
-            continue
         away = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
         away = away.double()
         if rows := symmetry.unreached.get(name):
@@ -271,6 +279,11 @@ def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | N
             place = torch.unravel_index(away.argmax(), away.shape)
             worst = Gap(largest / size, name, tuple(int(k) for k in place))
     return worst
+
+
+def _tells(x: Tensor) -> bool:
+    """Whether a tensor says anything: an empty one does not, nor does a counter."""
+    return bool(x.numel()) and (x.ndim > 0 or x.is_floating_point() or x.is_complex())
 
 
 def _numbers(symmetry: ParameterSymmetry, params: Params) -> dict[str, Tensor]:
