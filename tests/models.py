@@ -56,6 +56,20 @@ class TwoLinear(nn.Sequential):
         return (torch.randn(3, 4, generator=torch.Generator().manual_seed(1)),)
 
 
+class Wide(nn.Sequential):
+    """A ReLU network with units enough to tell whether one was derived from another."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 20))
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for tensor in self.parameters():
+                tensor.normal_(generator=generator)
+
+    def example_inputs(self) -> tuple[torch.Tensor]:
+        return (torch.randn(4, 20, generator=torch.Generator().manual_seed(1)),)
+
+
 def two_inputs() -> nn.Module:
     """Takes two keyword inputs and carries no example inputs."""
 

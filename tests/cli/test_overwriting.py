@@ -221,15 +221,17 @@ def test_a_dry_run_plans_the_files_of_a_folder(run, sharded: Path, tmp_path: Pat
     assert all(abs(sizes[name] - planned[name]) <= 64 for name in sizes)
 
 
-@pytest.mark.parametrize("command", ["transform", "balance", "quantize-prep"])
+@pytest.mark.parametrize("command", ["transform", "balance", "quantize-prep", "align", "merge"])
 def test_a_name_of_another_format_is_refused_before_the_work(run, tmp_path, monkeypatch, command):
     def work(*arguments: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("paramsym.checkpoints.equivalent.find_symmetry", work)
+    for module in ("equivalent", "alike"):
+        monkeypatch.setattr(f"paramsym.checkpoints.{module}.find_symmetry", work)
+    sources = [SMALL] if command in ("transform", "balance", "quantize-prep") else [SMALL, SMALL]
     for name in ("out.txt", "out", "out.pt2", "model.safetensors.index.json"):
-        refused(run, command, SMALL, tmp_path / name, says="after its format")
-        assert run(command, SMALL, tmp_path / name, code=2).stderr.startswith(
+        refused(run, command, *sources, tmp_path / name, says="after its format")
+        assert run(command, *sources, tmp_path / name, code=2).stderr.startswith(
             f"Error in {tmp_path / name}\n"
         )
     assert not [*tmp_path.iterdir()]

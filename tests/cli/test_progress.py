@@ -65,3 +65,13 @@ def test_the_steps_of_preparing_are_told_candidate_by_candidate(tmp_path):
     for name in ("untouched", "equalised", "range", "l2", "error"):
         assert f"{name}: rounding and measuring" in told
     assert any(step.startswith("error: p = ") for step in told)
+
+
+def test_the_steps_of_a_pair_are_told(tmp_path):
+    from paramsym.checkpoints import open_alike, write_aligned
+
+    told: list[str] = []
+    pair = open_alike(["tests.models:Small", "tests.models:Small"])
+    write_aligned(pair, tmp_path / "o.safetensors", progress=told.append)
+    assert told[:2] == ["deriving the symmetry", "aligning"]
+    assert [step.split()[0] for step in told[-3:]] == ["moving", "writing", "reading"]

@@ -158,6 +158,19 @@ def test_running_statistics_belong_to_the_network() -> None:
     assert compare(own, a, b).kind is not Kind.SAME
 
 
+def test_the_first_difference_is_named_and_a_tolerance_widens_equality() -> None:
+    (a,) = independent(1)
+    b = moved(a)
+    b["2.weight"][3, 4] *= 1.01
+    found = compare(symmetry(), a, b)
+    assert found.kind is Kind.DERIVED and found.orbit is not None
+    assert found.orbit.kind == "DIFFERENT" and found.orbit.where.startswith("2.weight[")
+    assert compare(symmetry(), a, b, tol=0.5).kind is Kind.SAME
+    assert compare(symmetry(), a, a).orbit is None
+    with pytest.raises(ValueError, match=r"tol=0"):
+        compare(symmetry(), a, b, tol=0.0)
+
+
 def test_it_prints_a_table_and_tells_its_steps() -> None:
     steps: list[str] = []
     text = str(compare(symmetry(), independent(1)[0], moved(tuned()), progress=steps.append))

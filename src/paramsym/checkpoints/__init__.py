@@ -1,14 +1,22 @@
 """Files ⇄ tensors: the only place that opens weights, and it never unpickles an object."""
 
+from paramsym.checkpoints.aligned import WrittenAligned as WrittenAligned
+from paramsym.checkpoints.aligned import write_aligned as write_aligned
+from paramsym.checkpoints.alike import Alike as Alike
+from paramsym.checkpoints.alike import open_alike as open_alike
 from paramsym.checkpoints.balanced import WrittenBalanced as WrittenBalanced
 from paramsym.checkpoints.balanced import write_balanced as write_balanced
 from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
+from paramsym.checkpoints.compared import Compared as Compared
+from paramsym.checkpoints.compared import compare_checkpoints as compare_checkpoints
 from paramsym.checkpoints.equivalent import Transformed as Transformed
 from paramsym.checkpoints.equivalent import plan_transform as plan_transform
 from paramsym.checkpoints.equivalent import transform as transform
 from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
+from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
+from paramsym.checkpoints.merged import write_merged as write_merged
 from paramsym.checkpoints.plan import Plan as Plan
 from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
 from paramsym.checkpoints.quantized import write_prepared as write_prepared

@@ -98,7 +98,7 @@ def write_balanced(
 
     def least(symmetry: ParameterSymmetry, params: State) -> State:
         nonlocal found
-        with usable(checkpoint):
+        with usable(checkpoint.label):
             if objective == "error":
                 found = _least_error(
                     checkpoint.model, symmetry, params, inputs, grid or Grid(4), held, progress
@@ -123,7 +123,7 @@ def calibration(checkpoint: Checkpoint, data: Path | None, progress: Callable[[s
 
 
 @contextmanager
-def usable(checkpoint: Checkpoint) -> Iterator[None]:
+def usable(label: str, expected: str = "weights that can be balanced") -> Iterator[None]:
     """Inside, an error about the weights becomes one about the checkpoint that has them.
 
     Raises:
@@ -135,7 +135,7 @@ def usable(checkpoint: Checkpoint) -> Iterator[None]:
         raise
     except ValueError as error:
         raise CheckpointError(
-            checkpoint.label, str(error).rstrip("."), "weights that can be balanced",
+            label, str(error).rstrip("."), expected,
             "See the end of the message",
         ) from error  # fmt: skip
 

@@ -16,8 +16,9 @@ from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.plan import Plan, plan
+from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
-from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
+from paramsym.checkpoints.writing import check_name, check_place, refuse_source
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
 from paramsym.structure.action import act
 from paramsym.structure.patterns import UnknownName, matching
@@ -134,13 +135,7 @@ def write_moved(
     moved = move(symmetry, before)
     dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
     tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
-    room = sum(checkpoint.planned(out).values())
-    with staged(out, force, room) as draft:
-        progress(f"writing {out.name}")
-        checkpoint.save(draft, moved)
-        progress(f"reading {out.name} back, to compare")
-        model = checkpoint.reload(draft)
-        _check_written(out, moved, model)
+    with stored(checkpoint, out, moved, force, progress) as model:
         error = _difference(reference, model, before, checkpoint, tolerance)
         if not error <= tolerance:
             raise CheckpointError(
@@ -148,8 +143,8 @@ def write_moved(
                 "what was written computes another function: the outputs change by "
                 f"{error:.1e} of their size, slice by slice",
                 f"at most {tolerance:.0e}",
-                "Nothing is kept. Move less, which rounds less: a smaller --strength, --only or "
-                "--hold; where that does not help, please report the model",
+                "Nothing is kept. Move less, which rounds less: a smaller --strength, --only, "
+                "--spaces or --hold; where that does not help, please report the model",
             )
     changed, entries, largest = _changes(checkpoint, before, moved)
     notes = tuple(checkpoint.notes)
@@ -189,7 +184,7 @@ def movable(
     progress("deriving the symmetry")
     with fitting(checkpoint):
         symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    _check_names(symmetry, option, names)
+    check_names(symmetry, option, names)
     return symmetry
 
 
@@ -205,7 +200,8 @@ def require_writable(checkpoint: Checkpoint, out: Path, force: bool) -> None:
         )  # fmt: skip
 
 
-def _check_names(symmetry: ParameterSymmetry, option: str, names: list[str] | None) -> None:
+def check_names(symmetry: ParameterSymmetry, option: str, names: list[str] | None) -> None:
+    """Raise where one of the patterns of an option names no space and no shift."""
     try:
         matching(names or [], [*symmetry.spaces, *symmetry.shift_of], option)
     except UnknownName as error:
@@ -262,16 +258,6 @@ def _nudge(model: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> float:
     for name, x in model.state_dict().items():
         x.copy_(nudged(before[name], draw, step) if name in trained else before[name])
     return step
-
-
-def _check_written(out: Path, moved: Mapping[str, torch.Tensor], model: torch.nn.Module) -> None:
-    """What was read back is what was meant, to the last bit."""
-    for name, tensor in model.state_dict().items():
-        if not torch.equal(tensor.detach(), moved[name]):
-            raise CheckpointError(
-                str(out), f"{name!r} was read back with other numbers than were written",
-                "the same numbers", "Nothing is kept. Check the disk, then try again",
-            )  # fmt: skip
 
 
 def _changes(

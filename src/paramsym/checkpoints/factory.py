@@ -92,24 +92,41 @@ def open_factory(
     factory, module = _import(source)
     model = _build(source, factory)
     _check_kind(source, model)
-    built, names, file = floating_dtype(model), None, None
-    if weights is not None:
-        weights = _weights_file(weights)
-        file, tensors = open_weights(weights, model.state_dict().keys(), key)
-        names = assign(model, tensors, str(weights))
-    check_model(model, source if weights is None else str(weights))
-    meta = [n for n, t in model.state_dict().items() if t.device.type == "meta"]
+    built, opened = floating_dtype(model), FactoryCheckpoint(source, model, ())
+    if weights is None:
+        check_model(model, source)
+        opened.has_weights = _has_numbers(model)
+    else:
+        opened = with_weights(opened, weights, key)
     if inputs is None:
         inputs = _example_inputs(source, factory, model, module)
-    if floating_dtype(model) != built:  # the weights of the file have another precision
-        inputs = _cast(inputs, floating_dtype(model))
-    files = [] if weights is None else [weights]
-    if weights is not None and weights.name.endswith(INDEX):
-        files.append(weights.parent)
-    notes = [] if file is None else list(file.notes)
+    opened.inputs = inputs if floating_dtype(model) == built else _cast(inputs, model)
+    return opened
+
+
+def with_weights(
+    checkpoint: Checkpoint, weights: Path, key: str | None = None
+) -> FactoryCheckpoint:
+    """The model of a checkpoint with the weights of a file, in the dtype of the file.
+
+    What is opened so is written in the layout of that file. The model is shared, and used up.
+    `key` is as for `open_factory`.
+    """
+    model, built = checkpoint.model, floating_dtype(checkpoint.model)
+    path = _weights_file(weights)
+    file, tensors = open_weights(path, model.state_dict().keys(), key)
+    names = assign(model, tensors, str(path))
+    check_model(model, str(path))
+    same = floating_dtype(model) == built  # or the weights of the file have another precision
     return FactoryCheckpoint(
-        source, model, inputs, files, not meta, notes=notes, weights=file, names=names
-    )
+        checkpoint.label, model, checkpoint.inputs if same else _cast(checkpoint.inputs, model),
+        [path, path.parent] if path.name.endswith(INDEX) else [path], _has_numbers(model),
+        checkpoint.fixed_mode, [*file.notes], file, names,
+    )  # fmt: skip
+
+
+def _has_numbers(model: torch.nn.Module) -> bool:
+    return not any(t.device.type == "meta" for t in model.state_dict().values())
 
 
 def _weights_file(path: Path) -> Path:
@@ -204,7 +221,10 @@ def _example_inputs(source: str, factory: Any, model: Any, module: Any) -> Input
     )  # fmt: skip
 
 
-def _cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+def _cast(inputs: Inputs, model: torch.nn.Module) -> Inputs:
+    """Floating inputs in the precision of a model."""
+    dtype = floating_dtype(model)
+
     def one(leaf: Any) -> Any:
         floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
         return leaf.to(dtype) if floating else leaf

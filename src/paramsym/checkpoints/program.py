@@ -28,6 +28,11 @@ class Program(torch.nn.Module):
             self.__dict__[table] = graph.__dict__[table]
         self.__dict__["_source"] = (graph, names)
 
+    @property
+    def code(self) -> str:
+        """The text of what is computed."""
+        return str(self.__dict__["_source"][0].code)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         graph, names = self.__dict__["_source"]
         given = [*args, *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]

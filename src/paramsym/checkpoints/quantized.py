@@ -74,7 +74,7 @@ def write_prepared(
     found: list[Prepared] = []
 
     def best(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> Any:
-        with usable(checkpoint):
+        with usable(checkpoint.label):
             found.append(prepare_for_quantization(
                 checkpoint.model, symmetry, *halves, grid, None, hold or (), activations, progress
             ))  # fmt: skip

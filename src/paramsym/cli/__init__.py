@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from paramsym.cli.group import Commands
+from paramsym.cli.pairs import align, compare, merge
 from paramsym.cli.reading import inspect
 from paramsym.cli.watching import watch
 from paramsym.cli.writing import balance, quantize_prep, transform
@@ -50,7 +51,7 @@ def _root(
     pass
 
 
-for _command in (inspect, transform, balance, quantize_prep):
+for _command in (inspect, transform, balance, quantize_prep, compare, align, merge):
     app.command()(_command)
 # what follows the script is the script's
 app.command(context_settings={"allow_interspersed_args": False})(watch)

@@ -20,6 +20,8 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.geometry.approach import Approach
 from paramsym.geometry.bringing import bring
+from paramsym.geometry.invariants import FLOOR as _FLOOR
+from paramsym.geometry.invariants import typical_size
 from paramsym.geometry.pair import Pair, Place
 from paramsym.geometry.probes import classes_of, keys_of, probe_like
 from paramsym.geometry.reduced import Progress, reduce
@@ -60,7 +62,8 @@ class Canonical:
         tie, fall to one side or the other by rounding alone. To decide, use `same_orbit`.
 
         Args:
-            tolerance: of the root mean square of a tensor, to which its entries are rounded.
+            tolerance: of the root mean square of a tensor, to which its entries are rounded;
+                tensors far smaller than the rest count as larger, as rounding is all they may be.
 
         Raises:
             ValueError: a tolerance that is no number between 1e-15 and 1.
@@ -70,11 +73,11 @@ class Canonical:
                 f"digest(tolerance={tolerance!r}): a number between 1e-15 and 1 was expected, the "
                 "share of a tensor's size to which entries are rounded. Leave it out for 1e-4."
             )
-        found = hashlib.sha256()
+        found, floor = hashlib.sha256(), _FLOOR * typical_size(self.settled)
         for name in sorted(self.settled):
             x = self.settled[name].double()
             size = float(x.square().mean().sqrt()) if x.numel() else 0.0
-            size = float(f"{size:.2g}")  # a size that rounding does not change, mostly
+            size = float(f"{max(size, floor):.2g}")  # which rounding does not change, mostly
             steps = (x / (size * tolerance or 1.0)).round().long()
             found.update(name.encode() + str(tuple(x.shape)).encode())
             found.update(steps.contiguous().numpy().tobytes())

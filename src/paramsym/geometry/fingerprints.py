@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from paramsym.geometry.pair import Pair
 from paramsym.geometry.reduced import Progress, reduce
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
+
+_LOOSE = "some of its directions stand against zeros, and what they hold is not determined"
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,14 @@ class Fingerprint:
         invariants: by space the lengths of what its units carry, in order of size, or the singular
             values of what stands on its basis; by tensor (`tensor:name`) its norm. All are taken at
             the reduced point.
+        held: what could not be brought to its place there, so that the numbers depend on the point.
     """
 
     invariants: dict[str, Tensor]
+    held: dict[str, str] = field(default_factory=dict)
 
     def distance(self, other: Fingerprint) -> float:
-        """The largest relative difference of an invariant, over those of both.
+        """The largest relative difference of an invariant; small ones count as 1e-6 of the largest.
 
         Raises:
             ValueError: the fingerprints belong to different architectures.
@@ -52,13 +56,11 @@ class Fingerprint:
                 f"fingerprint.distance(other): {sorted(odd)[0]!r} is not the same in both, and "
                 "fingerprints of one architecture were expected. Take both with one symmetry."
             )
-        pairs = ((x, other.invariants[name]) for name, x in self.invariants.items())
-        return max((_apart(x, y) for x, y in pairs), default=0.0)
-
-
-def _apart(x: Tensor, y: Tensor) -> float:
-    size = max(float(x.norm()), float(y.norm()))
-    return float((x - y).norm()) / size if size else 0.0
+        pairs = [(x, other.invariants[name]) for name, x in self.invariants.items()]
+        floor = 1e-6 * max((float(x.norm()) for pair in pairs for x in pair), default=0.0)
+        sizes = [max(float(x.norm()), float(y.norm()), floor, 1e-300) for x, y in pairs]
+        apart = [float((x - y).norm()) for x, y in pairs]
+        return max((d / size for d, size in zip(apart, sizes, strict=True)), default=0.0)
 
 
 def fingerprint(
@@ -88,7 +90,8 @@ def fingerprint(
     found = {name: _of_space(pair, pair.symmetry.spaces[name]) for name in pair.places}
     for name, x in pair.fixed.items():
         found[f"tensor:{name}"] = torch.linalg.vector_norm(x.abs().double()).reshape(1)
-    return Fingerprint({name: x for name, x in found.items() if x is not None})
+    found = {name: x for name, x in found.items() if x is not None}
+    return Fingerprint(found, {**point.held, **{n: _LOOSE for n in point.loose}})
 
 
 def _of_space(pair: Pair, space: Space) -> Tensor | None:

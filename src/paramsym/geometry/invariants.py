@@ -11,7 +11,7 @@ from paramsym.algebra import AbstractMonomial
 from paramsym.geometry.pair import Pair, square
 
 _LEVEL = 1e4  # units in the last place that norms may differ by
-_FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
+FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
 _CONTROL = 30.0  # times what a moved copy shows: a difference, and no rounding
 
 
@@ -20,7 +20,7 @@ def apart(pair: Pair) -> dict[str, float]:
 
     The norm of each tensor, and the norms of the units of each order in each tensor, by size.
     """
-    typical = _FLOOR * typical_size(pair.fixed)
+    typical = FLOOR * typical_size(pair.fixed)
     found = {}
     for name in pair.symmetry.signature:
         one, other = (_norms(side[name].reshape(1, -1)) for side in (pair.fixed, pair.moving))

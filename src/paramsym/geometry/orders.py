@@ -40,7 +40,8 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
         pair: the two points.
         space: whose group permutes.
         places: where units are read; spaces that stand over this one are taken for unknown.
-        keyed: try keys first, which need no scores where they tell all units apart.
+        keyed: try keys first, which need no scores where they tell all units apart, and say what is
+            in doubt.
     """
     patterns = patterns_of(pair, space, places)
     signed = isinstance(space.group, AbstractMonomial) and space.group.signs
@@ -48,7 +49,7 @@ def ordered(pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> t
     doubt = 0
     if order is None:
         scores = scores_of(pair, space, patterns, signed)
-        order, doubt = assigned(scores, pair.clear)
+        order, doubt = assigned(scores, pair.clear if keyed else None)
     if not signed:
         return Element(order=order), doubt
     plain = [place for own in patterns.values() for place, blind in own if not blind]
@@ -116,28 +117,37 @@ def _blind(pair: Pair, pattern: Pattern, places: list[tuple[Place, tuple[int, ..
     return total.square().sum((-2, -1)).sqrt()
 
 
-def assigned(scores: Tensor, clear: float) -> tuple[Tensor, int]:
+def assigned(scores: Tensor, clear: float | None) -> tuple[Tensor, int]:
     """The assignment of largest total score, copy by copy, and how many units had equals.
 
     Units i and j have equals where to exchange their partners would lose nothing.
 
     Args:
         scores: of shape (*copies, n, n).
-        clear: what counts as a loss, relative to the largest score.
+        clear: what counts as a loss, relative to the largest score; None to leave them uncounted.
     """
     *copies, n, _ = scores.shape
     flat = scores.reshape(-1, n, n)
     orders, doubt = [], 0
     for each in flat:
         _, columns = linear_sum_assignment(each.cpu().numpy(), maximize=True)
-        order = torch.as_tensor(columns)
-        own = each[:, order]
-        taken = own.diagonal()
-        loss = taken[:, None] + taken - own - own.mT
-        loss.fill_diagonal_(torch.inf)
-        doubt += int((loss.amin(-1) <= clear * own.abs().amax()).sum()) if n > 1 else 0
-        orders.append(order)
+        orders.append(torch.as_tensor(columns))
+        if clear is not None and n > 1:
+            doubt += _equals(each[:, orders[-1]], clear)
     return torch.stack(orders).reshape(*copies, n), doubt
+
+
+def _equals(own: Tensor, clear: float) -> int:
+    """How many units could exchange their partners with another at no loss.
+
+    Args:
+        own: the scores with the columns in the order of the assignment.
+        clear: what counts as a loss.
+    """
+    taken = own.diagonal()
+    loss = taken[:, None] + taken - own - own.mT
+    loss.fill_diagonal_(torch.inf)
+    return int((loss.amin(-1) <= clear * own.abs().amax()).sum())
 
 
 def _by_keys(pair: Pair, patterns: Patterns, signed: bool) -> Tensor | None:

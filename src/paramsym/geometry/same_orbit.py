@@ -15,7 +15,7 @@ from torch import Tensor
 from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring
 from paramsym.geometry.culprit import explained
-from paramsym.geometry.invariants import apart, difference, typical_size
+from paramsym.geometry.invariants import FLOOR, apart, difference, typical_size
 from paramsym.geometry.reduced import reduce
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
@@ -32,7 +32,6 @@ _SWEEPS = 20
 _NEAR = 0.05  # where points are nearer, the largest difference is the cause
 _SHOWN = 3  # entries that explain a difference equally well
 _CONTROL = 30.0  # times what is left of a moved copy: rounding, and no difference
-_FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
 
 
 class Kind(StrEnum):
@@ -129,15 +128,18 @@ def same_orbit(
     if inner.size <= tol < outer.size and not brought.loose:  # near enough to begin anew
         element = _brought(symmetry, a, act(symmetry, element, b), progress).element @ element
         outer = _gap(symmetry, a, act(symmetry, element, b))
-    if outer.size <= tol:
+    supported = inner.size <= tol
+    if brought.loose and not supported:
+        supported = _gap(symmetry, *brought.supports()).size <= tol
+    if supported and outer.size <= tol:
         return Verdict(Kind.EQUAL, element, outer.size, "", "The element carries b to a.")
-    if inner.size <= tol and not brought.loose:
+    if supported and brought.loose:
+        return _with_loose_ends(brought, element, outer)
+    if supported:
         reason = f"The reduced points agree to {inner.size:.1e}; the element rounds by more."
         return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
-    if brought.loose and _gap(symmetry, *brought.supports()).size <= tol:
-        return _with_loose_ends(brought, element, outer)
     found = Verdict(Kind.DIFFERENT, element, outer.size)
-    return _apart(symmetry, a, b, brought, found, inner, outer)
+    return _apart(symmetry, a, b, brought, found, inner, outer, tol)
 
 
 def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
@@ -181,24 +183,25 @@ def _apart(
     found: Verdict,
     inner: Gap,
     outer: Gap,
+    tol: float,
 ) -> Verdict:
     """Two points that the element found does not join: no other does, or it was not forced."""
     near = inner.size <= _NEAR
     where = _place(symmetry, a, b, outer, found.element) if near else _first_apart(brought).where
-    if held := brought.held:
-        name, why = next(iter(held.items()))
-        return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
     control = _control(symmetry, a)
     left = _inner_gap(control).size
+    if inner.size <= _CONTROL * left and outer.size <= tol:
+        return Verdict(Kind.EQUAL, found.element, outer.size, "", "The element carries b to a.")
     if inner.size <= _CONTROL * left:
-        reason = (
-            f"The same steps leave {left:.1e} of a and a moved copy of a, {inner.size:.1e} here."
-        )
+        reason = f"The same steps leave {left:.1e} of a moved copy of a, and {inner.size:.1e} here."
         return _undecided(found, where, reason)
     own, moved = apart(brought.pair), apart(control.pair)
     if different := difference(brought.pair, own, moved, where.partition("[")[0]):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
+    if held := brought.held:
+        name, why = next(iter(held.items()))
+        return _undecided(found, where, f"{name!r} could not be brought to its place: {why}.")
     if doubts := brought.approach.doubts:
         name, why = next(iter(doubts.items()))
         return _undecided(found, where, f"{name!r} was not determined: {why}.")
@@ -248,7 +251,7 @@ def _first_apart(brought: Brought) -> Gap:
 
 def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | None = None) -> Gap:
     """The largest difference within a tensor, relative to its root mean square."""
-    worst, floor = Gap(0.0, "", ()), _FLOOR * typical_size(_numbers(symmetry, a))
+    worst, floor = Gap(0.0, "", ()), FLOOR * typical_size(_numbers(symmetry, a))
     for name in symmetry.signature if names is None else names:
         if name in symmetry.dead or name not in a:
             continue
@@ -263,7 +266,7 @@ def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | N
         if not largest:
             continue
         sizes = [float(x.abs().double().square().mean().sqrt()) for x in (one, other)]
-        size = max(*sizes, floor)
+        size = max(*sizes, floor, 1e-300)
         if largest / size > worst.size:
             place = torch.unravel_index(away.argmax(), away.shape)
             worst = Gap(largest / size, name, tuple(int(k) for k in place))

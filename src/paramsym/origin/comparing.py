@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from paramsym.origin.parameters import counted, effective
 from paramsym.origin.partners import Cell, Partners, partners
 from paramsym.origin.verdict import Measured, judged
 from paramsym.structure.action import act
-from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, Tensor]
@@ -33,6 +33,7 @@ def compare(
     null: int = 4,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    tol: float | None = None,
 ) -> Comparison:
     """Whether two checkpoints of one architecture are one network, or have one origin.
 
@@ -59,6 +60,7 @@ def compare(
         null: how many pairs are drawn, with the spectra of a and b (`independent_draw`).
         generator: of the draws; seed 0 if none is given.
         progress: called with a line for each step.
+        tol: what counts as equal, as for `same_orbit`.
 
     Returns:
         A `Comparison`, which prints itself as tables.
@@ -80,8 +82,9 @@ def compare(
         return Comparison(
             Kind.IDENTICAL, "all numbers are equal", 0.0, None, same, {}, symmetry.identity()
         )
-    if (element := _carrying(symmetry, a, b, progress)) is not None:
-        same = _distances(symmetry, a, act(symmetry, element, b))
+    orbit = same_orbit(symmetry, a, b, tol, progress)
+    if orbit.kind is Orbit.EQUAL:
+        same = _distances(symmetry, a, act(symmetry, orbit.element, b))
         reason = "an element of the group carries one to the other"
         return Comparison(
             Kind.SAME,
@@ -90,14 +93,15 @@ def compare(
             None,
             {n: ComparedTensor(d, None, True) for n, d in same.items()},
             {},
-            element,
+            orbit.element,
+            orbit=orbit,
         )
     aligned = align(symmetry, a, b, progress=progress)
     first, second = reduce(symmetry, a, progress), reduce(symmetry, b, progress)
     pairs = _drawn(symmetry, first.params, second.params, null, generator, progress)
     given = _given(symmetry, (a, first), (b, second), others, progress)
     pair = Measured(aligned, _partners(symmetry, a, first, aligned))
-    return judged(symmetry, pair, pairs, given)
+    return replace(judged(symmetry, pair, pairs, given), orbit=orbit)
 
 
 # -- the pairs ------------------------------------------------------------------------------------
@@ -149,14 +153,6 @@ def _given(
 def _identical(symmetry: ParameterSymmetry, a: Params, b: Params) -> bool:
     names = [n for n in (*symmetry.signature, *symmetry.ties) if n in a]
     return all(n in b and torch.equal(a[n], b[n]) for n in names)
-
-
-def _carrying(
-    symmetry: ParameterSymmetry, a: Params, b: Params, progress: Progress | None
-) -> GroupElement | None:
-    """The element that carries b to a, if they lie on one orbit."""
-    found = same_orbit(symmetry, a, b, progress=progress)
-    return found.element if found.kind is Orbit.EQUAL else None
 
 
 def _distances(symmetry: ParameterSymmetry, a: Params, b: Params) -> dict[str, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import mean
 
+from paramsym.geometry.same_orbit import Verdict
 from paramsym.structure.element import GroupElement
 
 _ROWS = 24  # tensors and spaces that are printed; all are in the attributes
@@ -97,6 +98,7 @@ class Comparison:
         units: by space of orders; empty for IDENTICAL and SAME.
         element: carries b next to a; for SAME, to a.
         held: what could not be brought to its place, or was not told by anything, with the reason.
+        orbit: what `same_orbit` says, with the place of the first difference; None for IDENTICAL.
     """
 
     kind: Kind
@@ -107,6 +109,7 @@ class Comparison:
     units: dict[str, ComparedUnits]
     element: GroupElement
     held: dict[str, str] = field(default_factory=dict)
+    orbit: Verdict | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.reason}", f"distance  {_written(self.distance)}"]

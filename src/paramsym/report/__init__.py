@@ -8,6 +8,9 @@ from paramsym.report.ledger import print_ledger as print_ledger
 from paramsym.report.ledger import write_ledger_page as write_ledger_page
 from paramsym.report.page import render_page as render_page
 from paramsym.report.page import write_page as write_page
+from paramsym.report.pairs import print_aligned as print_aligned
+from paramsym.report.pairs import print_compared as print_compared
+from paramsym.report.pairs import print_merged as print_merged
 from paramsym.report.prepared import print_prepared as print_prepared
 from paramsym.report.text import print_findings as print_findings
 from paramsym.report.text import print_transformed as print_transformed
