@@ -165,27 +165,23 @@ def test_networks_with_equal_units_that_differ_are_not_matched_by_luck() -> None
         assert same_orbit(symmetry, params, moved(symmetry, whole)).kind is EQUAL
 
 
-def test_an_assignment_that_was_not_forced_is_undecided() -> None:
-    """All units of the first layer are equal in what is fixed, and norms do not differ."""
+def test_what_no_step_forces_is_undecided() -> None:
+    """Who is who only a graph isomorphism would tell: a cycle of twelve, and two cycles of six.
 
-    def flat(p: State) -> None:
-        p["0.weight"].fill_(0.5), p["0.bias"].fill_(0.25), p["2.bias"].fill_(0.125)
-
-    def mixed(p: State) -> None:  # a rotation of two columns that keeps the norms of all units
-        columns = p["2.weight"][:, :2].clone()
-        p["2.weight"][:, 0] = (columns[:, 0] + columns[:, 1]) / 2**0.5
-        p["2.weight"][:, 1] = (columns[:, 0] - columns[:, 1]) / 2**0.5
-
-    def level(p: State) -> None:  # columns of one length, so that a rotation keeps all norms
-        left, _ = torch.linalg.qr(p["2.weight"].mT)
-        p["2.weight"].copy_(left.mT)
-
-    symmetry, params = tanh()
-    params = edited(params, flat, level)
-    verdict = same_orbit(symmetry, params, moved(symmetry, edited(params, mixed)))
-    assert verdict.kind is not EQUAL
-    if verdict.kind is UNDECIDED:
-        assert "not determined" in verdict.reason
+    All units of either layer are alike in what is fixed, and have one norm.
+    """
+    net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+    symmetry, params = generic(net, rows())
+    params = {n: torch.full_like(p, 0.5) for n, p in params.items()}
+    eye = torch.eye(6, dtype=torch.float64)
+    one = {**params, "2.weight": eye + eye.roll(1, 0)}
+    halves = torch.block_diag(*[torch.eye(3) + torch.eye(3).roll(1, 0)] * 2).double()
+    two = {**params, "2.weight": halves}
+    for other in (two, moved(symmetry, two)):
+        verdict = same_orbit(symmetry, one, other)
+        assert verdict.kind is UNDECIDED and verdict.reason, verdict
+    for seed in range(3):
+        assert same_orbit(symmetry, one, moved(symmetry, one, seed)).kind is not DIFFERENT
 
 
 # -- heads -------------------------------------------------------------------------------------
