@@ -83,7 +83,8 @@ def align(
         data: what the networks do on data, as `paramsym.merging.readings` of a and of b: spaces
             that carry readings are then aligned by them, and the others by weights.
         spaces: patterns of spaces and shifts that may move, or "permutations" for orders alone,
-            without balance. By default everything exact.
+            without balance. By default everything exact. Scales of gains that serve as frames move
+            along, for what acts in a frame is compared outside of it.
         sweeps: at most so many after the first pass.
         restarts: how many sweeps from random elements to try besides; the best one counts.
         generator: draws the restarts, and the order of visits in them.

@@ -37,7 +37,7 @@ def alike(
     for name in (*symmetry.signature, *symmetry.ties):
         _require_one(symmetry, a, b, name, call)
     for side, params in (("a", a), ("b", b)):
-        _require_ties(symmetry, side, params, call)
+        require_ties(symmetry, params, call, f" of {side}")
     known = {*symmetry.signature, *symmetry.ties}
     for one, other, side in ((a, b, "a"), (b, a, "b")):
         extra = [name for name in one if name not in other and name not in known]
@@ -83,13 +83,15 @@ def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, c
                 "Convert one of them, for example with model.to(torch.float32)")  # fmt: skip
 
 
-def _require_ties(symmetry: ParameterSymmetry, side: str, params: Params, call: str) -> None:
-    """Tied tensors are one."""
+def require_ties(symmetry: ParameterSymmetry, params: Params, call: str, whose: str = "") -> None:
+    """Refuse tied tensors that are not equal."""
     for alias, name in symmetry.ties.items():
         if alias in params and name in params and not torch.equal(params[alias], params[name]):
-            came = f"{alias!r} of {side} is not equal to {name!r}, to which it is tied"
-            instead = "Load it into the model first, and pass model.state_dict()"
-            _refuse(call, came, "one tensor under both names", instead)
+            raise ValueError(
+                f"{call}(symmetry, …): {alias!r}{whose} is not equal to {name!r}, to which it is "
+                "tied; one tensor under both names was expected. Load it into the model first, and "
+                "pass model.state_dict()."
+            )
 
 
 def _require_numbers(

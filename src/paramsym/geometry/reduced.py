@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from paramsym.geometry.alike import require_symmetry
+from paramsym.geometry.alike import require_symmetry, require_ties
 from paramsym.geometry.balance import balance
 from paramsym.geometry.costs import counts
 from paramsym.geometry.finite import require_finite
@@ -80,7 +80,7 @@ def reduce(
 
     Raises:
         ValueError: numbers that are not finite; a tensor that is missing or of another shape than
-            its type, or without numbers.
+            its type, or without numbers; tied tensors that are not equal.
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979).
     """
@@ -88,6 +88,7 @@ def reduce(
     within = symmetry if within is None else within
     own = numbers_of(symmetry, params, call)
     require_finite(symmetry, own, call)
+    require_ties(symmetry, own, call)
     _require_floats(symmetry, own, call)
     course = _Course(symmetry, within, unit(symmetry, own), progress)
     projected = [shift for shift in within.shifts if is_projected(shift)]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import Brought, bring
+from paramsym.geometry.control import moved_copy
 from paramsym.geometry.culprit import explained
 from paramsym.geometry.invariants import FLOOR, apart, difference, typical_size
 from paramsym.geometry.reduced import reduce
@@ -234,8 +235,7 @@ def _undecided(found: Verdict, where: str, reason: str) -> Verdict:
 
 def _control(symmetry: ParameterSymmetry, a: Params) -> Brought:
     """The point a and a moved copy of it after the same steps."""
-    generator = torch.Generator().manual_seed(0)
-    return _brought(symmetry, a, act(symmetry, symmetry.sample(generator), a), None)
+    return _brought(symmetry, a, moved_copy(symmetry, a), None)
 
 
 # -- differences -----------------------------------------------------------------------------------
