@@ -167,4 +167,4 @@ def test_tied_tensors_that_are_not_one_are_refused() -> None:
         with pytest.raises(ValueError, match="to which it is tied"):
             call(symmetry, broken)
     with pytest.raises(ValueError, match="to which it is tied"):
-        same_orbit(symmetry, params, broken)
+        same_orbit(symmetry, {**params, alias: params[name]}, broken)
