@@ -119,13 +119,15 @@ def align(
         other.approach.sweep(sweeps, generator, progress)
         if other.approach.objective[-1] > best.approach.objective[-1]:
             best = other
-    if not data and best.distance:
+    if not data and not best.approach.is_met:
         near = bring(beside, within, points[0], alongside(beside, points[0], b))
         near.approach.start()
         if near.distance < best.distance:
             near.approach.sweep(sweeps, progress=progress)
             best = near
-    return _aligned(symmetry, b, best)
+    found = _aligned(symmetry, best)
+    del best, points  # makes room for the moved parameters
+    return replace(found, params=act(symmetry, found.element, b))
 
 
 def reduced_within(
@@ -164,14 +166,15 @@ def _require_counts(sweeps: int, restarts: int, generator: torch.Generator | Non
         )
 
 
-def _aligned(symmetry: ParameterSymmetry, b: Params, brought: Brought) -> Aligned:
+def _aligned(symmetry: ParameterSymmetry, brought: Brought) -> Aligned:
+    """What is known of two points next to each other, before the second one itself is moved."""
     pair, element = brought.pair, GroupElement(symmetry, brought.element.parts)
     own = [n for n in pair.moving if n in symmetry.signature and n not in symmetry.buffers]
     counts = brought.approach.counts
     sizes = [square([side[n] for n in counts]) for side in (pair.fixed, pair.moving)]
     fixed, moving = brought.supports() if brought.loose else (pair.fixed, pair.moving)
     return Aligned(
-        act(symmetry, element, b), element, distance(fixed, moving, own),
+        {}, element, distance(fixed, moving, own),
         {n: distance(fixed, moving, [n]) for n in own},
         [value / (math.sqrt(sizes[0] * sizes[1]) or 1.0) for value in brought.approach.objective],
         {**brought.held, **brought.approach.doubts},

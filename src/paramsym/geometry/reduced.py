@@ -212,7 +212,10 @@ class _Course:
         if result.status is not Status.OPTIMAL and not {*result.held} <= {*self.loose, *self.done}:
             self.held |= _left(result)
         self._go(result.element)
-        return Reduced(self.params, self.element, result.params, self.stuck, self.held, self.loose)
+        free = result.params
+        if not self.loose:  # the same numbers, which need not be held twice
+            free = unframed_params(self.within, self.params, self.stuck)
+        return Reduced(self.params, self.element, free, self.stuck, self.held, self.loose)
 
 
 def _left(result: Balanced) -> dict[str, str]:

@@ -97,12 +97,17 @@ def _sized(
 ) -> Tensor | None:
     """What gives the one-sided part of a space norm one; None where it has none."""
     own = {n: params[n] for n in symmetry.parameters_of(space.name) if n in params}
-    own = {n: widened(p) for n, p in _counted(symmetry, own).items()}
+    own = {n: _at_least_single(p) for n, p in _counted(symmetry, own).items()}
     if scales_of(space) and isinstance(space.group, AbstractMonomial):
         return _normed(gram(symmetry, own, space.name), powers)
     if isinstance(space.group, GeneralLinear) and len(powers) == 1:
         return _whitened(*gram(symmetry, own, space.name))
     return None
+
+
+def _at_least_single(x: Tensor) -> Tensor:
+    """Half precision widened; a copy of everything in double precision would take the most time."""
+    return x.float() if x.is_floating_point() and x.itemsize < 4 else x
 
 
 def _normed(masses: Gram, powers: Collection[float]) -> Tensor | None:
@@ -113,7 +118,7 @@ def _normed(masses: Gram, powers: Collection[float]) -> Tensor | None:
     up, down = (
         max((abs(p) for p in powers if (p > 0) == side), default=1.0) for side in (True, False)
     )
-    covariant, dual = masses
+    covariant, dual = (mass.double() for mass in masses)
     value = torch.where((covariant > 0) & (dual == 0), covariant / up, 1.0) ** (-0.5 / up)
     value = value * torch.where((dual > 0) & (covariant == 0), dual / down, 1.0) ** (0.5 / down)
     return value if bool(((covariant > 0) != (dual > 0)).any()) else None
@@ -122,7 +127,7 @@ def _normed(masses: Gram, powers: Collection[float]) -> Tensor | None:
 def _whitened(covariant: Tensor, dual: Tensor) -> Tensor | None:
     """The basis in which a Gram matrix is one."""
     side = -0.5 if bool(covariant.any()) else 0.5
-    values, vectors = torch.linalg.eigh(covariant + dual)
+    values, vectors = torch.linalg.eigh((covariant + dual).double())
     if bool((values <= _ROUNDING * values[..., -1:]).any()):
         return None  # what does not stand in all directions has none
     return (vectors * values[..., None, :] ** side) @ vectors.mT
