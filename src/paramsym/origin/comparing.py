@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.alignment import Aligned, align
+from paramsym.geometry.bringing import counted
 from paramsym.geometry.reduced import Reduced, reduce
 from paramsym.geometry.same_orbit import Kind as Orbit
 from paramsym.geometry.same_orbit import same_orbit
 from paramsym.origin.comparison import ComparedTensor, Comparison, Kind
 from paramsym.origin.nulls import independent_draw
-from paramsym.origin.parameters import counted, effective
+from paramsym.origin.parameters import effective
 from paramsym.origin.partners import Cell, Partners, partners
 from paramsym.origin.verdict import Measured, judged
 from paramsym.structure.action import act

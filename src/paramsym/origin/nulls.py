@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import OrthogonalFixingOnes
-from paramsym.origin.parameters import counted
+from paramsym.geometry.bringing import counted
 from paramsym.structure.layout import laid_like, widened
 from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry

@@ -11,16 +11,6 @@ from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
-def counted(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> list[str]:
-    """Names in the order of the signature: no buffers, nothing dead, tied tensors once."""
-    left_out = {*symmetry.buffers, *symmetry.dead, *symmetry.ties}
-    return [
-        n for n in symmetry.signature
-        if n in params and n not in left_out
-        and (params[n].is_floating_point() or params[n].is_complex())
-    ]  # fmt: skip
-
-
 def effective(symmetry: ParameterSymmetry, params: Mapping[str, Tensor], name: str) -> Tensor:
     """A parameter as the model uses it, in double precision; rows that nothing reaches are zero."""
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))

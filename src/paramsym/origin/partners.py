@@ -21,7 +21,8 @@ from scipy.special import bdtrc
 from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial
-from paramsym.origin.parameters import counted, effective
+from paramsym.geometry.bringing import counted
+from paramsym.origin.parameters import effective
 from paramsym.structure.symmetry import ParameterSymmetry
 
 CLEAR = 0.8  # Lowe's ratio: most wrong matches of image features lie above, most right ones below
