@@ -15,7 +15,7 @@ from math import prod
 import torch
 
 from paramsym.algebra import AbstractMonomial, Element
-from paramsym.geometry.pair import Pair, Place, square, stands_on
+from paramsym.geometry.pair import Pair, Place, is_order, square, stands_on
 from paramsym.geometry.parities import parities
 from paramsym.geometry.visits import Visit, visited
 from paramsym.structure.space import Space
@@ -75,7 +75,7 @@ class Approach:
 
     # -- the first pass --------------------------------------------------------------------------
 
-    def read(self, keyed: bool = True, progress: Progress | None = None) -> None:
+    def read(self, progress: Progress | None = None) -> None:
         """Visit every space once, those first that can be read from what is known.
 
         What can be read in part alone (from gains that are all one, say) waits until nothing else
@@ -84,7 +84,7 @@ class Approach:
         known: set[str] = set()
         left = [space.name for space in self.spaces]
         while left:
-            name, visit = self._clearest(left, known, keyed)
+            name, visit = self._clearest(left, known)
             values = parities(self.pair, known, left) if visit.doubt else {}
             if visit.doubt and not values:
                 count = "none" if visit.doubt == _UNTOLD else f"{visit.doubt} are not"
@@ -98,26 +98,24 @@ class Approach:
                 progress(f"read {', '.join(values)}")
         self.objective.append(self.pair.product(self.counts))
 
-    def _clearest(
-        self, left: Collection[str], known: Collection[str], keyed: bool
-    ) -> tuple[str, Visit]:
+    def _clearest(self, left: Collection[str], known: Collection[str]) -> tuple[str, Visit]:
         """The space of which the largest share can be read without doubt, or with the least."""
         told = {name: self._told(self.places[name], known) for name in left}
         found: list[tuple[str, Visit]] = []
         for name in sorted(left, key=lambda name: -self._share(name, told[name])):
-            found.append((name, self._visited(name, told[name], known, keyed)))
+            found.append((name, self._visited(name, told[name], known)))
             if not found[-1][1].doubt:
                 return found[-1]
         return min(found, key=lambda item: item[1].doubt)
 
-    def _visited(self, name: str, told: list[Place], known: Collection[str], keyed: bool) -> Visit:
+    def _visited(self, name: str, told: list[Place], known: Collection[str]) -> Visit:
         """The value of a space as these places tell it, with witnesses where they do not."""
         space = self.pair.symmetry.spaces[name]
         found: Visit | None = None
         told = told or self._blind(space, known)
         for places in (told, self._told(self.pair.places[name], known)):
             if places and (found is None or found.doubt):
-                found = self.visit(self.pair, space, places, keyed)
+                found = self.visit(self.pair, space, places, True)
                 if found.doubt:
                     found = found._replace(doubt=self._real(space, found.doubt))
         if found is not None:
@@ -138,7 +136,7 @@ class Approach:
         """Where everything beside a space is known, or acts on each of its units by itself."""
         symmetry = self.pair.symmetry
         space = symmetry.spaces[places[0].leg.space]
-        own = getattr(space.group, "permutes", False)
+        own = is_order(space)
         return [
             place for place in places
             if all(
@@ -149,7 +147,7 @@ class Approach:
 
     def _blind(self, space: Space, known: Collection[str]) -> list[Place]:
         """The places of an order, whose units are then read without what is not known."""
-        if not getattr(space.group, "permutes", False):
+        if not is_order(space):
             return []
         found = [
             place._replace(unknown=tuple(leg for leg in place.beside if leg.space not in known))
@@ -218,7 +216,7 @@ class Approach:
 
     def _over(self, space: Space) -> list[Space]:
         """The spaces of which each unit of an order has its own."""
-        if not (isinstance(space.group, AbstractMonomial) and space.group.permutes):
+        if not is_order(space):
             return []
         return [other for other in self.spaces if space.name in other.over]
 

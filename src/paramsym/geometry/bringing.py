@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -37,6 +38,16 @@ class Brought:
     first: Reduced
     second: Reduced
     approach: Approach
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """The spaces that cannot act in one of the points, with the gain that has a zero."""
+        return {**self.first.stuck, **self.second.stuck}
+
+    @cached_property
+    def plain(self) -> ParameterSymmetry:
+        """The symmetry as it acts outside of frames."""
+        return without_frames(self.symmetry, self.stuck)
 
     @property
     def pair(self) -> Pair:
@@ -73,35 +84,31 @@ class Brought:
 
     def supports(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Both points, buffers too, as they are now, without what stands against zeros."""
-        plain = without_frames(self.symmetry, {**self.first.stuck, **self.second.stuck})
-        return supported(plain, self.first.free)[0], supported(plain, self.moved)[0]
+        points = self.first.free, self.moved
+        one, other = (supported(self.plain, point)[0] for point in points)
+        return one, other
 
     def _along(self) -> GroupElement:
         """What carries the loose directions of the second point to those of the first."""
-        stuck = {**self.first.stuck, **self.second.stuck}
-        plain = without_frames(self.symmetry, stuck)
         fixed, moving = (
-            unframed_params(self.symmetry, point.params, stuck)
+            unframed_params(self.symmetry, point.params, self.stuck)
             for point in (self.first, self.second)
         )
-        moving = act(plain, self.compact, moving)
-        loose = [name for name in self.loose if name in plain.spaces]
-        return GroupElement(self.symmetry, carried_along(plain, fixed, moving, loose).parts)
+        moving = act(self.plain, self.compact, moving)
+        loose = [name for name in self.loose if name in self.plain.spaces]
+        return GroupElement(self.symmetry, carried_along(self.plain, fixed, moving, loose).parts)
 
     @property
     def held(self) -> dict[str, str]:
         """What could not be brought to its place in either point."""
-        stuck = {**self.first.stuck, **self.second.stuck}
-        why = {
-            n: f"it acts in the frame of {gain!r}, which has a zero" for n, gain in stuck.items()
-        }
+        frame = "it acts in the frame of {!r}, which has a zero"
+        why = {name: frame.format(gain) for name, gain in self.stuck.items()}
         return {**self.first.held, **self.second.held, **why}
 
     @property
     def moved(self) -> dict[str, Tensor]:
         """All of the second point, buffers too, in the coordinates of `first.free`."""
-        plain = without_frames(self.symmetry, {**self.first.stuck, **self.second.stuck})
-        return act(plain, self.compact, self.second.free)
+        return act(self.plain, self.compact, self.second.free)
 
 
 def bring(

@@ -23,7 +23,7 @@ from paramsym.geometry.bringing import bring, distance
 from paramsym.geometry.control import moved_copy, not_unique
 from paramsym.geometry.invariants import FLOOR as _FLOOR
 from paramsym.geometry.invariants import typical_size
-from paramsym.geometry.pair import Pair, Place
+from paramsym.geometry.pair import Pair, Place, is_order
 from paramsym.geometry.probes import classes_of, keys_of, probe_like
 from paramsym.geometry.reduced import Progress, reduce
 from paramsym.geometry.visits import Visit, visited
@@ -146,13 +146,13 @@ class _Settling:
 
     def visit(self, pair: Pair, space: Space, places: Sequence[Place], keyed: bool) -> Visit:
         """Orders by keys, everything else next to the probe."""
-        if not (isinstance(space.group, AbstractMonomial) and space.group.permutes):
+        if not is_order(space):
             return visited(pair, space, places, keyed)
         order, classes = self._sorted(pair, space, places)
         equal = int((classes != torch.arange(classes.shape[-1])).sum())
         self.classes[space.name] = classes
         self._flatten(pair, space.name)
-        if not space.group.signs:
+        if not (isinstance(space.group, AbstractMonomial) and space.group.signs):
             return Visit(Element(order=order), equal)
         cross = pair.cross(places).gather(-1, order[..., None])[..., 0]
         return Visit(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from paramsym.algebra import AbstractMonomial
-from paramsym.geometry.pair import Pair, square
+from paramsym.geometry.pair import Pair, is_order, square
 
 _LEVEL = 1e4  # units in the last place that norms may differ by
 FLOOR = 1e-3  # of the root mean square of everything: tensors that are smaller count as so large
@@ -27,8 +26,7 @@ def apart(pair: Pair) -> dict[str, float]:
         floor = typical * pair.fixed[name].numel() ** 0.5
         found[f"the norm of {name!r}"] = _relative(one, other, floor)
     for space, places in pair.places.items():
-        group = pair.symmetry.spaces[space].group
-        if isinstance(group, AbstractMonomial) and group.permutes:
+        if is_order(pair.symmetry.spaces[space]):
             for place in (place for place in places if not place.leg.copies):
                 one, other = (_norms(side).sort().values for side in pair.both(place))
                 floor = typical * (pair.fixed[place.block.parameter].numel() / len(one)) ** 0.5

@@ -20,6 +20,7 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial, Element
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
+from paramsym.structure.layout import widened
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Leg
@@ -39,12 +40,15 @@ class Place(NamedTuple):
     unknown: tuple[Leg, ...] = ()
 
 
+def is_order(space: Space) -> bool:
+    """Whether the units of a space change places."""
+    return isinstance(space.group, AbstractMonomial) and space.group.permutes
+
+
 def moves(space: Space, leg: Leg) -> bool:
     """Whether a leg moves anything: orders in any power, signs in odd ones."""
     group = space.group
-    if not isinstance(group, AbstractMonomial):
-        return True
-    if group.permutes:
+    if not isinstance(group, AbstractMonomial) or is_order(space):
         return True
     return group.signs and leg.power.denominator == 1 and leg.power.numerator % 2 == 1
 
@@ -136,12 +140,8 @@ def _dot(x: Tensor, y: Tensor) -> float:
     """Re ⟨x, y⟩ in double precision, in panels."""
     total = 0.0
     for one, other in zip(x.reshape(-1).split(1 << 20), y.reshape(-1).split(1 << 20), strict=True):
-        total += float(_real(torch.vdot(one.to(_wide(one)), other.to(_wide(other)))))
+        total += float(_real(torch.vdot(widened(one), widened(other))))
     return total
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.complex128 if x.is_complex() else torch.float64
 
 
 def _products(x: Tensor, y: Tensor) -> Tensor:

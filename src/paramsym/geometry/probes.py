@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paramsym.geometry.orders import patterns_of
 from paramsym.geometry.pair import Pair, Place
+from paramsym.structure.layout import widened
 from paramsym.structure.space import Space
 
 Classes = Mapping[str, Tensor]  # by order, the first of its equals for each unit: (*copies, n)
@@ -27,10 +28,6 @@ def probe_like(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _drawn(text: str, shape: tuple[int, ...]) -> Tensor:
     generator = torch.Generator().manual_seed(zlib.crc32(text.encode()))
     return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.complex128 if x.is_complex() else torch.float64
 
 
 def keys_of(pair: Pair, space: Space, places: Sequence[Place], classes: Classes) -> Tensor:
@@ -63,7 +60,7 @@ def _products(pair: Pair, place: Place, blind: Sequence[int], classes: Classes) 
     lead = len(place.leg.copies) + 1
     x = place.block.view(pair.moving[place.block.parameter])
     rest = [axis for axis in range(x.ndim) if axis not in front]
-    x = x.permute(*front, *rest).to(_wide(x))
+    x = widened(x.permute(*front, *rest))
     shape = tuple(place.block.shape[axis] for axis in rest)
     text = f"{place.block.parameter} {place.block.start} {place.leg.axis}"
     probe = constant_on(_drawn(text, (*shape, _KEYS)), place, rest, classes)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.alike import alike
-from paramsym.geometry.bringing import Brought, bring
+from paramsym.geometry.bringing import Brought, bring, counted
 from paramsym.geometry.control import moved_copy
 from paramsym.geometry.culprit import explained
 from paramsym.geometry.invariants import FLOOR, apart, difference, typical_size
@@ -83,6 +83,9 @@ class Gap(NamedTuple):
         return f"{self.name}[{', '.join(map(str, self.entry))}]" if self.name else ""
 
 
+_NONE = Gap(0.0, "", ())
+
+
 def same_orbit(
     symmetry: ParameterSymmetry,
     a: Params,
@@ -128,10 +131,12 @@ def same_orbit(
         brought.approach.sweep(_SWEEPS, progress=progress)
         inner = _inner_gap(brought)
     element = brought.element
-    outer = _gap(symmetry, a, act(symmetry, element, b))
+    moved = act(symmetry, element, b)
+    outer = _gap(symmetry, a, moved)
     if inner.size <= tol < outer.size and not brought.loose:  # near enough to begin anew
-        element = _brought(symmetry, a, act(symmetry, element, b), progress).element @ element
-        outer = _gap(symmetry, a, act(symmetry, element, b))
+        element = _brought(symmetry, a, moved, progress).element @ element
+        moved = act(symmetry, element, b)
+        outer = _gap(symmetry, a, moved)
     supported = inner.size <= tol
     if brought.loose and not supported:
         supported = _gap(symmetry, *brought.supports()).size <= tol
@@ -143,7 +148,7 @@ def same_orbit(
         reason = f"The reduced points agree to {inner.size:.1e}; the element rounds by more."
         return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
     found = Verdict(Kind.DIFFERENT, element, outer.size)
-    return _apart(symmetry, a, b, brought, found, inner, outer, tol)
+    return _apart(symmetry, a, moved, brought, found, inner, outer, tol)
 
 
 def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
@@ -189,7 +194,7 @@ def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap) -> Ver
 def _apart(
     symmetry: ParameterSymmetry,
     a: Params,
-    b: Params,
+    moved: Params,
     brought: Brought,
     found: Verdict,
     inner: Gap,
@@ -198,7 +203,7 @@ def _apart(
 ) -> Verdict:
     """Two points that the element found does not join: no other does, or it was not forced."""
     near = inner.size <= _NEAR
-    where = _place(symmetry, a, b, outer, found.element) if near else _first_apart(brought).where
+    where = _place(symmetry, a, moved, outer) if near else _first_apart(brought).where
     control = _control(symmetry, a)
     left = _inner_gap(control).size
     if inner.size <= _CONTROL * left and outer.size <= tol:
@@ -206,8 +211,8 @@ def _apart(
     if inner.size <= _CONTROL * left:
         reason = f"The same steps leave {left:.1e} of a moved copy of a, and {inner.size:.1e} here."
         return _undecided(found, where, reason)
-    own, moved = apart(brought.pair), apart(control.pair)
-    if different := difference(brought.pair, own, moved, where.partition("[")[0]):
+    own, copied = apart(brought.pair), apart(control.pair)
+    if different := difference(brought.pair, own, copied, where.partition("[")[0]):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
     if held := brought.held:
@@ -220,11 +225,9 @@ def _apart(
     return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
 
 
-def _place(
-    symmetry: ParameterSymmetry, a: Params, b: Params, outer: Gap, element: GroupElement
-) -> str:
+def _place(symmetry: ParameterSymmetry, a: Params, moved: Params, outer: Gap) -> str:
     """The entries of which one alone explains a small difference, or the largest difference."""
-    found = explained(symmetry, a, act(symmetry, element, b))
+    found = explained(symmetry, a, moved)
     texts = [Gap(0.0, name, entry).where for name, entry in found[:_SHOWN]]
     return (" or ".join(texts) + " or others" * (len(found) > _SHOWN)) or outer.where
 
@@ -255,39 +258,39 @@ def _first_apart(brought: Brought) -> Gap:
         brought.pair.moving,
         key=lambda n: max((rank.get(s, 0) for s in symmetry.movers[n]), default=0),
     )
-    gaps = [_gap(brought.symmetry, brought.first.free, moved, [name]) for name in names]
+    fixed, floor = brought.first.free, _floor(brought.symmetry, brought.first.free)
+    gaps = [_gap_of(brought.symmetry, name, fixed, moved, floor) for name in names]
     return next((gap for gap in gaps if gap.size > _NEAR), gaps[0])
 
 
-def _gap(symmetry: ParameterSymmetry, a: Params, b: Params, names: list[str] | None = None) -> Gap:
+def _gap(symmetry: ParameterSymmetry, a: Params, b: Params) -> Gap:
     """The largest difference within a tensor, relative to its root mean square."""
-    worst, floor = Gap(0.0, "", ()), FLOOR * typical_size(_numbers(symmetry, a))
-    for name in symmetry.signature if names is None else names:
-        if name in symmetry.dead or name not in a or not _tells(a[name]):
-            continue
-        one, other = widened(a[name]), widened(b[name])
-        away = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
-        away = away.double()
-        if rows := symmetry.unreached.get(name):
-            away[list(rows)] = 0
-        largest = float(away.max())
-        if not largest:
-            continue
-        sizes = [float(x.abs().double().square().mean().sqrt()) for x in (one, other)]
-        size = max(*sizes, floor, 1e-300)
-        if largest / size > worst.size:
-            place = torch.unravel_index(away.argmax(), away.shape)
-            worst = Gap(largest / size, name, tuple(int(k) for k in place))
-    return worst
+    floor = _floor(symmetry, a)
+    gaps = (_gap_of(symmetry, name, a, b, floor) for name in symmetry.signature)
+    return max(gaps, key=lambda gap: gap.size, default=_NONE)
+
+
+def _floor(symmetry: ParameterSymmetry, a: Params) -> float:
+    """The size that smaller tensors count as, for rounding is all that they may hold."""
+    return FLOOR * typical_size({name: a[name] for name in counted(symmetry, a)})
+
+
+def _gap_of(symmetry: ParameterSymmetry, name: str, a: Params, b: Params, floor: float) -> Gap:
+    """The largest difference within one tensor."""
+    if name in symmetry.dead or name not in a or not _tells(a[name]):
+        return _NONE
+    one, other = widened(a[name]), widened(b[name])
+    away = (one - other).abs() if one.is_floating_point() or one.is_complex() else one != other
+    away = away.double()
+    if rows := symmetry.unreached.get(name):
+        away[list(rows)] = 0
+    if not (largest := float(away.max())):
+        return _NONE
+    sizes = [float(x.abs().double().square().mean().sqrt()) for x in (one, other)]
+    place = torch.unravel_index(away.argmax(), away.shape)
+    return Gap(largest / max(*sizes, floor, 1e-300), name, tuple(int(k) for k in place))
 
 
 def _tells(x: Tensor) -> bool:
     """Whether a tensor says anything: an empty one does not, nor does a counter."""
     return bool(x.numel()) and (x.ndim > 0 or x.is_floating_point() or x.is_complex())
-
-
-def _numbers(symmetry: ParameterSymmetry, params: Params) -> dict[str, Tensor]:
-    """The parameters that the function depends on, without buffers."""
-    left_out = {*symmetry.dead, *symmetry.buffers}
-    names = [n for n in symmetry.signature if n in params and n not in left_out]
-    return {n: params[n] for n in names if params[n].is_floating_point() or params[n].is_complex()}

@@ -17,7 +17,7 @@ from paramsym.algebra import AbstractMonomial, ComplexScaling, GeneralLinear
 from paramsym.geometry.costs import scales_of
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import Gram, gram
-from paramsym.structure.layout import widened
+from paramsym.structure.layout import widened, working_dtype
 from paramsym.structure.origin import added
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -97,17 +97,12 @@ def _sized(
 ) -> Tensor | None:
     """What gives the one-sided part of a space norm one; None where it has none."""
     own = {n: params[n] for n in symmetry.parameters_of(space.name) if n in params}
-    own = {n: _at_least_single(p) for n, p in _counted(symmetry, own).items()}
+    own = {n: p.to(working_dtype(p)) for n, p in _counted(symmetry, own).items()}
     if scales_of(space) and isinstance(space.group, AbstractMonomial):
         return _normed(gram(symmetry, own, space.name), powers)
     if isinstance(space.group, GeneralLinear) and len(powers) == 1:
         return _whitened(*gram(symmetry, own, space.name))
     return None
-
-
-def _at_least_single(x: Tensor) -> Tensor:
-    """Half precision widened; a copy of everything in double precision would take the most time."""
-    return x.float() if x.is_floating_point() and x.itemsize < 4 else x
 
 
 def _normed(masses: Gram, powers: Collection[float]) -> Tensor | None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from paramsym.structure.layout import widened
-from paramsym.structure.shift import Factor, Params, Shift
+from paramsym.structure.shift import Factor, Params, Shift, Term
+from paramsym.structure.sliding import powered
 
 LEVEL = 30.0  # units in the last place: a shift by less is rounding
 
@@ -33,7 +34,7 @@ def behind(shift: Shift, params: Params) -> Behind | str:
         return "it is no transvection behind one gain"
     inverse = power_of(divisor[0], params).reshape(-1)
     bias = widened(first.target.view(params)).reshape(-1) * inverse
-    views = [view for _, view in _readers(shift, params)]
+    views = [widened(term.target.view(params)) for term in _readers(shift)]
     fits = all(view.shape[-1] == len(inverse) for view in views)
     if not bool(inverse.isfinite().all()) or not fits:
         return f"{divisor[0].window.parameter!r} has a zero, which it would be divided by"
@@ -41,9 +42,9 @@ def behind(shift: Shift, params: Params) -> Behind | str:
     return Behind(bias, weight / inverse, 1 / inverse)
 
 
-def _readers(shift: Shift, params: Params) -> list[tuple[str, Tensor]]:
-    terms = [term for term in shift.terms[1:] if not term.divided]
-    return [(term.target.parameter, widened(term.target.view(params))) for term in terms]
+def _readers(shift: Shift) -> list[Term]:
+    """The terms of what reads the bias; those that are divided take up what it loses."""
+    return [term for term in shift.terms[1:] if not term.divided]
 
 
 def transvection(shift: Shift, params: Params) -> tuple[Tensor, float] | str:
@@ -83,7 +84,7 @@ def unreceived(shift: Shift, params: Params) -> dict[str, Tensor]:
     if float(found.bias.abs().sum()) or float(along) <= level * float(found.weight.norm()):
         return {}
     made: dict[str, Tensor] = {}
-    for term in (term for term in shift.terms[1:] if not term.divided):
+    for term in _readers(shift):
         name = term.target.parameter
         made.setdefault(name, params[name].clone(memory_format=torch.contiguous_format))
         view = term.target.view(made)
@@ -110,5 +111,5 @@ def _null_part(weight: Tensor, level: float) -> Tensor:
 
 
 def power_of(factor: Factor, params: Params) -> Tensor:
-    """(window + offset)^power."""
-    return (widened(factor.window.view(params)) + factor.offset) ** factor.power
+    """(window + offset)^power, in double precision."""
+    return powered(factor, widened(factor.window.view(params)))

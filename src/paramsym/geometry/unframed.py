@@ -16,6 +16,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from paramsym.geometry.pair import is_order
 from paramsym.structure.axes import (
     AxisType,
     Carried,
@@ -81,7 +82,7 @@ def _charges(symmetry: ParameterSymmetry, item: Carried) -> dict[str, Fraction]:
     for frame in item.frame:
         for axis in symmetry.signature.get(frame.parameter, ()):
             for name, power in powers_of(axis):
-                if not getattr(symmetry.spaces[name].group, "permutes", False):
+                if not is_order(symmetry.spaces[name]):
                     own = sign * Fraction(frame.exponent) * power
                     charges[name] = charges.get(name, Fraction(0)) + own
     return charges
@@ -96,7 +97,7 @@ def _lessened(
     factors = []
     for name, power in part.factors:
         power -= charges.pop(name, Fraction(0))
-        if power or getattr(symmetry.spaces[name].group, "permutes", False):
+        if power or is_order(symmetry.spaces[name]):
             factors.append((name, power))
     size = part.size(symmetry.sizes)
     if size > 1:  # scales of the same coordinates stand beside a basis, those of units behind it

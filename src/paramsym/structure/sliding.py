@@ -77,12 +77,12 @@ def shift_size(shift: Shift, params: Params) -> float:
     read = [[f for f in term.factors if not f.kernel] for term in shift.terms]
     return max(
         abs(term.coefficient)
-        * math.prod(float(_power(f, f.window.view(params)).abs().max()) for f in factors)
+        * math.prod(float(powered(f, f.window.view(params)).abs().max()) for f in factors)
         for term, factors in zip(shift.terms, read, strict=True)
     )
 
 
-def _power(factor: Factor, value: torch.Tensor) -> torch.Tensor:
+def powered(factor: Factor, value: torch.Tensor) -> torch.Tensor:
     """(window + offset)^power."""
     value = value + factor.offset if factor.offset else value
     return value if factor.power == 1 else value**factor.power
@@ -97,7 +97,7 @@ def _einsum(
         if factor.kernel:
             value = projector(factor, params, delta)
         else:
-            value = _power(factor, factor.window.view(params).to(delta))
+            value = powered(factor, factor.window.view(params).to(delta))
         operands.append((value, factor.window.letters))
     result, present = contracted(operands, out)
     for k, letter in enumerate(out):
