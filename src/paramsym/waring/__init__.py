@@ -1,0 +1,11 @@
+"""Polynomial – rectified-monomial networks: sums of powers of affine forms, and max(z, 0)^p.
+
+f = P_L ∘ σ_{L−1} ∘ … ∘ σ_1 ∘ P_1. The group of such a network is known in closed form; the
+same group is what `find_symmetry` derives from its operators.
+"""
+
+from .monomial import RectifiedMonomial as RectifiedMonomial
+from .network import network as network
+from .network import require_finite as require_finite
+from .polynomial import Polynomial as Polynomial
+from .terms import Term as Term
