@@ -15,6 +15,7 @@ from paramsym.primitives import index as ix
 from paramsym.primitives.blocks import tensor_blocks
 from paramsym.primitives.defects import report
 from paramsym.primitives.index import Node
+from paramsym.primitives.solve import Number
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph
 from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
@@ -124,28 +125,34 @@ class _Writer:
         return Space(c.name, c.group, over, c.why, c.exact)
 
     def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
-        if tensor.shape[axis] == 1:
-            made: AxisType = Fixed(1)
-        else:
-            readings = {
-                (origin, stride): (*block.key, stride)
-                for block in tensor_blocks(tensor, self.found.layout)
-                for at, origin, _, stride in block.readings()
-                if at == axis
-            }
-            made = self._subtree([node], 0, 1, tensor.strides[axis], readings)
-        uniform = [
-            (c, c.exponents[key])
+        readings = {
+            (origin, stride): (*block.key, stride)
+            for block in tensor_blocks(tensor, self.found.layout)
+            for at, origin, _, stride in block.readings()
+            if at == axis
+        }
+        sizes = self._sizes(tensor, axis)
+        pieces = [node] if all(len(powers) == 1 for _, powers in sizes) else ix.terms(node)
+        terms, position = [], 0
+        for k, piece in enumerate(pieces):
+            made = self._subtree([piece], position, 1, tensor.strides[axis], readings)
+            own = [(name, powers[k if len(powers) > 1 else 0]) for name, powers in sizes]
+            scalars = tuple((name, Fraction(power)) for name, power in own if power)
+            if scalars:
+                inner = () if made == Fixed(1) else _factors(made)
+                made = Product((Carried(scalars), *inner)) if inner else Carried(scalars)
+            terms.append(made)
+            position += piece.size
+        return _direct_sum(terms) if len(terms) > 1 else terms[0]
+
+    def _sizes(self, tensor: Tensor, axis: int) -> list[tuple[str, tuple[Number, ...]]]:
+        """The sizes of wholes that an axis says, with their powers: one, or one for each piece."""
+        found = [
+            (c.name, self.found.size_on(c.exponents, tensor))
             for c in self.found.carriers
-            if c.leaf is None and axis == 0
-            for key in [next((k for k in c.exponents if k[0] == tensor.owner.serial), None)]
-            if key is not None
+            if c.leaf is None
         ]
-        if uniform:
-            scale = Carried(tuple((c.name, Fraction(p)) for c, p in uniform))
-            inner = made.factors if isinstance(made, Product) else (made,)
-            made = Product((scale, *inner))
-        return made
+        return [(name, at[1]) for name, at in found if at is not None and at[0] == axis]
 
     def _subtree(self, parts: list[Node], start: int, size: int, unit: int, readings) -> AxisType:
         """The type of a product of nodes that starts at a position; `size` entries follow each.

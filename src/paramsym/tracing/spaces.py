@@ -7,6 +7,7 @@ stand as scalars; it is one space with its scale where no tensor tells the two a
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ class Spaces:
                 continue
             if not generator.component:
                 made = Carrier(None, monomial(1, False, False, True), (), generator.exponents)
-                made.why = "only the size of the whole matters to a norm"
+                made.why = "it has one unit, or only the size of the whole matters"
                 made.exact = generator.exact
                 self.carriers.append(made)
                 continue
@@ -252,15 +253,12 @@ class Spaces:
         for (owner, start, strides), power in generator.exponents.items():
             stride = None if last is None else strides[generator.component.index(last)]
             carried[owner, start, stride] += power
+        names = {n for owner, _, _ in carried for n in self.names[owner]}
+        if last is None:
+            return all(self.size_on(generator.exponents, self.parameters[n]) for n in names)
         seen: dict[tuple, Number] = {}
-        for name in {n for owner, _, _ in carried for n in self.names[owner]}:
-            tensor = self.parameters[name]
-            for block in tensor_blocks(tensor, self.layout):
-                if last is None:
-                    value = carried.get((*block.key, None), 0)
-                    if (value and not tensor.ndim) or seen.setdefault((name,), value) != value:
-                        return False
-                    continue
+        for name in names:
+            for block in tensor_blocks(self.parameters[name], self.layout):
                 for axis, origin, leaf, stride in block.readings():
                     if leaf.serial == last:
                         value = carried.get((*block.key, stride), 0)
@@ -268,6 +266,30 @@ class Spaces:
                         if seen.setdefault(key, value) != value:
                             return False
         return True
+
+    def size_on(
+        self, exponents: dict[Any, Number], tensor: Tensor
+    ) -> tuple[int, tuple[Number, ...]] | None:
+        """Where a tensor says the size of a whole: the axis, and the power on each of its pieces.
+
+        On the first axis where all is of one size, otherwise on one whose pieces tell the sizes.
+        None where no axis tells them.
+        """
+        powers = {
+            block: exponents.get((*block.key, ()), 0)
+            for block in tensor_blocks(tensor, self.layout)
+        }
+        if len({*powers.values()}) == 1:
+            return (0, (next(iter(powers.values())),)) if tensor.ndim else None
+        for axis, node in enumerate(tensor.axes):
+            starts = [*itertools.accumulate((t.size for t in ix.terms(node)), initial=0)][:-1]
+            found: dict[int, set[Number]] = defaultdict(set)
+            for block, power in powers.items():
+                place = block.places[axis]
+                found[0 if place is None else place.start].add(power)
+            if sorted(found) == starts and all(len(values) == 1 for values in found.values()):
+                return axis, tuple(next(iter(found[start])) for start in starts)
+        return None
 
     def _find_orders(self) -> None:
         """A space of units for every leaf that has an order, or copies of other spaces.

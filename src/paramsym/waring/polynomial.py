@@ -23,7 +23,8 @@ class Polynomial(nn.Module):
 
     The degrees d are fixed, and may differ by output and term. All affine forms are the rows of one
     matrix: outputs with the same degrees stand together, their terms ordered by degree, so that a
-    call is one product with a matrix, one power for each degree, and a sum.
+    call is one product with a matrix, one power for each degree, and a sum. Give outputs with the
+    same degrees next to each other: the order of those that are apart is not derived as free.
 
     Args:
         in_features: the number of variables.
@@ -81,19 +82,16 @@ class Polynomial(nn.Module):
         terms = sum(group.rows for group in self.groups)
         self.weight = nn.Parameter(torch.empty(terms, in_features, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(terms, device=device, dtype=dtype)) if bias else None
-        self.order: Tensor | None
-        self.register_buffer("order", self._order(device), persistent=False)
+        self._order = self._places()
         self._warn(dtype)
         if not self.weight.is_meta:
             self.reset_parameters(generator)
 
-    def _order(self, device: torch.device | str | None) -> Tensor | None:
+    def _places(self) -> list[int] | None:
         """Where in the groups each output stands; None if they are in order."""
         stored = [k for group in self.groups for k in group.outputs]
-        if stored == [*range(self.out_features)]:
-            return None
-        order = sorted(range(self.out_features), key=stored.__getitem__)
-        return torch.tensor(order, device=device)
+        in_order = stored == [*range(self.out_features)]
+        return None if in_order else sorted(range(len(stored)), key=stored.__getitem__)
 
     @property
     def degrees(self) -> list[list[int]]:
@@ -130,7 +128,7 @@ class Polynomial(nn.Module):
         parts = iter(forms.split(sizes, -1) if len(sizes) > 1 else [forms])
         values = [_sum([_powers(next(parts), b, g) for b in g.blocks]) for g in self.groups]
         value = torch.cat(values, -1) if len(values) > 1 else values[0]
-        return value if self.order is None else value.index_select(-1, self.order)
+        return value if self._order is None else value[..., self._order]
 
     def rows(self, output: int) -> list[int]:
         """The rows of `weight` with the terms of one output, in the order of its degrees."""
@@ -168,7 +166,6 @@ class Polynomial(nn.Module):
         flat = [term for row in terms for term in row]
         layer.weight = nn.Parameter(torch.stack([t.weight.detach() for t in flat])[back])
         layer.bias = nn.Parameter(torch.stack([t.bias.detach() for t in flat])[back])
-        layer.order = layer._order(first.device)
         return layer
 
     def extra_repr(self) -> str:

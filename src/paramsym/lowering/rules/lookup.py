@@ -48,8 +48,8 @@ def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
     if picks is None:
         return None
     dims, indices = [dim for dim, _ in picks], [item for _, item in picks]
-    if len(picks) == 1 and (run := _run(indices[0], x.shape[dims[0]])) is not None:
-        return build.alias(build.narrow(x, dims[0], run.start, len(run)))
+    if len(picks) == 1 and (runs := _runs(indices[0], x.shape[dims[0]])):
+        return _pieces(build, x, dims[0], runs)
     indices = [build.constant(torch.tensor(i)) if isinstance(i, list) else i for i in indices]
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
 
@@ -75,14 +75,31 @@ def _is_index(item: Any) -> bool:
     return isinstance(item, list)
 
 
-def _run(item: Tensor | list[int], size: int) -> range | None:
-    """Positions next to each other on an axis, where the trace captured their numbers."""
+_PIECES = 64  # rows in a new order are joined from so many runs at most
+
+
+def _runs(item: Tensor | list[int], size: int) -> list[range]:
+    """Runs of positions next to each other on an axis, where the trace captured their numbers.
+
+    Empty if there are many, or if a position is read twice.
+    """
     if isinstance(item, Tensor):
         data = item.value.data if item.value and item.value.kind == "constant" else None
         item = data.tolist() if data is not None and data.ndim == 1 else []
-    found = [i % size for i in item]
-    run = range(found[0], found[0] + len(found)) if found else None
-    return run if run and found == [*run] else None
+    found: list[range] = []
+    for i in (i % size for i in item):
+        if found and i == found[-1].stop:
+            found[-1] = range(found[-1].start, i + 1)
+        else:
+            found.append(range(i, i + 1))
+    once = sum(map(len, found)) == len({i for run in found for i in run})
+    return found if once and len(found) <= _PIECES else []
+
+
+def _pieces(build: Builder, x: Tensor, dim: int, runs: list[range]) -> Tensor:
+    """Runs of an axis, one after the other."""
+    found = [build.narrow(x, dim, run.start, len(run)) for run in runs]
+    return build.concatenate(found, dim) if len(found) > 1 else build.alias(found[0])
 
 
 @rule("embedding_bag")
@@ -108,6 +125,8 @@ def gather(build: Builder, call: Call) -> Tensor | None:
     else:
         x, dim, index = build.arguments(call, "input|self", "dim", "index")
     if call.name == "index_select":
+        if x.moves and (runs := _runs(index, x.shape[dim])):
+            return _pieces(build, x, dim % x.ndim, runs)
         return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index)
     if index.moves:
         build.choose(index)
