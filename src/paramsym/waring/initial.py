@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .terms import Kind
 
-_POINTS = 2**18  # over all terms of an output
+_POINTS = 2**14  # times terms
 _LARGE = 4.0  # sizes up to this many times the usual one are drawn back
 
 
@@ -38,11 +38,14 @@ def deviations(
     normal, signs = _points(len(profile))
     exponent = power or 1.0
 
+    degrees = torch.tensor([degree for degree, _ in profile])
+    marks = torch.tensor([sign for _, sign in profile])
+
     def size(share: float, q: float) -> float:
-        total = torch.zeros(len(normal), dtype=torch.float64)
-        for t, (degree, sign) in enumerate(profile):
-            inner, outer = _split(degree, exponent, share)
-            total += sign * (math.sqrt(q) * inner * normal[:, t] + outer * signs[:, t]) ** degree
+        split = {degree: _split(degree, exponent, share) for degree in {*degrees.tolist()}}
+        scales = torch.tensor([split[degree] for degree, _ in profile], dtype=torch.float64)
+        forms = math.sqrt(q) * scales[:, 0] * normal + scales[:, 1] * signs
+        total = (marks * forms**degrees).sum(1)
         kept = total.abs() if power is None else total.clamp(min=0)
         return float((kept ** (2 * exponent)).mean())
 
@@ -59,12 +62,13 @@ def _largest_share(size: Callable[[float, float], float]) -> float:
     """The largest c ≤ 1 with M(4) ≤ 4, by bisection."""
 
     def explodes(share: float) -> bool:
-        return size(share, _LARGE) > _LARGE * size(share, 1.0) * (1 + 1e-9)
+        large = size(share, _LARGE)
+        return not math.isfinite(large) or large > _LARGE * size(share, 1.0) * (1 + 1e-9)
 
     low, high = 0.0, 1.0
     if not explodes(high):
         return high
-    for _ in range(30):
+    for _ in range(12):
         middle = (low + high) / 2
         low, high = (low, middle) if explodes(middle) else (middle, high)
     return low
@@ -73,21 +77,28 @@ def _largest_share(size: Callable[[float, float], float]) -> float:
 def _split(degree: int, power: float, share: float) -> tuple[float, float]:
     """Deviation of aᵀx and size of b at which z^degree has second moment 1."""
     part = min(1.0, share / (degree * power))
-    moment = sum(
-        math.comb(2 * degree, 2 * j) * part**j * (1 - part) ** (degree - j) * _odd_factorial(j)
-        for j in range(degree + 1)
-    )
-    root = moment ** (-0.5 / degree)
+    j, logs = _moment(degree)
+    both = torch.tensor([part, 1 - part], dtype=torch.float64)
+    logs = logs + torch.xlogy(j, both[0]) + torch.xlogy(degree - j, both[1])
+    root = math.exp(-0.5 / degree * float(torch.logsumexp(logs, 0)))
     return math.sqrt(part) * root, math.sqrt(1 - part) * root
 
 
-def _odd_factorial(j: int) -> int:
-    """(2j − 1)!! = E g^{2j} of a standard normal g."""
-    return math.prod(range(1, 2 * j, 2))
+@lru_cache(maxsize=64)
+def _moment(degree: int) -> tuple[Tensor, Tensor]:
+    """j and log C(2d, 2j)(2j − 1)!!: E z^{2d} sums them times α^j (1 − α)^{d−j}."""
+    j = torch.arange(degree + 1, dtype=torch.float64)
+    logs = math.lgamma(2 * degree + 1) - torch.lgamma(2 * (degree - j) + 1)
+    return j, logs - torch.lgamma(j + 1) - j * math.log(2)  # (2j − 1)!! = (2j)! / (2^j j!)
 
 
 def _points(terms: int) -> tuple[Tensor, Tensor]:
-    points = max(_POINTS // max(terms, 16), 256)
-    uniform = torch.quasirandom.SobolEngine(2 * terms).draw(points, dtype=torch.float64)
+    """Normal numbers and signs, (points, terms) each; independent ones beyond what Sobol' has."""
+    points = max(_POINTS // max(terms, 8), 256)
+    if 2 * terms <= torch.quasirandom.SobolEngine.MAXDIM:
+        uniform = torch.quasirandom.SobolEngine(2 * terms).draw(points, dtype=torch.float64)
+    else:
+        generator = torch.Generator().manual_seed(0)
+        uniform = torch.rand(points, 2 * terms, dtype=torch.float64, generator=generator)
     uniform = (uniform + 0.5 / points).clamp(max=1 - 0.5 / points)
     return torch.special.ndtri(uniform[:, :terms]), (uniform[:, terms:] > 0.5) * 2.0 - 1.0

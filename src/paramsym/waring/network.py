@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,9 +39,9 @@ def network(
     """
     layers = len(widths) - 1
     by_layer = [degrees] * layers
-    if degrees and isinstance(degrees[0], Sequence):
+    if any(isinstance(own, Sequence) for own in degrees):
         by_layer = [*degrees]
-    powers = [power] * (layers - 1) if isinstance(power, (int, float)) else [*power]
+    powers = [*power] if isinstance(power, Sequence) else [power] * (layers - 1)
     if layers < 1 or len(by_layer) != layers or len(powers) != layers - 1:
         raise ValueError(
             f"network: {len(widths)} widths, degrees for {len(by_layer)} layers and {len(powers)} "
@@ -73,7 +74,7 @@ def require_finite(model: nn.Module, *inputs: Any) -> None:
     handles = []
     for name, module in model.named_modules():
         if isinstance(module, (Polynomial, RectifiedMonomial)):
-            handles.append(module.register_forward_hook(_watch(name)))
+            handles.append(module.register_forward_hook(_watch(name), with_kwargs=True))
     try:
         model(*inputs)
     finally:
@@ -82,34 +83,34 @@ def require_finite(model: nn.Module, *inputs: Any) -> None:
 
 
 def _watch(name: str) -> Any:
-    def look(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        (x,) = args
+    def look(module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+        (x,) = (*args, *kwargs.values())
         if output.isfinite().all() or not x.isfinite().all():
             return
         if isinstance(module, RectifiedMonomial):
             what = f"max(z, 0)^{module.power} at z = {float(x.max()):.3g}"
-            degree = float(module.power)
         else:
             assert isinstance(module, Polynomial)
-            what, degree = _largest_term(module, x)
-        limit = float(torch.finfo(output.dtype).max) ** (1 / degree)
+            what = _overflow(module, x, output)
         raise ValueError(
-            f"layer {name!r}: {what} overflows {output.dtype}, which bears up to {limit:.3g}; "
-            "finite activations were expected. Scale the inputs or the weights before it down, "
-            "lower the degree, or take a wider dtype."
+            f"layer {name!r}: {what} overflows {output.dtype}, which bears up to "
+            f"{torch.finfo(output.dtype).max:.3g}; finite activations were expected. Scale the "
+            "inputs or the weights before it down, lower the degree, or take a wider dtype."
         )
 
     return look
 
 
-def _largest_term(layer: Polynomial, x: Tensor) -> tuple[str, float]:
-    """The term whose power is the largest, in words, and its degree."""
-    forms = nn.functional.linear(x, layer.weight, layer.bias).abs()
-    sizes = forms.reshape(-1, forms.shape[-1]).amax(0)
-    found = [
-        (float(sizes[row].log()) * degree, k, degree, float(sizes[row]))
-        for k, kinds in enumerate(layer.kinds)
-        for (degree, _), row in zip(kinds, layer.rows(k), strict=True)
-    ]
-    _, k, degree, size = max(found)
-    return f"the term of degree {degree} of output {k} at a form of size {size:.3g}", degree
+def _overflow(layer: Polynomial, x: Tensor, output: Tensor) -> str:
+    """The largest term of the first output that is not finite, or its sum, in words."""
+    k = int((~output.isfinite()).reshape(-1, output.shape[-1]).any(0).nonzero()[0])
+    forms = nn.functional.linear(x, layer.weight, layer.bias).reshape(-1, len(layer.weight))
+    sizes = forms[:, layer.rows(k)].abs().amax(0).double()
+    degrees = torch.tensor(layer.degrees[k], device=sizes.device)
+    most = int((sizes.log() * degrees).argmax())
+    size, degree = float(sizes[most]), int(degrees[most])
+    term = f"the term of degree {degree} of output {k} at a form of size {size:.3g}"
+    finite = degree * math.log(size) < math.log(torch.finfo(output.dtype).max)
+    return (
+        f"the sum of the terms of output {k}, the largest of degree {degree}," if finite else term
+    )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from .initial import deviations
+from .monomial import exponent
 from .terms import Block, Degrees, Group, Term, group_end, grouped, kinds_of, rows_of
 
 _USUAL = 8.0  # affine forms of this size occur: the largest of some 10¹⁵ standard normal numbers
@@ -43,8 +45,8 @@ class Polynomial(nn.Module):
         bias: the constants b, of shape (terms,), or None.
 
     Raises:
-        ValueError: a size or a degree that is no whole number ≥ 1, a sign that is not ±1, lists of
-            another shape, a dtype that is complex or integer.
+        ValueError: a size or a degree that is no whole number ≥ 1, a sign that is not ±1, a power
+            that is not positive, lists of another shape, a dtype that is complex or integer.
 
     Warns:
         UserWarning: an output whose terms are all even and of sign 1 is never negative; a degree at
@@ -68,14 +70,15 @@ class Polynomial(nn.Module):
     ) -> None:
         super().__init__()
         for name, size in (("in_features", in_features), ("out_features", out_features)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
                 raise ValueError(
                     f"Polynomial({name}={size!r}): a whole number of at least 1 was expected. Pass "
                     "the number of variables, then that of polynomials."
                 )
         dtype = dtype or torch.get_default_dtype()
         _require_real(dtype)
-        self.in_features, self.out_features, self.power = in_features, out_features, power
+        self.in_features, self.out_features = int(in_features), int(out_features)
+        self.power = None if power is None else exponent(power, "Polynomial")
         self.kinds = kinds_of(out_features, degrees, signs)
         self.groups = grouped(self.kinds)
         self._rows = rows_of(self.kinds, self.groups)
@@ -132,7 +135,7 @@ class Polynomial(nn.Module):
 
     def rows(self, output: int) -> list[int]:
         """The rows of `weight` with the terms of one output, in the order of its degrees."""
-        return self._rows[output]
+        return [*self._rows[output]]
 
     def terms(self) -> list[list[Term]]:
         """By output, its terms; the tensors are views of the parameters, without gradient."""
@@ -152,7 +155,7 @@ class Polynomial(nn.Module):
                 f"{[len(row) for row in terms]} terms; at least one term for each of at least one "
                 "output was expected. Give the zero polynomial one term with zero weights."
             )
-        first = terms[0][0].weight
+        first = _require_alike([term for row in terms for term in row])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # these weights are what was asked for
             layer = cls(
@@ -213,8 +216,26 @@ def _sum(parts: list[Tensor]) -> Tensor:
     return total
 
 
+def _require_alike(terms: list[Term]) -> Tensor:
+    """The weight of the first of some terms, whose weights and biases have to fit each other."""
+    first = terms[0].weight
+    for k, term in enumerate(terms):
+        weight, bias = term.weight, term.bias
+        good = isinstance(weight, Tensor) and isinstance(bias, Tensor)
+        good = good and weight.shape == first.shape and weight.ndim == 1 and bias.ndim == 0
+        if not good or {weight.dtype, bias.dtype} != {first.dtype}:
+            described = [f"{list(t.shape)} of {t.dtype}" if isinstance(t, Tensor) else repr(t)
+                         for t in (weight, bias)]  # fmt: skip
+            raise ValueError(
+                f"Polynomial.from_terms: term {k} of {len(terms)} has weight and bias "
+                f"{' and '.join(described)}; a vector {list(first.shape)} and a scalar "
+                f"tensor, of {first.dtype} as in the first term, were expected. Convert them first."
+            )
+    return first
+
+
 def _require_real(dtype: torch.dtype) -> None:
-    if not dtype.is_floating_point:
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise ValueError(
             f"Polynomial: weights of {dtype} came; a real floating-point dtype was expected, since "
             "the group of the layer has positive scales and real roots of them. Pass "
