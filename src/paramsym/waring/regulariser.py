@@ -179,6 +179,11 @@ def _alternating(network: nn.Sequential) -> tuple[list[Polynomial], list[float]]
         )
     layers = [module for module in modules if isinstance(module, Polynomial)]
     powers = [float(module.power) for module in modules if isinstance(module, RectifiedMonomial)]
+    _require_fitting(layers)
+    return layers, powers
+
+
+def _require_fitting(layers: list[Polynomial]) -> None:
     if len({id(layer.weight) for layer in layers}) < len(layers):
         raise ValueError(
             "regulariser: one layer stands in two places of the network; layers of their own were "
@@ -192,7 +197,6 @@ def _alternating(network: nn.Sequential) -> tuple[list[Polynomial], list[float]]
                 f"{at + 1} {second.in_features} inputs; the same number was expected. Make the "
                 "network with waring.network, or correct the sizes."
             )
-    return layers, powers
 
 
 def _rows(at: int, layer: Polynomial, exponent: float) -> _Layer:
