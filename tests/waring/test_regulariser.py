@@ -65,6 +65,9 @@ def logs_like(f: Regulariser, generator: torch.Generator, size: float = 1.0) -> 
 def least(f: Regulariser, bounds: Sequence[Tensor] | None = None) -> float:
     """The least value of the closed form by a general solver; |log λ| ≤ bounds."""
 
+    if not f.widths:
+        return float(f([]))
+
     def split(y: np.ndarray) -> list[Tensor]:
         return [*torch.from_numpy(y).split(f.widths)]
 
@@ -258,6 +261,35 @@ def test_powers_and_degrees(degrees: tuple[int, ...], power: float) -> None:
         result = balanced(model, objective, shifts=False)
         assert result.value == pytest.approx(least(regulariser(model, objective)), rel=1e-9)
         assert result.gap <= 1e-8 * result.value
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6))
+def test_balance_reaches_it_whatever_the_degrees(objective: str, seed: int) -> None:
+    """Units that are alone with their degrees among them, and such that stand apart."""
+    model, generator = drawn(seed)
+    result = balanced(model, objective, shifts=False)
+    assert result.value == pytest.approx(least(regulariser(model, objective)), rel=1e-9)
+    assert 0 <= result.gap <= 1e-8 * result.value
+    layer = model[0]
+    assert isinstance(layer, Polynomial)
+    x = torch.randn(8, layer.in_features, generator=generator, dtype=torch.float64)
+    change = (torch.func.functional_call(model, result.params, (x,)) - model(x)).abs().max()
+    assert change <= 1e-11 * model(x).abs().max()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_unit_takes_part(objective: str) -> None:
+    """Units in turns, and one alone: with any of their scales held the optimum is another."""
+    model = built(3, [[[1, 2], [3], [1, 2], [3], [2, 3]], [[1]] * 2], [1.5])
+    f = regulariser(model, objective)
+    value = balanced(model, objective).value
+    assert value == pytest.approx(least(f), rel=1e-9)
+    for unit in range(5):
+        box = torch.full((5,), 50.0, dtype=torch.float64)
+        box[unit] = 0.0
+        assert least(f, [box]) > value * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
