@@ -8,4 +8,6 @@ from .monomial import RectifiedMonomial as RectifiedMonomial
 from .network import network as network
 from .network import require_finite as require_finite
 from .polynomial import Polynomial as Polynomial
+from .regulariser import Regulariser as Regulariser
+from .regulariser import regulariser as regulariser
 from .terms import Term as Term
