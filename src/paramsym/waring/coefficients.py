@@ -10,13 +10,13 @@ import numpy as np
 
 from .forms import Form, exponents, places
 
-Polynomial = Mapping[tuple[int, ...], float]
+Coefficients = Mapping[tuple[int, ...], float]
 
 _LARGEST = 3000  # coefficients of a form of degree above two
 _HINT = "Pass for example {(1, 2): 3.0, (0, 0): 1.0} for 3 x y² + 1"
 
 
-def read(polynomial: Polynomial, call: str = "decompose") -> dict[tuple[int, ...], float]:
+def read(polynomial: Coefficients, call: str = "decompose") -> dict[tuple[int, ...], float]:
     """The same polynomial in floats, with zero coefficients kept.
 
     Raises:
@@ -91,12 +91,12 @@ def _coefficient(exponent: tuple[int, ...], coefficient: object, call: str) -> f
     return value
 
 
-def degree_of(polynomial: Polynomial) -> int:
+def degree_of(polynomial: Coefficients) -> int:
     """The largest degree of a monomial that is not zero; of zero, 0."""
     return max((sum(e) for e, c in polynomial.items() if c), default=0)
 
 
-def homogenised(polynomial: Polynomial, degree: int) -> tuple[Form, bool]:
+def homogenised(polynomial: Coefficients, degree: int) -> tuple[Form, bool]:
     """The form of the degree that is the polynomial at x₀ = 1, and whether x₀ is among its
     variables, the first; a polynomial that is homogeneous of the degree has no need of it."""
     affine = any(c and sum(e) != degree for e, c in polynomial.items())
@@ -127,7 +127,7 @@ def expanded(form: Form, affine: bool) -> dict[tuple[int, ...], float]:
     return {tuple(e): float(c) for e, c in zip(every, form.coefficients, strict=True)}
 
 
-def bombieri(polynomial: Polynomial, degree: int) -> float:
+def bombieri(polynomial: Coefficients, degree: int) -> float:
     """The norm of Bombieri of a polynomial made homogeneous: √Σ c²/C(d; d − |α|, α)."""
     scale = max(map(abs, polynomial.values()), default=0.0)
     total = 0.0

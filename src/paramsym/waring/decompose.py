@@ -12,20 +12,21 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .coefficients import Polynomial, bombieri, degree_of, homogenised, read
-from .decomposition import GROWN, Decomposition, Exactness, LowerBound, Power, expand
+from .coefficients import Coefficients, bombieri, degree_of, homogenised, read
+from .decomposition import GROWN, Decomposition, Exactness, LowerBound, expand
 from .forms import Array
 from .generic_rank import generic_rank
 from .levenberg_marquardt import Search, is_exact
 from .methods import shortest
 from .quadratic import completed
+from .terms import Term
 
 STARTS = 32
 TOLERANCE = 1e-10
 
 
 def decompose(
-    polynomial: Polynomial,
+    polynomial: Coefficients,
     rank: int | None = None,
     *,
     degree: int | None = None,
@@ -110,7 +111,7 @@ def _require_tolerance(tolerance: float) -> None:
         )
 
 
-def _degree(given: Polynomial, rank: int | None, degree: int | None, mixed: bool) -> int:
+def _degree(given: Coefficients, rank: int | None, degree: int | None, mixed: bool) -> int:
     """The degree of the powers."""
     own = max(1, degree_of(given))
     if mixed and (own > 2 or degree is not None or rank is not None):
@@ -130,14 +131,14 @@ def _degree(given: Polynomial, rank: int | None, degree: int | None, mixed: bool
 class _Made(NamedTuple):
     """Terms before they are measured, with what is known of fewer; see `methods.Shortest`."""
 
-    terms: list[Power]
+    terms: list[Term]
     bound: LowerBound
     complex_rank: int | None
     upper: int
     affine: bool = True
 
 
-def _mixed(given: Polynomial, tolerance: float) -> _Made:
+def _mixed(given: Coefficients, tolerance: float) -> _Made:
     """Squares, and one affine form where something is left over."""
     quadric = completed(given, tolerance)
     terms = [
@@ -150,7 +151,7 @@ def _mixed(given: Polynomial, tolerance: float) -> _Made:
     return _Made(terms, LowerBound(len(terms), by), len(terms), len(terms))
 
 
-def _pure(given: Polynomial, rank: int | None, degree: int, search: Search) -> _Made:
+def _pure(given: Coefficients, rank: int | None, degree: int, search: Search) -> _Made:
     """Powers of one degree."""
     form, affine = homogenised(given, degree)
     there = shortest(form, rank, search)
@@ -162,7 +163,7 @@ def _pure(given: Polynomial, rank: int | None, degree: int, search: Search) -> _
     return _Made(terms, there.bound, there.complex_rank, there.upper, affine)
 
 
-def _power(degree: int, weight: float, ends: Array) -> Power:
+def _power(degree: int, weight: float, ends: Array) -> Term:
     """weight · (aᵀx + b)^degree as a signed power, for a and b after each other.
 
     Odd degrees take the sign up. For even ones the sign of the affine form is free, and the largest
@@ -174,16 +175,16 @@ def _power(degree: int, weight: float, ends: Array) -> Power:
         ends, sign = sign * ends, 1
     elif ends[np.abs(ends).argmax()] < 0:
         ends = -ends
-    return Power(degree, sign, torch.from_numpy(ends[:-1].copy()), float(ends[-1]))
+    made = torch.from_numpy(ends)
+    return Term(degree, sign, made[:-1].clone(), made[-1].clone())
 
 
 def _measured(
-    given: Polynomial, degree: int, made: _Made, scale: float, tolerance: float
+    given: Coefficients, degree: int, made: _Made, scale: float, tolerance: float
 ) -> Decomposition:
     """The terms times the scale, with the residual that they have as they are returned."""
     variables = len(next(iter(given)))
-    terms = [t._replace(a=scale ** (1 / t.degree) * t.a, b=scale ** (1 / t.degree) * t.b)
-             for t in made.terms]  # fmt: skip
+    terms = [_scaled(term, scale) for term in made.terms]
     norm = bombieri(given, degree) or 1.0
     total = expand(terms, variables)
     left = {e: given.get(e, 0.0) - total.get(e, 0.0) for e in {*given, *total}}
@@ -200,8 +201,14 @@ def _measured(
     )  # fmt: skip
 
 
-def _size(term: Power, degree: int) -> float:
+def _size(term: Term, degree: int) -> float:
     """The norm of Bombieri of one term, made homogeneous of a degree."""
     if term.degree == degree:
-        return float(term.a.square().sum() + term.b**2) ** (degree / 2)
-    return bombieri(expand([term], len(term.a)), degree)
+        return float(term.weight.square().sum() + term.bias**2) ** (degree / 2)
+    return bombieri(expand([term], len(term.weight)), degree)
+
+
+def _scaled(term: Term, factor: float) -> Term:
+    """factor · term, for a positive factor."""
+    root = factor ** (1 / term.degree)
+    return term._replace(weight=root * term.weight, bias=root * term.bias)

@@ -5,34 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .coefficients import expanded
 from .forms import Form, powers
+from .terms import Term
 
 GROWN = 30  # sum of the norms of terms that do not add up to the polynomial, relative to its own
-
-
-class Power(NamedTuple):
-    """One signed power of an affine form, sign · (aᵀx + b)^degree.
-
-    Attributes:
-        degree: of the power.
-        sign: 1 or −1; of an odd degree always 1, because the form takes it up.
-        a: of shape (variables,), in double precision.
-        b: the constant of the form.
-    """
-
-    degree: int
-    sign: int
-    a: Tensor
-    b: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.sign * (x @ self.a.to(x) + self.b) ** self.degree
 
 
 class Exactness(StrEnum):
@@ -70,7 +51,8 @@ class Decomposition:
     """A polynomial as a sum of signed powers of affine forms, Σ_t s_t (a_tᵀx + b_t)^{d_t}.
 
     Attributes:
-        terms: the powers, by falling norm.
+        terms: the powers, by falling norm, with a and b in double precision, and the sign 1 where
+            the degree is odd; `Polynomial.from_terms([terms])` is the layer.
         variables: how many the polynomial has.
         degree: of the homogenised form in whose norm the residual is measured.
         status: EXACT if the residual times the cancellation is at most the tolerance. Otherwise
@@ -87,7 +69,7 @@ class Decomposition:
             fewer terms are known to exist, and None if nothing is known.
     """
 
-    terms: list[Power]
+    terms: list[Term]
     variables: int
     degree: int
     status: Exactness
@@ -107,7 +89,8 @@ class Decomposition:
         """The sum of the terms, of shape (…), at points of shape (…, variables)."""
         total = torch.zeros(x.shape[:-1], dtype=x.dtype, device=x.device)
         for term in self.terms:
-            total = total + term(x)
+            form = x @ term.weight.to(x) + term.bias.to(x)
+            total = total + term.sign * form**term.degree
         return total
 
     def to_polynomial(self) -> dict[tuple[int, ...], float]:
@@ -131,15 +114,14 @@ class Decomposition:
         return "\n".join([*lines, f"  generic rank {self.generic_rank}"])
 
 
-def expand(terms: Sequence[Power], variables: int) -> dict[tuple[int, ...], float]:
+def expand(terms: Sequence[Term], variables: int) -> dict[tuple[int, ...], float]:
     """The coefficients of Σ_t s_t (a_tᵀx + b_t)^{d_t} by exponents."""
     total: dict[tuple[int, ...], float] = {(0,) * variables: 0.0} if not terms else {}
     for degree in sorted({term.degree for term in terms}):
         own = [term for term in terms if term.degree == degree]
-        affine = any(term.b for term in own)
-        vectors = torch.stack(
-            [torch.cat([t.a.new_tensor([t.b] if affine else []), t.a]) for t in own]
-        )
+        affine = any(bool(term.bias) for term in own)
+        vectors = torch.stack([torch.cat([t.bias[None], t.weight]) for t in own])
+        vectors = vectors[:, 0 if affine else 1 :]
         signs = torch.tensor([t.sign for t in own], dtype=torch.float64)
         made = signs.numpy() @ powers(vectors.double().numpy(), degree)
         for e, c in expanded(Form(vectors.shape[1], degree, made), affine).items():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .coefficients import Polynomial
+from .coefficients import Coefficients
 from .forms import Array, Form, places
 
 
@@ -52,7 +52,7 @@ def by_eigenvalues(form: Form, tolerance: float) -> tuple[Array, Array, tuple[fl
     return values[:rank], vectors[:rank], tuple(missing[:rank].tolist())
 
 
-def completed(polynomial: Polynomial, tolerance: float) -> Quadric:
+def completed(polynomial: Coefficients, tolerance: float) -> Quadric:
     """The squares completed, of a polynomial of degree at most two."""
     variables = len(next(iter(polynomial)))
     parts = {d: {e: c for e, c in polynomial.items() if sum(e) == d} for d in range(3)}
