@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .decomposition import LowerBound
 from .forms import Array, Form, multinomials
-from .levenberg_marquardt import Found, Search, found, polished, searched, weighted
+from .levenberg_marquardt import Found, Search, cancelled, found, polished, searched, weighted
 from .real_factors import real_factors
 
 _DRAWS = 100
@@ -51,20 +51,25 @@ def binary(
     floors = form.floors(tolerance)
     least, by = len(floors), "the rank of the catalecticant"
     space = apolar(form, least, tolerance)
-    complex_rank = least
+    complex_rank, tried = least, dict[int, str]()
+    first = least
     if len(space) == 1:
         there = _at_roots(form, space[0])
         if there is not None and (there := polished(form, there)).is_exact(tolerance):
             return (there if least <= limit else None), LowerBound(least, by, floors), least
+        first = form.degree + 2 - least
         if not _squarefree(space[0]):
             complex_rank = form.degree + 2 - least
-        by = f"the only apolar form of degree {least} has no {least} distinct real roots"
-        least = form.degree + 2 - least
+        if there is not None and there.is_doubtful(tolerance):
+            tried = dict.fromkeys(range(least, first), f"the only candidate {cancelled(there)}")
+        else:
+            by = f"the only apolar form of degree {least} has no {least} distinct real roots"
+            least = first
     if given and len(floors) > 1 and (factors := real_factors(form.coefficients.tolist())) > least:
         least, by = factors, f"{factors} real linear factors"
-    tried: dict[int, str] = {}
+    tried = {rank: how for rank, how in tried.items() if rank >= least}
     bound = LowerBound(least, by, floors, tried)
-    for rank in range(least, min(limit, form.degree) + 1):
+    for rank in range(max(first, least), min(limit, form.degree) + 1):
         there = _with_terms(form, rank, search)
         if there is not None:
             return there, bound, complex_rank

@@ -94,8 +94,9 @@ def decompose(
 
 def _require_positive(**arguments: int | None) -> None:
     for name, value in arguments.items():
-        wrong = isinstance(value, bool) or not isinstance(value, int | None)
-        if wrong or (value is not None and value < 1):
+        if value is None and name != "starts":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             instead = f"{name}={STARTS}" if name == "starts" else f"{name}=None"
             raise ValueError(
                 f"decompose({name}={value!r}): a positive integer was expected. Leave it out, for "

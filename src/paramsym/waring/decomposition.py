@@ -31,7 +31,8 @@ class LowerBound:
 
     Attributes:
         rank: no decomposition has fewer terms. The proof is in numbers, and stands up to the
-            tolerance of the call and to rounding.
+            tolerance of the call and to rounding, which does not tell terms that cancel by a factor
+            of 10⁶ from one multiple term.
         by: what the bound rests on.
         floors: entry r is a relative residual that no r terms fall below, however large they are:
             what the catalecticants lack to rank r. Numbers of terms from its end on up to `rank`
@@ -55,7 +56,8 @@ class Decomposition:
             the degree is odd; `Polynomial.from_terms([terms])` is the layer.
         variables: how many the polynomial has.
         degree: of the homogenised form in whose norm the residual is measured.
-        status: EXACT if the residual times the cancellation is at most the tolerance. Otherwise
+        status: EXACT if the residual, or the rounding of terms so large if that is more, times the
+            cancellation is at most the tolerance. Otherwise
             DIVERGENT if the cancellation is more than 30, a sign that sums of so few powers come
             nearer without end as their terms grow: the polynomial, or something near it, is a
             limit of such sums, and none itself. Otherwise APPROXIMATE.

@@ -24,7 +24,9 @@ Mask = NDArray[np.bool_]
 
 _STEPS = 250
 _ENTRIES = 2e7  # of the Jacobians of all starts together
-_REACHED, _CANCELLED = 1e-13, 1e3  # residual and cancellation at most, where a search ends
+_EPSILON = float(np.finfo(np.float64).eps)
+_ALIKE = 1e6  # cancellation of terms that double precision does not tell from one multiple term
+_REACHED, _CANCELLED = 1e-13, 500  # residual and cancellation at most, where a search ends
 _ARRIVED = 1e-10  # their product at most, for a start that comes before all that are not there
 _LEAST_DAMPING, _LARGEST_DAMPING = 1e-12, 1e8
 
@@ -61,14 +63,26 @@ class Found(NamedTuple):
         """Whether it is the form up to the tolerance: `is_exact` of its two numbers."""
         return is_exact(self.residual, self.cancellation, tolerance)
 
+    def is_doubtful(self, tolerance: float) -> bool:
+        """Whether it is no decomposition only because it cancels: too much to be sure, too little
+        for terms that are one up to rounding, such as those of a double root."""
+        small = self.residual <= tolerance and self.cancellation <= _ALIKE
+        return small and not self.is_exact(tolerance)
+
 
 def is_exact(residual: float, cancellation: float, tolerance: float) -> bool:
     """Whether terms are a decomposition, and no point of a sequence that diverges.
 
-    Along such a sequence the residual falls like a power of the cancellation, down to its rounding:
-    a small residual alone says nothing there, and the product of both does not become small.
+    Along such a sequence the residual falls like a power of the cancellation, down to rounding,
+    which is in proportion to it: a small residual alone says nothing there, and the product of both
+    does not become small.
     """
-    return residual * max(1.0, cancellation) <= tolerance
+    return max(residual, _EPSILON * cancellation) * max(1.0, cancellation) <= tolerance
+
+
+def cancelled(there: Found) -> str:
+    """How large its terms are, in words."""
+    return f"has terms {there.cancellation:.0e} times as large as the polynomial"
 
 
 def found(form: Form, weights: Array, vectors: Array) -> Found:

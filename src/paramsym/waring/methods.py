@@ -11,7 +11,7 @@ from .decomposition import GROWN, LowerBound
 from .diagonalisation import applies, diagonalised
 from .forms import Array, Form
 from .generic_rank import generic_rank
-from .levenberg_marquardt import Found, Search, found, searched
+from .levenberg_marquardt import Found, Search, cancelled, found, searched
 from .quadratic import by_eigenvalues
 
 _ROUNDING = 1e-13  # of the form, that may be left out with a direction
@@ -81,16 +81,20 @@ def _general(
     """Diagonalisation at the lower bound, and a search from there on."""
     floors = form.floors(search.tolerance)
     least, by = len(floors), "the rank of the catalecticant"
+    first, tried = least, dict[int, str]()
     if applies(form, least, search.tolerance):
         there = diagonalised(form, least, search.generator)
-        if not there.is_exact(search.tolerance):
-            by = f"simultaneous diagonalisation, which {least} terms would be found by"
-            least += 1
-        elif least <= limit:
+        if there.is_exact(search.tolerance) and least <= limit:
             return there, LowerBound(least, by, floors), least
-    bound = LowerBound(least, by, floors)
+        if there.is_doubtful(search.tolerance):
+            tried[least] = f"the only candidate {cancelled(there)}"
+            first += 1
+        elif not there.is_exact(search.tolerance):
+            by = f"simultaneous diagonalisation, which {least} terms would be found by"
+            first = least = least + 1
+    bound = LowerBound(least, by, floors, tried)
     best: Found | None = None
-    for count in range(least, limit + 1) if rank is None else [rank]:
+    for count in range(first, limit + 1) if rank is None else [rank]:
         there = searched(form, count, search)
         if there.is_exact(search.tolerance):
             # the catalecticants' bound holds for complex powers as well
