@@ -90,7 +90,7 @@ def _general(
             tried[least] = f"the only candidate {cancelled(there)}"
             first += 1
         elif not there.is_exact(search.tolerance):
-            by = f"simultaneous diagonalisation, which {least} terms would be found by"
+            by = f"simultaneous diagonalisation, by which {least} terms would be found"
             first = least = least + 1
     bound = LowerBound(least, by, floors, tried)
     best: Found | None = None
