@@ -49,7 +49,8 @@ def decompose(
     - otherwise ranks go up from the catalecticants' lower bound. As many terms as that are unique
       where they are few enough for simultaneous diagonalisation, and found by it or ruled out.
       Other ranks are searched by damped Gauss–Newton steps on all terms at once, from random
-      starts, to rounding. A search that fails rules nothing out, and the result says so.
+      starts, to rounding. A search that fails rules nothing out, and the result says so. It is
+      for small forms: with 70 coefficients a rank takes seconds, and with 126 minutes.
 
     Sums of r powers are no closed set. x y² is a limit of sums of two cubes, and no such sum; a
     search for two terms comes as near as one likes, with terms that grow and cancel. The result is
