@@ -4,6 +4,9 @@ f = P_L ∘ σ_{L−1} ∘ … ∘ σ_1 ∘ P_1. The group of such a network is 
 same group is what `find_symmetry` derives from its operators.
 """
 
+from .decompose import decompose as decompose
+from .decomposition import Decomposition as Decomposition
+from .generic_rank import generic_rank as generic_rank
 from .monomial import RectifiedMonomial as RectifiedMonomial
 from .network import network as network
 from .network import require_finite as require_finite
