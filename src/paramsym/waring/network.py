@@ -88,29 +88,28 @@ def _watch(name: str) -> Any:
         if output.isfinite().all() or not x.isfinite().all():
             return
         if isinstance(module, RectifiedMonomial):
-            what = f"max(z, 0)^{module.power} at z = {float(x.max()):.3g}"
+            what, degree = f"max(z, 0)^{module.power} at z = {float(x.max()):.3g}", module.power
         else:
             assert isinstance(module, Polynomial)
-            what = _overflow(module, x, output)
+            what, degree = _overflow(module, x, output)
         raise ValueError(
             f"layer {name!r}: {what} overflows {output.dtype}, which bears up to "
-            f"{torch.finfo(output.dtype).max:.3g}; finite activations were expected. Scale the "
-            "inputs or the weights before it down, lower the degree, or take a wider dtype."
+            f"{torch.finfo(output.dtype).max ** (1 / degree):.3g}; finite activations were "
+            "expected. Scale the inputs or the weights before it down, lower the degree, or take a "
+            "wider dtype."
         )
 
     return look
 
 
-def _overflow(layer: Polynomial, x: Tensor, output: Tensor) -> str:
-    """The largest term of the first output that is not finite, or its sum, in words."""
+def _overflow(layer: Polynomial, x: Tensor, output: Tensor) -> tuple[str, int]:
+    """The largest term of the first output that is not finite, or its sum, and the degree."""
     k = int((~output.isfinite()).reshape(-1, output.shape[-1]).any(0).nonzero()[0])
     forms = nn.functional.linear(x, layer.weight, layer.bias).reshape(-1, len(layer.weight))
     sizes = forms[:, layer.rows(k)].abs().amax(0).double()
     degrees = torch.tensor(layer.degrees[k], device=sizes.device)
     most = int((sizes.log() * degrees).argmax())
     size, degree = float(sizes[most]), int(degrees[most])
-    term = f"the term of degree {degree} of output {k} at a form of size {size:.3g}"
-    finite = degree * math.log(size) < math.log(torch.finfo(output.dtype).max)
-    return (
-        f"the sum of the terms of output {k}, the largest of degree {degree}," if finite else term
-    )
+    if degree * math.log(size) < math.log(torch.finfo(output.dtype).max):
+        return f"the sum of output {k}, its largest term of degree {degree},", 1
+    return f"the term of degree {degree} of output {k} at a form of size {size:.3g}", degree
