@@ -107,9 +107,9 @@ def least_point(
     where slopes are below a share of the cost."""
     if f.small is None:
         return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, steep)
-    start = swept(f, free).numpy() if sweep else np.zeros(f.size)
     with np.errstate(all="ignore"):  # a step that overflows is halved
-        found = _descend(f.small.at(start), free.numpy(), tolerance, _STEPS, steep)
+        start = f.small.at(swept(f, free).numpy()) if sweep else f.small.here
+        found = _descend(start, free.numpy(), tolerance, _STEPS, steep)
     return Least(Point(f, torch.from_numpy(found.point.y), found.point), found.gap)
 
 

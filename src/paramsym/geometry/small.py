@@ -8,6 +8,7 @@ twins of these, for masses of any size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -36,7 +37,8 @@ class Small:
     Args:
         sizes: how many scales each family has, in their order.
         lines: the vectors, of shape (size,), by power.
-        pairs: matrices with the places of the families of their rows and columns, and the powers.
+        pairs: matrices with the places of the families of their rows and columns, and the powers;
+            those in single precision are multiplied in that.
         constant: what no scale moves.
         origin: what is added to every y, of shape (size,).
     """
@@ -85,7 +87,7 @@ class Small:
         """What multiplies exp(q·z) of one family in f, by power q; see `Posynomial.pulls`."""
         found = dict(self.alone[family])
         for q, mass, p, other in self.met[family]:
-            pull = mass @ np.exp(np.minimum(p * z[other], STEEPEST))
+            pull = _times(mass, np.exp(np.minimum(p * z[other], STEEPEST)))
             found[q] = found[q] + pull if q in found else pull
         return found
 
@@ -93,10 +95,20 @@ class Small:
         """f with its derivatives at y."""
         return SmallPoint(self, y)
 
+    @cached_property
+    def here(self) -> SmallPoint:
+        """f with its derivatives at zero."""
+        return SmallPoint(self, np.zeros(self.lines.shape[1]))
+
     def longest(self, direction: Array) -> float:
         """A bound on how far an exponent moves along a direction: two scales move each."""
         steepest = np.abs(self.powers).max(initial=0.0)
         return float(2 * steepest * np.abs(direction).max(initial=0.0))
+
+
+def _times(mass: Array, v: Array) -> Array:
+    """m v in the precision of the mass: NumPy would widen the whole matrix first."""
+    return mass @ v.astype(mass.dtype, copy=False)
 
 
 class SmallPoint:
@@ -108,8 +120,8 @@ class SmallPoint:
         self.grown = grown = f.grown(f.exponents(y))
         pulls = f.lines.copy()
         for mass, left, right, _ in f.pairs:
-            pulls[left] += mass @ grown[right]
-            pulls[right] += grown[left] @ mass
+            pulls[left] += _times(mass, grown[right])
+            pulls[right] += _times(mass.T, grown[left])
         # what has two factors pulls twice
         self.value = f.constant + float(np.vdot(f.lines + pulls, grown)) / 2
         pulls *= grown
@@ -139,6 +151,6 @@ class SmallPoint:
         """∇²f(y) v, of shape (size,)."""
         made, moved = self.curvature * v, self.grown * v
         for mass, left, right, bend in self.f.pairs:
-            made[left[1]] += bend * self.grown[left] * (mass @ moved[right])
-            made[right[1]] += bend * self.grown[right] * (moved[left] @ mass)
+            made[left[1]] += bend * self.grown[left] * _times(mass, moved[right])
+            made[right[1]] += bend * self.grown[right] * _times(mass.T, moved[left])
         return made
