@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial, ComplexScaling, Tangent
-from paramsym.geometry.masses import power_sum, single_sum
+from paramsym.geometry.masses import power_sum
 from paramsym.geometry.newton import comes_to_rest
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.terms import Factor, Term
@@ -21,7 +21,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block
 
 Shape = tuple[int, ...]
-_LARGE = 1 << 21  # numbers that are read from the weights again, and not kept in double precision
+LARGE = 1 << 21  # numbers that are read from the weights again, and not kept in double precision
 
 
 def scales_of(space: Space) -> int:
@@ -85,13 +85,12 @@ class Reader:
     pairs: tuple[int, ...]
     power: float
 
-    def read(self, tensor: Tensor, single: bool = False) -> Term:
-        """The term at a tensor, in single precision where that is asked for and the tensor's."""
+    def read(self, tensor: Tensor) -> Term:
+        """The term at a tensor."""
         x = self.block.view(tensor)
-        if not (self.summed or self.pairs or x.is_complex()) and x.numel() > _LARGE:
+        if not (self.summed or self.pairs or x.is_complex()) and x.numel() > LARGE:
             return Term(x, self.factors, self.power)
-        mass = single_sum(x, self.power, self.summed) if single else None
-        mass = power_sum(x, self.power, self.summed) if mass is None else mass
+        mass = power_sum(x, self.power, self.summed)
         for at in self.pairs:
             mass = mass.unflatten(at, (2, -1)).sum(at)
         return Term(mass, self.factors)
@@ -119,7 +118,7 @@ def readers_of(
 
 
 def terms_read(
-    readers: Iterable[Readers], params: Mapping[str, Tensor], single: bool = False
+    readers: Iterable[Readers], params: Mapping[str, Tensor]
 ) -> tuple[list[Term], float]:
     """The terms of a cost and its constant at the numbers of a state dict."""
     terms, constant = [], 0.0
@@ -128,7 +127,7 @@ def terms_read(
             continue
         tensor = added(params[own.parameter].detach(), own.origin)
         for reader in own.blocks:
-            term = reader.read(tensor, single)
+            term = reader.read(tensor)
             if term.factors:
                 terms.append(term)
             else:

@@ -47,17 +47,24 @@ def power_sum(x: Tensor, power: float, summed: Sequence[int] = ()) -> Tensor:
     return torch.cat([power_sum(piece, power, summed) for piece in pieces], place)
 
 
-def single_sum(x: Tensor, power: float, summed: Sequence[int]) -> Tensor | None:
-    """The same for numbers in single precision, added up in that: one pass, and no wide copy.
+def norm_power(
+    x: Tensor, power: float, summed: Sequence[int] = (), out: Tensor | None = None
+) -> Tensor:
+    """The same for real numbers, p one or two, added up in their own precision: one pass over them,
+    and no wide copy.
 
-    Sums are off by a share of about 1e-6, the scales that are best by as little, and the cost there
-    by its square; those over no axis stay in single precision. None for other numbers and powers.
+    In single precision sums are off by a share of about 1e-6, the scales that are best by as
+    little, and the cost there by its square.
+
+    Args:
+        x, power, summed: as for `power_sum`.
+        out: what is overwritten; by default a new tensor.
     """
-    if x.dtype != torch.float32 or power not in (1, 2):
-        return None
     if not summed:
-        return x.square() if power == 2 else x.abs()
-    found = torch.linalg.vector_norm(x, power, [*summed]).double()
+        return torch.mul(x, x, out=out) if power == 2 else torch.abs(x, out=out)
+    if x.ndim - 1 not in summed:  # across rows PyTorch takes norms slowly
+        return torch.sum(norm_power(x, power), [*summed], out=out)
+    found = torch.linalg.vector_norm(x, power, [*summed], out=out)
     return found.square_() if power == 2 else found
 
 
@@ -73,30 +80,23 @@ class Mass:
         source: the matrix itself, or weights w with m = |w|^p; it is kept as it is, in any
             precision and with any strides, and read once for each product.
         power: p, or None for the matrix itself.
-        single: whether a small matrix in single precision is multiplied in that.
     """
 
-    def __init__(self, source: Tensor, power: float | None = None, single: bool = False) -> None:
+    def __init__(self, source: Tensor, power: float | None = None) -> None:
         self.source, self.power = source, power
         self.plain = power is None and source.dtype == torch.float64
-        few = source.ndim == 2 and source.numel() <= _WHOLE
-        self.single = single and few and power is None and source.dtype == torch.float32
-        self.whole = (self.plain and few) or self.single
+        self.whole = self.plain and source.ndim == 2 and source.numel() <= _WHOLE
 
     def times(self, right: Tensor) -> Tensor:
         """m v, of shape (rows,)."""
         if self.plain:
             return self.source @ right
-        if self.single:
-            return (self.source @ right.float()).double()
         return torch.cat([panel @ right for _, panel in self._panels()])
 
     def transposed(self, left: Tensor) -> Tensor:
         """mᵀ u, of shape (columns,)."""
         if self.plain:
             return self.source.mT @ left
-        if self.single:
-            return (self.source.mT @ left.float()).double()
         made = left.new_zeros(self.source.shape[1])
         for start, panel in self._panels():
             made.addmv_(panel.mT, left[start : start + len(panel)])
@@ -105,7 +105,7 @@ class Mass:
     def both(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """m v and mᵀ u, at the price of reading m once."""
         if self.whole:
-            return self.times(right), self.transposed(left)
+            return self.source @ right, self.source.mT @ left
         rows, made = [], left.new_zeros(self.source.shape[1])
         for start, panel in self._panels():
             rows.append(panel @ right)

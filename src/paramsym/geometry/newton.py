@@ -128,6 +128,18 @@ def descended(
     return _descend(point, free, tolerance, steps, steep).point
 
 
+def least_from(
+    point: Located, free: Vector, tolerance: float, steep: float = STEEP
+) -> Least[Located]:
+    """The point at which f is least, by Newton steps from a point; arguments as in `minimise`, and
+    slopes below a share of the cost are none.
+
+    Where that share is more than rounding, the step that shows a point to be good enough is taken
+    all the same: it leads much nearer than what it shows, and the gap falls by as much as f.
+    """
+    return _descend(point, free, tolerance, _STEPS, steep)
+
+
 def _descend(
     point: Located, free: Vector, tolerance: float, steps: int, steep: float
 ) -> Least[Located]:
@@ -139,9 +151,13 @@ def _descend(
             return Least(point, gap)
         step = newton_step(point, free, enough=enough if level else 0.0)
         done = level and step.gap <= enough
-        following = None if done else further(point, step.direction, partial(steepness, free=free))
+        following = None
+        if steep > STEEP or not done:
+            following = further(point, step.direction, partial(steepness, free=free))
         if following is None:
             return Least(point, step.gap)
+        if done:
+            return Least(following, max(step.gap - (point.value - following.value), 0.0))
         point = following
     return Least(point, _slack(free * point.gradient))
 

@@ -54,7 +54,6 @@ class Posynomial:
         terms: what f adds up. Terms with the same factors are joined.
         constant: what no scale moves.
         origin: what is added to every y, of shape (size,): then y counts from there.
-        single: whether small matrices in single precision are multiplied in that.
     """
 
     def __init__(
@@ -63,9 +62,7 @@ class Posynomial:
         terms: Sequence[Term],
         constant: float = 0.0,
         origin: Tensor | None = None,
-        single: bool = False,
     ) -> None:
-        self.single = single
         self.shapes = dict(shapes)
         self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         self.lengths = [*self.sizes.values()]
@@ -108,7 +105,7 @@ class Posynomial:
                 a, b = as_it_lies(term)
                 matrix = term.mass.permute(*a.axes, *b.axes)
                 matrix = matrix.reshape(math.prod(matrix.shape[: len(a.axes)]), -1)
-                pair = Mass(matrix, term.power, self.single), place[a.family], place[b.family]
+                pair = Mass(matrix, term.power), place[a.family], place[b.family]
                 self.pairs.append(_Pair(*pair, (a.power, b.power)))
         self.powers = {*self.lines, *(q for pair in self.pairs for q in pair.powers)}
 

@@ -7,9 +7,11 @@ products with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,13 +20,12 @@ from paramsym.geometry.boxed import Box, least_in_box
 from paramsym.geometry.costs import balanced_scales, family_shapes, readers_of, terms_read
 from paramsym.geometry.finite import require_range
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import STEEP, Least, comes_to_rest
+from paramsym.geometry.newton import STEEP, Least, comes_to_rest, least_from
 from paramsym.geometry.posynomial import Point, Posynomial
+from paramsym.geometry.refilled import Refilled
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
-_SINGLE = 1e-4  # tolerance from which on single precision is exact enough
-_OFF = 2e-5  # of the cost: what the rounding of slopes and masses then adds to the gap
 _SHARE = 100.0  # slopes as a share of the cost, in tolerances, below which the gap is asked for
 
 
@@ -89,8 +90,8 @@ class Scales:
         self.shapes = family_shapes(symmetry, movers.scales)
         self.readers = readers_of(symmetry, symmetry.blocks, movers.scales, power)
         self.box = Box.of(Posynomial(self.shapes, ()), limits.logs)
-        self.single = tolerance >= _SINGLE
         self.steep = max(STEEP, _SHARE * tolerance)
+        self.refilled: Refilled | None = None
 
     def least(self, params: Mapping[str, Tensor], near: bool = True) -> Scaled:
         """The scales at which the cost is least, from the parameters as they are.
@@ -98,29 +99,50 @@ class Scales:
         Args:
             params: the complete state dict, which is only read.
             near: whether they are next to balanced, as after a few steps of training. Then it is
-                tried without sweeps, and in single precision where the tolerance admits that;
-                what does not come out so is asked again.
+                tried without sweeps, and in the precision of the parameters; what does not come
+                out is asked again.
 
         Raises:
             ValueError: numbers that are not finite, or whose powers overflow or vanish.
         """
-        if near:
-            found = self._least(params, sweep=False, single=self.single)
-            ordinary = not (self.single and found.unattained)
-            if ordinary and found.gap <= self.tolerance * found.value:
-                return found
-        return self._least(params, sweep=True, single=False)
+        found = self._nearby(params) if near else None
+        if found is None:
+            found = self._least(params, sweep=not near)
+        if near and found.gap > self.tolerance * found.value:
+            found = self._least(params, sweep=True)
+        return found
 
-    def _least(self, params: Mapping[str, Tensor], sweep: bool, single: bool) -> Scaled:
-        terms, constant = terms_read(self.readers, params, single)
-        cost = Posynomial(self.shapes, terms, constant, single=single)
+    def _least(self, params: Mapping[str, Tensor], sweep: bool) -> Scaled:
+        """In double precision, whatever the parameters are."""
+        cost = Posynomial(self.shapes, *terms_read(self.readers, params))
         before = cost.here.value
-        if not single:  # numbers that it does not hold are no reason to refuse them yet
-            require_range(self.symmetry, params, before)
+        require_range(self.symmetry, params, before)
         free, held = balanced_scales(cost, self.box.bounded)
-        off = _OFF if single else 0.0
-        found, faded = best_scales(cost, free, self.box, self.tolerance - off, sweep, self.steep)
+        found, faded = best_scales(cost, free, self.box, self.tolerance, sweep, self.steep)
         value, y = found.point.value, found.point.y
-        gap, held = found.gap + off * value, held | faded
+        held |= faded
         at_bounds = standing(cost, self.box.seen_from(y))
-        return Scaled(cost.split(y), before, value, gap, at_bounds | held, bool(held))
+        return Scaled(cost.split(y), before, value, found.gap, at_bounds | held, bool(held))
+
+    def _nearby(self, params: Mapping[str, Tensor]) -> Scaled | None:
+        """In NumPy from the layout of the last point; None for what is out of the ordinary."""
+        if self.refilled is None or not self.refilled.fits(params):
+            self.refilled = Refilled.of(self.shapes, self.readers, params)
+        if self.refilled is None or not self.box.everywhere or not self.refilled.anchored:
+            return None
+        off = self.refilled.rounding
+        if off > self.tolerance / 2:
+            return None
+        with np.errstate(all="ignore"):  # what overflows is asked again in double
+            f = self.refilled.read(params)
+            here = f.at(np.zeros(f.lines.shape[1]))
+            weighs = min(here.up.min(initial=1.0), here.down.min(initial=1.0)) > 0
+            if not weighs or not math.isfinite(here.value):
+                return None
+            free = np.ones_like(here.y)
+            point, gap = least_from(here, free, self.tolerance - off, self.steep)
+        if not np.abs(point.y).max(initial=0.0) <= _FAR:
+            return None
+        parts = torch.from_numpy(point.y).split([math.prod(s) for s in self.shapes.values()])
+        logs = {n: y.view(s) for (n, s), y in zip(self.shapes.items(), parts, strict=True)}
+        return Scaled(logs, here.value, point.value, gap + off * point.value, {}, False)

@@ -55,7 +55,7 @@ class Small:
         self.families = [slice(*both) for both in zip(ends, ends[1:], strict=False)]
         names = [*sizes]
         powers = sorted({*lines, *(q for *_, both in pairs for q in both)})
-        row = {q: k for k, q in enumerate(powers)}
+        self.row = row = {q: k for k, q in enumerate(powers)}
         self.powers = np.array(powers)
         self.squares = self.powers**2
         self.lines = np.zeros((len(powers), ends[-1]))
@@ -64,7 +64,7 @@ class Small:
         self.constant, self.origin = constant, origin
         # of each family: what of the vectors is its own, by power, and the matrices that meet it
         self.alone = {
-            name: {q: line[own] for q, line in lines.items()}
+            name: {q: self.lines[row[q]][own] for q in lines}
             for name, own in zip(sizes, self.families, strict=True)
         }
         self.met: dict[str, list[tuple[float, Array, float, slice]]] = {n: [] for n in sizes}

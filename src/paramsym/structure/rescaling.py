@@ -8,21 +8,36 @@ of them, can be moved in place. Which windows of a tensor a scale multiplies is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from fractions import Fraction
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from paramsym.algebra import ComplexScaling
 from paramsym.structure.layout import widened
-from paramsym.structure.origin import added
+from paramsym.structure.origin import Origin, added
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.walk import Block, Leg
+from paramsym.structure.walk import Block
 
 Logs = Mapping[str, Tensor]
-_Known: TypeAlias = dict[tuple[str, Fraction, torch.dtype, torch.device], Tensor]
+_Known: TypeAlias = dict[tuple[str, float, torch.dtype, torch.device], Tensor]
+
+
+class _Factor(NamedTuple):
+    """The scales of one space to a power, laid on the axes of a block."""
+
+    space: str
+    power: float
+    order: tuple[int, ...] | None  # of the axes of the family; none where they come as they are
+    shape: tuple[int, ...]
+
+
+class _Window(NamedTuple):
+    """A block of a tensor, none where it is the whole of it, and what multiplies it."""
+
+    block: Block | None
+    factors: tuple[_Factor, ...]
 
 
 class Rescaling:
@@ -34,12 +49,19 @@ class Rescaling:
     """
 
     def __init__(self, symmetry: ParameterSymmetry, spaces: Collection[str]) -> None:
-        self.symmetry = symmetry
-        self.windows: dict[str, list[tuple[Block, list[Leg]]]] = {}
-        for name, blocks in symmetry.blocks.items():
-            found = [(b, [k for k in b.legs if k.space in spaces and k.power]) for b in blocks]
-            if name not in symmetry.ties and any(legs for _, legs in found):
-                self.windows[name] = [(block, legs) for block, legs in found if legs]
+        self.symmetry, self.spaces = symmetry, {*spaces}
+        self._windows: dict[int, dict[str, list[_Window]]] = {}
+
+    def windows(self, degree: int) -> dict[str, list[_Window]]:
+        """What multiplies each tensor of a degree, by name; it is found once."""
+        if degree not in self._windows:
+            found = {
+                name: [_window(self.symmetry, self.spaces, block, degree) for block in blocks]
+                for name, blocks in self.symmetry.blocks.items()
+            }
+            moving = {n: [w for w in windows if w.factors] for n, windows in found.items()}
+            self._windows[degree] = {n: windows for n, windows in moving.items() if windows}
+        return self._windows[degree]
 
     def by(self, logs: Logs) -> Callable[[Mapping[str, Tensor], int], None]:
         """What moves tensors by some scales.
@@ -59,45 +81,55 @@ class Rescaling:
     def _move_all(
         self, logs: Logs, known: _Known, tensors: Mapping[str, Tensor], degree: int
     ) -> None:
+        windows = self.windows(degree)
         with torch.no_grad():
             for name, tensor in tensors.items():
-                if name in self.windows:
-                    self._move(name, tensor, logs, degree, known)
+                if name in windows:
+                    origin = self.symmetry.offsets.get(name, 0.0) if degree == 1 else 0.0
+                    self._move(tensor, windows[name], origin, logs, known)
 
-    def _move(self, name: str, tensor: Tensor, logs: Logs, degree: int, known: _Known) -> None:
-        origin = self.symmetry.offsets.get(name, 0.0) if degree == 1 else 0.0
+    def _move(
+        self, tensor: Tensor, windows: list[_Window], origin: Origin, logs: Logs, known: _Known
+    ) -> None:
         if not origin and tensor.is_contiguous():
-            self._multiply(name, tensor, logs, degree, known)
+            self._multiply(tensor, windows, logs, known)
             return
         # what is stored is γ − 1: in its own precision the sum would lose digits
         whole = added(widened(tensor), origin).contiguous() if origin else tensor.contiguous()
-        self._multiply(name, whole, logs, degree, known)
+        self._multiply(whole, windows, logs, known)
         tensor.copy_(added(whole, -origin) if origin else whole)
 
-    def _multiply(self, name: str, tensor: Tensor, logs: Logs, degree: int, known: _Known) -> None:
-        for block, legs in self.windows[name]:
-            view = block.view(tensor)
-            for leg in legs:
-                key = leg.space, degree * leg.power, tensor.dtype, tensor.device
+    def _multiply(self, tensor: Tensor, windows: list[_Window], logs: Logs, known: _Known) -> None:
+        for block, factors in windows:
+            view = tensor if block is None else block.view(tensor)
+            for space, power, order, shape in factors:
+                key = space, power, tensor.dtype, tensor.device
                 if key not in known:
-                    known[key] = self._factor(logs[leg.space], *key)
-                view.mul_(_placed(known[key], leg, view.ndim))
+                    known[key] = self._scales(logs[space], *key)
+                scales = known[key]
+                view.mul_((scales if order is None else scales.permute(order)).reshape(shape))
 
-    def _factor(
-        self, logs: Tensor, space: str, power: Fraction, dtype: torch.dtype, device: torch.device
+    def _scales(
+        self, logs: Tensor, space: str, power: float, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """The scales of one family to a power; one for each coordinate of complex numbers."""
-        scales = (float(power) * logs).exp()
+        """The scales of a space to a power; one for each coordinate of complex numbers."""
+        scales = (power * logs).exp_()
         if isinstance(self.symmetry.spaces[space].group, ComplexScaling):
             scales = torch.cat([scales, scales], -1)
         return scales.to(device, dtype.to_real())
 
 
-def _placed(scales: Tensor, leg: Leg, ndim: int) -> Tensor:
-    """Scales of shape (copies…, n) on the axes of a block that a leg names."""
-    axes = (*leg.copies, leg.axis)
-    order = sorted(range(len(axes)), key=axes.__getitem__)
-    shape = [1] * ndim
-    for place, size in zip(axes, scales.shape, strict=True):
-        shape[place] = size
-    return scales.permute(order).reshape(shape)
+def _window(
+    symmetry: ParameterSymmetry, spaces: Collection[str], block: Block, degree: int
+) -> _Window:
+    """What multiplies a block of a degree."""
+    factors = []
+    for leg in block.legs:
+        if leg.space in spaces and leg.power:
+            axes = (*leg.copies, leg.axis)
+            order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+            shape = tuple(n if k in axes else 1 for k, n in enumerate(block.shape))
+            permuted = order if order != tuple(range(len(axes))) else None
+            factors.append(_Factor(leg.space, float(degree * leg.power), permuted, shape))
+    whole = block.shape == symmetry.shape(block.parameter)
+    return _Window(None if whole else block, tuple(factors))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 from types import TracebackType
 from typing import Any
@@ -85,7 +86,7 @@ class Rebalance:
         self, symmetry: ParameterSymmetry, optimizer: torch.optim.Optimizer, every: int = 10,
         objective: str = "l2", *, model: nn.Module | None = None, hold: Patterns = (),
         include: Patterns = (), bounds: Bounds | None = None, shifts: bool = False,
-        tolerance: float = 1e-4, entries: Entries | None = None, gradients: bool = True,
+        tolerance: float = 1e-3, entries: Entries | None = None, gradients: bool = True,
     ):  # fmt: skip
         _require_options(every, objective, tolerance)
         self.symmetry, self.optimizer, self.every = symmetry, optimizer, every
@@ -170,16 +171,17 @@ class Rebalance:
         """Along scales alone, in place."""
         with torch.no_grad():
             found = self._scales.least(params, near=self.count > 0)
-            move = self._rescaling.by(found.logs)
-            move(params, 1)
-            for entry in carried:
-                move(entry.tensors, -entry.degree)
+            if any(bool(y.any()) for y in found.logs.values()):
+                move = self._rescaling.by(found.logs)
+                move(params, 1)
+                for entry in carried:
+                    move(entry.tensors, -entry.degree)
         enough = found.gap <= self._scales.tolerance * found.value
         status = Status.OPTIMAL if enough else Status.LOCAL
         return Rebalanced(
             found.before, found.value, found.gap,
             Status.UNATTAINED if found.unattained else status,
-            scaled_by(self.symmetry, found.logs), self.held | found.held,
+            self.held | found.held, partial(scaled_by, self.symmetry, found.logs),
         )  # fmt: skip
 
     def _turned(self, params: Mapping[str, Tensor], carried: list[Carried]) -> Rebalanced:
@@ -192,8 +194,9 @@ class Rebalance:
             enough = found.gap <= self._scales.tolerance * found.value
             status = Status.OPTIMAL if enough else status
         return Rebalanced(
-            found.before, found.value, found.gap, status, found.element, found.held | self.held
-        )
+            found.before, found.value, found.gap, status, found.held | self.held,
+            lambda: found.element,
+        )  # fmt: skip
 
 
 def _require_options(every: Any, objective: Any, tolerance: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from paramsym.geometry.result import Status
 from paramsym.structure.element import GroupElement
@@ -19,13 +21,18 @@ class Rebalanced:
         status: OPTIMAL where the gap is within the tolerance of `Rebalance`; LOCAL where it is
             not, or shifts moved; UNATTAINED where there is no least value, because what `held`
             names would go to zero or to infinity.
-        element: the group element that the parameters were moved by.
         held: what did not move, or not in all its units, with the reason.
+        made: makes `element`.
     """
 
     before: float
     value: float
     gap: float
     status: Status
-    element: GroupElement
-    held: dict[str, str] = field(default_factory=dict)
+    held: dict[str, str]
+    made: Callable[[], GroupElement] = field(repr=False)
+
+    @cached_property
+    def element(self) -> GroupElement:
+        """The group element that the parameters were moved by, made when it is asked for."""
+        return self.made()
