@@ -39,6 +39,7 @@ class Scaled(NamedTuple):
         held: spaces that did not move in all their units, with the reason.
         unattained: whether there is no least value, because what `held` names would go to zero or
             to infinity.
+        moves: whether any scale is not one.
     """
 
     logs: dict[str, Tensor]
@@ -47,6 +48,7 @@ class Scaled(NamedTuple):
     gap: float
     held: dict[str, str]
     unattained: bool
+    moves: bool
 
 
 def best_scales(
@@ -88,6 +90,7 @@ class Scales:
     ) -> None:  # fmt: skip
         self.symmetry, self.tolerance = symmetry, tolerance
         self.shapes = family_shapes(symmetry, movers.scales)
+        self.sizes = [math.prod(shape) for shape in self.shapes.values()]
         self.readers = readers_of(symmetry, symmetry.blocks, movers.scales, power)
         self.box = Box.of(Posynomial(self.shapes, ()), limits.logs)
         self.steep = max(STEEP, _SHARE * tolerance)
@@ -122,7 +125,9 @@ class Scales:
         value, y = found.point.value, found.point.y
         held |= faded
         at_bounds = standing(cost, self.box.seen_from(y))
-        return Scaled(cost.split(y), before, value, found.gap, at_bounds | held, bool(held))
+        return Scaled(
+            cost.split(y), before, value, found.gap, at_bounds | held, bool(held), bool(y.any())
+        )
 
     def _nearby(self, params: Mapping[str, Tensor]) -> Scaled | None:
         """In NumPy from the layout of the last point; None for what is out of the ordinary."""
@@ -136,13 +141,14 @@ class Scales:
         with np.errstate(all="ignore"):  # what overflows is asked again in double
             f = self.refilled.read(params)
             here = f.at(np.zeros(f.lines.shape[1]))
-            weighs = min(here.up.min(initial=1.0), here.down.min(initial=1.0)) > 0
-            if not weighs or not math.isfinite(here.value):
+            if not math.isfinite(here.value) or not here.sides().min(initial=1.0) > 0:
                 return None
             free = np.ones_like(here.y)
             point, gap = least_from(here, free, self.tolerance - off, self.steep)
-        if not np.abs(point.y).max(initial=0.0) <= _FAR:
+        furthest = float(np.abs(point.y).max(initial=0.0))
+        if not furthest <= _FAR:
             return None
-        parts = torch.from_numpy(point.y).split([math.prod(s) for s in self.shapes.values()])
+        parts = torch.from_numpy(point.y).split_with_sizes(self.sizes)
         logs = {n: y.view(s) for (n, s), y in zip(self.shapes.items(), parts, strict=True)}
-        return Scaled(logs, here.value, point.value, gap + off * point.value, {}, False)
+        gap += off * point.value
+        return Scaled(logs, here.value, point.value, gap, {}, False, furthest > 0)

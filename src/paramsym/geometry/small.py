@@ -58,6 +58,7 @@ class Small:
         self.row = row = {q: k for k, q in enumerate(powers)}
         self.powers = np.array(powers)
         self.squares = self.powers**2
+        self.sides = np.maximum([self.powers, -self.powers], 0.0)
         self.lines = np.zeros((len(powers), ends[-1]))
         for q, line in lines.items():
             self.lines[row[q]] = line
@@ -129,17 +130,21 @@ class SmallPoint:
         self.gradient = f.powers @ pulls
         self.curvature = f.squares @ pulls
 
+    def sides(self) -> Array:
+        """`up` and `down` of each scale, of shape (2, size)."""
+        return self.f.sides @ self.pulls
+
     @property
     @_QUIET
     def up(self) -> Array:
         """Σ |q|·m·exp(…) over the factors with q > 0, of shape (size,)."""
-        return np.maximum(self.f.powers, 0) @ self.pulls
+        return self.f.sides[0] @ self.pulls
 
     @property
     @_QUIET
     def down(self) -> Array:
         """The same over those with q < 0."""
-        return np.maximum(-self.f.powers, 0) @ self.pulls
+        return self.f.sides[1] @ self.pulls
 
     def inverse(self, free: Array) -> Callable[[Array], Array]:
         """The inverse of the curvature, coordinate by coordinate."""

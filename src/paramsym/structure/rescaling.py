@@ -21,7 +21,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block
 
 Logs = Mapping[str, Tensor]
-_Known: TypeAlias = dict[tuple[str, float, torch.dtype, torch.device], Tensor]
+_Known: TypeAlias = dict[tuple[float, torch.dtype, torch.device], dict[str, Tensor]]
 
 
 class _Factor(NamedTuple):
@@ -103,20 +103,24 @@ class Rescaling:
         for block, factors in windows:
             view = tensor if block is None else block.view(tensor)
             for space, power, order, shape in factors:
-                key = space, power, tensor.dtype, tensor.device
+                key = power, tensor.dtype, tensor.device
                 if key not in known:
-                    known[key] = self._scales(logs[space], *key)
-                scales = known[key]
+                    known[key] = self._scales(logs, *key)
+                scales = known[key][space]
                 view.mul_((scales if order is None else scales.permute(order)).reshape(shape))
 
     def _scales(
-        self, logs: Tensor, space: str, power: float, dtype: torch.dtype, device: torch.device
-    ) -> Tensor:
-        """The scales of a space to a power; one for each coordinate of complex numbers."""
-        scales = (power * logs).exp_()
-        if isinstance(self.symmetry.spaces[space].group, ComplexScaling):
-            scales = torch.cat([scales, scales], -1)
-        return scales.to(device, dtype.to_real())
+        self, logs: Logs, power: float, dtype: torch.dtype, device: torch.device
+    ) -> dict[str, Tensor]:
+        """The scales of all spaces to a power; one for each coordinate of complex numbers."""
+        flat = torch.cat([y.reshape(-1) for y in logs.values()])  # one call for all of them
+        found = flat.mul_(power).exp_().to(device, dtype.to_real())
+        parts = found.split_with_sizes([y.numel() for y in logs.values()])
+        scales = {n: part.view(y.shape) for (n, y), part in zip(logs.items(), parts, strict=True)}
+        for space in scales:
+            if isinstance(self.symmetry.spaces[space].group, ComplexScaling):
+                scales[space] = torch.cat([scales[space], scales[space]], -1)
+        return scales
 
 
 def _window(

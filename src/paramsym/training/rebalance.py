@@ -86,7 +86,7 @@ class Rebalance:
         self, symmetry: ParameterSymmetry, optimizer: torch.optim.Optimizer, every: int = 10,
         objective: str = "l2", *, model: nn.Module | None = None, hold: Patterns = (),
         include: Patterns = (), bounds: Bounds | None = None, shifts: bool = False,
-        tolerance: float = 1e-3, entries: Entries | None = None, gradients: bool = True,
+        tolerance: float = 1e-4, entries: Entries | None = None, gradients: bool = True,
     ):  # fmt: skip
         _require_options(every, objective, tolerance)
         self.symmetry, self.optimizer, self.every = symmetry, optimizer, every
@@ -171,7 +171,7 @@ class Rebalance:
         """Along scales alone, in place."""
         with torch.no_grad():
             found = self._scales.least(params, near=self.count > 0)
-            if any(bool(y.any()) for y in found.logs.values()):
+            if found.moves:
                 move = self._rescaling.by(found.logs)
                 move(params, 1)
                 for entry in carried:
