@@ -120,7 +120,9 @@ def keeps(run: Run) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", ["relu", "transformer"])
 def test_one_rebalance_is_balance_and_act_and_act_state(name: str, optimizer: str) -> None:
     run = Run(name, OPTIMIZERS[optimizer])
-    rebalance = Rebalance(run.symmetry, run.optimizer, every=100, model=run.model, tolerance=1e-12)
+    rebalance = Rebalance(
+        run.symmetry, run.optimizer, every=100, model=run.model, tolerance=1e-12, gradients=True
+    )
     for _ in range(3):
         run.step()
     params, state = run.state(), copy.deepcopy(keeps(run))
@@ -227,9 +229,9 @@ def test_groups_and_frozen_parameters_move_together() -> None:
     assert cost(run.model, 2) == pytest.approx(rebalance.last.value)
 
 
-def test_gradients_may_be_left_where_they_are() -> None:
+def test_gradients_stay_where_they_are_by_default() -> None:
     run = Run("relu", OPTIMIZERS["SGD"])
-    rebalance = Rebalance(run.symmetry, run.optimizer, every=100, model=run.model, gradients=False)
+    rebalance = Rebalance(run.symmetry, run.optimizer, every=100, model=run.model)
     run.step()
     grads = [p.grad.clone() for p in run.model.parameters() if p.grad is not None]
     rebalance.now()

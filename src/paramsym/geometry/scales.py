@@ -26,6 +26,7 @@ from paramsym.geometry.refilled import Refilled
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
+_REACH = 10.0  # e-folds from where training is within which no point of the orbit is better
 _SHARE = 100.0  # slopes as a share of the cost, in tolerances, below which the gap is asked for
 
 
@@ -35,7 +36,7 @@ class Scaled(NamedTuple):
     Attributes:
         logs: their logarithms by space, in the shape of the family.
         before, value: the cost at the given parameters and there.
-        gap: how much lower it can be along all scales together.
+        gap: how much lower it can be along all scales together, up to factors of e¹⁰.
         held: spaces that did not move in all their units, with the reason.
         unattained: whether there is no least value, because what `held` names would go to zero or
             to infinity.
@@ -144,7 +145,7 @@ class Scales:
             if not math.isfinite(here.value) or not here.sides().min(initial=1.0) > 0:
                 return None
             free = np.ones_like(here.y)
-            point, gap = least_from(here, free, self.tolerance - off, self.steep)
+            point, gap = least_from(here, free, self.tolerance - off, self.steep, _REACH)
         furthest = float(np.abs(point.y).max(initial=0.0))
         if not furthest <= _FAR:
             return None

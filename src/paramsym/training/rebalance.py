@@ -44,9 +44,9 @@ class Rebalance:
         Rebalance(symmetry, optimizer, every=10, model=model)
 
     From then on `optimizer.step()` does it: Σ |w|^p falls to its minimum along scales, changes of
-    basis and shifts (Kempf and Ness), in the same tensors. Gradients and averages of gradients move
-    by the dual action, averages of squares by its square, so that the optimiser goes on as if it
-    had seen the same gradients at the new point (`act_state`). Parameters that are frozen move as
+    basis and shifts (Kempf and Ness), in the same tensors. Averages of gradients move by the dual
+    action, averages of squares by its square, so that the optimiser goes on as if it had seen the
+    same gradients at the new point (`act_state`). Parameters that are frozen move as
     well, and so do buffers, because the function could not stay otherwise.
 
     Attributes:
@@ -66,12 +66,13 @@ class Rebalance:
             name, SGD(model.named_parameters(), …), and no buffer may move.
         hold, include, bounds: as for `balance`; bounds are relative to where each rebalance begins.
         shifts: whether shifts take part; with them it takes longer, and the point is LOCAL.
-        tolerance: gap relative to the norm at which it is least enough. Speed depends on it, and
-            the function does not.
+        tolerance: gap relative to the norm at which it is least enough; what is reached is mostly
+            below 1e-6. Speed depends on it, and the function does not.
         entries: for other optimisers the degree of each entry of their state: 1 for averages of
             gradients, 2 for averages of their squares, 0 for what has no unit.
-        gradients: whether `.grad` moves too; without it, it belongs to the point before, which
-            matters where it is read again before `zero_grad()`.
+        gradients: whether `.grad` moves as well, by the dual action. It is of the point before the
+            step, and by default stays so: `zero_grad()` drops it next. Pass True where gradients
+            are added up across steps.
 
     Raises:
         ValueError: as `balance`; no names, a tensor that is missing or of half precision, tied
@@ -86,7 +87,7 @@ class Rebalance:
         self, symmetry: ParameterSymmetry, optimizer: torch.optim.Optimizer, every: int = 10,
         objective: str = "l2", *, model: nn.Module | None = None, hold: Patterns = (),
         include: Patterns = (), bounds: Bounds | None = None, shifts: bool = False,
-        tolerance: float = 1e-4, entries: Entries | None = None, gradients: bool = True,
+        tolerance: float = 1e-3, entries: Entries | None = None, gradients: bool = False,
     ):  # fmt: skip
         _require_options(every, objective, tolerance)
         self.symmetry, self.optimizer, self.every = symmetry, optimizer, every
