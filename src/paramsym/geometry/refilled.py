@@ -22,6 +22,7 @@ from paramsym.geometry.masses import norm_power
 from paramsym.geometry.small import Array, Small
 from paramsym.geometry.terms import Term, as_it_lies, is_apart, is_plain
 
+_FEW = 1 << 14
 _ROUNDING = {torch.float32: 2e-5, torch.float64: 0.0}
 
 
@@ -83,14 +84,23 @@ class Refilled:
             if matrix is not None:
                 norm_power(x, reader.power, reader.summed, matrix)
             elif line is None:
-                constant += float(norm_power(x, reader.power, reader.summed))
+                constant += float(_mass(x, reader))
             else:
-                mass = norm_power(x, reader.power, reader.summed)
+                mass = _mass(x, reader)
                 if mass.ndim > 1:
-                    mass = mass.permute(reader.factors[0].axes).reshape(-1)
-                line += mass.numpy()
+                    mass = mass.transpose(reader.factors[0].axes).reshape(-1)
+                line += mass
         f.constant = constant
         return f
+
+
+def _mass(x: Tensor, reader: Reader) -> Array:
+    """What a block adds to f, in NumPy where PyTorch takes longer to be called than to compute."""
+    if x.numel() > _FEW:
+        return norm_power(x, reader.power, reader.summed).numpy()
+    numbers = x.numpy()
+    made = numbers * numbers if reader.power == 2 else np.abs(numbers)
+    return made.sum(reader.summed) if reader.summed else made
 
 
 def _is_plain(tensor: Tensor, kind: torch.dtype) -> bool:
