@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import cache
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, Space, act, balance
 from paramsym.algebra import PositiveScaling
@@ -14,10 +17,21 @@ from paramsym.geometry.movers import movers_of
 from paramsym.geometry.refilled import Refilled
 from paramsym.geometry.scales import Scales
 from paramsym.structure.axes import Carried
-from tests.geometry.orbits import drawn, of_zoo
+from tests.geometry.orbits import State, drawn, of_zoo, traced
 
 TOLERANCE = 1e-3
-PLAIN = ["MLP, ReLU", "MLP, squared ReLU", "MLP, leaky ReLU"]
+PLAIN = ["MLP, ReLU", "MLP, squared ReLU", "MLP, leaky ReLU", "wide"]
+
+
+@cache
+def network(name: str) -> tuple[ParameterSymmetry, State]:
+    """One of the zoo, or one whose matrices are read by PyTorch and not by NumPy."""
+    if name != "wide":
+        return of_zoo(name)
+    sizes = 130, 140, 150, 120
+    layers = [nn.Linear(m, n).double() for m, n in zip(sizes, sizes[1:], strict=False)]
+    model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    return traced(model, (torch.randn(3, 130, dtype=torch.float64),))
 
 
 def prepared(symmetry: ParameterSymmetry, power: float = 2.0, bounds: dict | None = None) -> Scales:
@@ -33,7 +47,7 @@ def single(state: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("power", [2.0, 1.0])
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_cost_that_is_filled_again_is_the_cost(name: str, power: float) -> None:
-    symmetry, state = of_zoo(name)
+    symmetry, state = network(name)
     scales = prepared(symmetry, power)
     for kind, close in ((lambda s: s, 1e-13), (single, 1e-6)):
         filled = Refilled.of(scales.shapes, scales.readers, kind(state))
@@ -56,7 +70,7 @@ def test_a_cost_that_is_filled_again_is_the_cost(name: str, power: float) -> Non
 @pytest.mark.parametrize("power", [2.0, 1.0])
 @pytest.mark.parametrize("name", [*PLAIN, "convolutions", "GPT-2", "Gemma", "Llama", "ResNet"])
 def test_scales_near_and_far_are_those_of_balance(name: str, power: float) -> None:
-    symmetry, state = of_zoo(name)
+    symmetry, state = network(name)
     scales, objective = prepared(symmetry, power), {2.0: "l2", 1.0: "l1"}[power]
     still = {s for s in symmetry.spaces if s not in scales.shapes}
     for seed in (1, 2):
@@ -72,6 +86,14 @@ def test_scales_near_and_far_are_those_of_balance(name: str, power: float) -> No
             reached = cost_along_scales(symmetry, moved, (), power).constant
             assert reached == pytest.approx(found.value, rel=1e-9)
             assert found.moves and found.value < found.before
+
+
+def test_constants_and_other_numbers_are_left_to_the_general_way() -> None:
+    for name, kind in (("Gemma", torch.float64), ("MLP, ReLU", torch.float16)):
+        symmetry, state = of_zoo(name)
+        scales, params = prepared(symmetry), {n: p.to(kind) for n, p in state.items()}
+        assert Refilled.of(scales.shapes, scales.readers, params) is None
+        assert scales.least(params).value > 0
 
 
 def test_units_without_weights_are_held_as_balance_holds_them() -> None:
@@ -90,8 +112,10 @@ def test_families_that_lead_back_to_one_another_are_left_to_the_general_way() ->
     """Along both scales together nothing changes, which a look at each alone does not tell."""
     sizes = {"a": 3, "b": 4}
     spaces = {n: Space(n, PositiveScaling(size)) for n, size in sizes.items()}
+    once, dual = Fraction(1), Fraction(-1)
     up, down = (
-        (Carried(((one, 1),)), Carried(((other, -1),))) for one, other in (("a", "b"), ("b", "a"))
+        (Carried(((one, once),)), Carried(((other, dual),)))
+        for one, other in (("a", "b"), ("b", "a"))
     )
     symmetry = ParameterSymmetry(spaces, {"up": up, "down": down})
     generator = torch.Generator().manual_seed(0)
