@@ -16,6 +16,7 @@ ROOMS = (
     "geometry",
     "quantize",
     "merging",
+    "training",
 )  # as far as they are built; fmt: skip
 
 

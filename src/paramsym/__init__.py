@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.symmetry import blocks as blocks
     from paramsym.structure.tangent import tangent as tangent
+    from paramsym.training.rebalance import Rebalance as Rebalance
+    from paramsym.training.result import Rebalanced as Rebalanced
 
 __version__ = "0.1.0"
 
@@ -133,6 +135,8 @@ _HOMES = {
     "merge": "paramsym.merging.merge",
     "merge_adapters": "paramsym.merging.adapters",
     "readings": "paramsym.merging.readings",
+    "Rebalance": "paramsym.training.rebalance",
+    "Rebalanced": "paramsym.training.result",
     "TraceError": "paramsym.recording.refusals",
     "find_symmetry": "paramsym.checking.find",
     "Primitive": "paramsym.primitives",
@@ -150,7 +154,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry", "quantize", "dynamics", "merging",
-    "origin",
+    "origin", "training",
 }  # fmt: skip
 
 

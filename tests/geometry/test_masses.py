@@ -11,7 +11,7 @@ from torch import nn
 from paramsym import ParameterSymmetry, act, find_symmetry
 from paramsym.geometry.balance import balance
 from paramsym.geometry.costs import cost_along_scales
-from paramsym.geometry.masses import Diagonal, Mass, power_sum
+from paramsym.geometry.masses import Diagonal, Mass, norm_power, power_sum
 from paramsym.geometry.means import _regular, _root_of_mean
 from paramsym.geometry.movers import movers_of
 from paramsym.geometry.posynomial import Posynomial
@@ -29,6 +29,19 @@ def weights(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> t
 
 
 # -- sums and products -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+@pytest.mark.parametrize("summed", [(), (0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
+def test_sums_in_their_own_precision(summed: tuple[int, ...], power: float) -> None:
+    for dtype, close in ((torch.float64, 1e-13), (torch.float32, 1e-5)):
+        x = weights(7, 30, 11, dtype=dtype)
+        expected, before = power_sum(x, power, summed), x.clone()
+        out = torch.empty(expected.shape, dtype=dtype)
+        for found in (norm_power(x, power, summed), norm_power(x, power, summed, out)):
+            torch.testing.assert_close(found.double(), expected, rtol=close, atol=0)
+            assert found.dtype == dtype
+        assert torch.equal(out, found) and torch.equal(x, before)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -147,12 +147,12 @@ def test_few_numbers_are_computed_in_numpy_as_many_are_in_torch(seed: int) -> No
 
 
 def test_a_mass_of_many_numbers_or_of_weights_is_left_to_torch() -> None:
-    many, few = torch.ones(2, 1 << 16, dtype=torch.float64), torch.ones(2, 3)
+    many, few = torch.ones(2, 1 << 17, dtype=torch.float64), torch.ones(2, 3)
     factors = Factor("a", (0,), 2.0), Factor("b", (1,), -2.0)
     for mass, power, small in ((many, None, True), (few, 2.0, False), (few, None, False)):
         f = Posynomial({"a": (2,), "b": (mass.shape[1],)}, [Term(mass, factors, power)])
         assert (f.small is not None) == small
-    wider = torch.ones(2, (1 << 16) + 1, dtype=torch.float64)
+    wider = torch.ones(2, (1 << 17) + 1, dtype=torch.float64)
     shapes = {"a": (2,), "b": (wider.shape[1],)}
     assert Posynomial(shapes, [Term(wider, factors)]).small is None
 

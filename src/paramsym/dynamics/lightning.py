@@ -1,31 +1,18 @@
-"""The ledger as a callback of Lightning, which is imported here alone."""
+"""The ledger as a callback of Lightning."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import torch
 
+from paramsym.callbacks import Callback
 from paramsym.structure.symmetry import ParameterSymmetry
 
 from .ledger import ConservationLedger
 
 
-def _callback() -> type:
-    """Lightning's class of callbacks, by either name; without it nobody calls the hooks."""
-    for module in ("lightning.pytorch", "pytorch_lightning"):
-        try:
-            return import_module(module).Callback
-        except ImportError:
-            continue
-    return object
-
-
-_Callback: Any = _callback()
-
-
-class LedgerCallback(_Callback):
+class LedgerCallback(Callback):
     """Keeps a ledger of the conserved quantities while a `Trainer` fits a module.
 
         trainer = Trainer(callbacks=[LedgerCallback(find_symmetry(module.net, inputs), "net")])

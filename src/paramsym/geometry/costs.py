@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,13 +15,13 @@ from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.terms import Factor, Term
 from paramsym.structure.data import batch_of
 from paramsym.structure.element import GroupElement
-from paramsym.structure.origin import added
+from paramsym.structure.origin import Origin, added
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.walk import Leg
+from paramsym.structure.walk import Block
 
 Shape = tuple[int, ...]
-_LARGE = 1 << 21  # numbers that are read from the weights again, and not kept in double precision
+LARGE = 1 << 21  # numbers that are read from the weights again, and not kept in double precision
 
 
 def scales_of(space: Space) -> int:
@@ -63,14 +64,70 @@ def terms_along_scales(
     power: float,
 ) -> tuple[list[Term], float]:
     """What some of the parameters add to `cost_along_scales`: terms and a constant."""
-    terms, constant = [], 0.0
+    return terms_read(readers_of(symmetry, names, spaces, power), params)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A block of a parameter, ready to be read as a term: all of it that depends on no number.
+
+    Attributes:
+        block: the window on the tensor.
+        factors: the scales that multiply the term.
+        summed: the axes of the block that no scale stands on.
+        pairs: axes of what is left that hold both coordinates of complex numbers, one half each.
+        power: p.
+    """
+
+    block: Block
+    factors: tuple[Factor, ...]
+    summed: tuple[int, ...]
+    pairs: tuple[int, ...]
+    power: float
+
+    def read(self, tensor: Tensor) -> Term:
+        """The term at a tensor."""
+        x = self.block.view(tensor)
+        if not (self.summed or self.pairs or x.is_complex()) and x.numel() > LARGE:
+            return Term(x, self.factors, self.power)
+        mass = power_sum(x, self.power, self.summed)
+        for at in self.pairs:
+            mass = mass.unflatten(at, (2, -1)).sum(at)
+        return Term(mass, self.factors)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """The blocks of one parameter, and the constant that is added to it before it is read."""
+
+    parameter: str
+    origin: Origin
+    blocks: tuple[Reader, ...]
+
+
+def readers_of(
+    symmetry: ParameterSymmetry, names: Collection[str], spaces: Collection[str], power: float
+) -> list[Readers]:
+    """The readers of what some of the parameters add to `cost_along_scales`, without numbers."""
+    found = []
     for name in names:
-        if name in symmetry.buffers or name in symmetry.ties or not counts(params[name]):
+        if name not in symmetry.buffers and name not in symmetry.ties:
+            made = tuple(_reader(symmetry, b, spaces, power) for b in symmetry.blocks[name])
+            found.append(Readers(name, symmetry.offsets.get(name, 0.0), made))
+    return found
+
+
+def terms_read(
+    readers: Iterable[Readers], params: Mapping[str, Tensor]
+) -> tuple[list[Term], float]:
+    """The terms of a cost and its constant at the numbers of a state dict."""
+    terms, constant = [], 0.0
+    for own in readers:
+        if not counts(params[own.parameter]):
             continue
-        tensor = added(params[name].detach(), symmetry.offsets.get(name, 0.0))
-        for block in symmetry.blocks[name]:
-            legs = [leg for leg in block.legs if leg.space in spaces and leg.power]
-            term = _term(symmetry, block.view(tensor), legs, power)
+        tensor = added(params[own.parameter].detach(), own.origin)
+        for reader in own.blocks:
+            term = reader.read(tensor)
             if term.factors:
                 terms.append(term)
             else:
@@ -130,19 +187,17 @@ def counts(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _term(symmetry: ParameterSymmetry, x: Tensor, legs: list[Leg], power: float) -> Term:
+def _reader(
+    symmetry: ParameterSymmetry, block: Block, spaces: Collection[str], power: float
+) -> Reader:
     """One block with all axes summed that no scale stands on."""
+    legs = [leg for leg in block.legs if leg.space in spaces and leg.power]
     kept = sorted({axis for leg in legs for axis in (*leg.copies, leg.axis)})
-    summed = [axis for axis in range(x.ndim) if axis not in kept]
-    folded = [leg for leg in legs if isinstance(symmetry.spaces[leg.space].group, ComplexScaling)]
-    factors = []
+    factors, pairs = [], []
     for leg in legs:
         axes = (*(kept.index(c) for c in leg.copies), kept.index(leg.axis))
         factors.append(Factor(leg.space, axes, float(leg.power) * power))
-    if not (summed or folded or x.is_complex()) and x.numel() > _LARGE:
-        return Term(x, tuple(factors), power)
-    mass = power_sum(x, power, summed)
-    for leg in folded:
-        at = kept.index(leg.axis)
-        mass = mass.unflatten(at, (2, -1)).sum(at)
-    return Term(mass, tuple(factors))
+        if isinstance(symmetry.spaces[leg.space].group, ComplexScaling):
+            pairs.append(kept.index(leg.axis))
+    summed = tuple(axis for axis in range(len(block.shape)) if axis not in kept)
+    return Reader(block, tuple(factors), summed, tuple(pairs), power)

@@ -47,6 +47,27 @@ def power_sum(x: Tensor, power: float, summed: Sequence[int] = ()) -> Tensor:
     return torch.cat([power_sum(piece, power, summed) for piece in pieces], place)
 
 
+def norm_power(
+    x: Tensor, power: float, summed: Sequence[int] = (), out: Tensor | None = None
+) -> Tensor:
+    """The same for real numbers, p one or two, added up in their own precision: one pass over them,
+    and no wide copy.
+
+    In single precision sums are off by a share of about 1e-6, the scales that are best by as
+    little, and the cost there by its square.
+
+    Args:
+        x, power, summed: as for `power_sum`.
+        out: what is overwritten; by default a new tensor.
+    """
+    if not summed:
+        return torch.mul(x, x, out=out) if power == 2 else torch.abs(x, out=out)
+    if x.ndim - 1 not in summed:  # across rows PyTorch takes norms slowly
+        return torch.sum(norm_power(x, power), [*summed], out=out)
+    found = torch.linalg.vector_norm(x, power, [*summed], out=out)
+    return found.square_() if power == 2 else found
+
+
 def _widened(x: Tensor) -> Tensor:
     """A new tensor in double precision, moduli of complex numbers."""
     return x.abs().double() if x.is_complex() else x.to(torch.float64, copy=True)
@@ -64,7 +85,7 @@ class Mass:
     def __init__(self, source: Tensor, power: float | None = None) -> None:
         self.source, self.power = source, power
         self.plain = power is None and source.dtype == torch.float64
-        self.whole = self.plain and source.ndim == 2 and source.numel() <= _PANEL * 2
+        self.whole = self.plain and source.ndim == 2 and source.numel() <= _WHOLE
 
     def times(self, right: Tensor) -> Tensor:
         """m v, of shape (rows,)."""

@@ -107,9 +107,9 @@ def least_point(
     where slopes are below a share of the cost."""
     if f.small is None:
         return _descend(f.at(swept(f, free)) if sweep else f.here, free, tolerance, _STEPS, steep)
-    start = swept(f, free).numpy() if sweep else np.zeros(f.size)
     with np.errstate(all="ignore"):  # a step that overflows is halved
-        found = _descend(f.small.at(start), free.numpy(), tolerance, _STEPS, steep)
+        start = f.small.at(swept(f, free).numpy()) if sweep else f.small.here
+        found = _descend(start, free.numpy(), tolerance, _STEPS, steep)
     return Least(Point(f, torch.from_numpy(found.point.y), found.point), found.gap)
 
 
@@ -128,22 +128,43 @@ def descended(
     return _descend(point, free, tolerance, steps, steep).point
 
 
+def least_from(
+    point: Located, free: Vector, tolerance: float, steep: float = STEEP, reach: float = REACH
+) -> Least[Located]:
+    """The point at which f is least, by Newton steps from a point.
+
+    Where more than rounding counts as no slope, the step that shows a point to be good enough is
+    taken all the same: it leads much nearer than what it shows, and the gap falls by as much as f.
+
+    Args:
+        point: where they start.
+        free, tolerance: as in `minimise`.
+        steep: slopes up to this share of the cost are none.
+        reach: e-folds from the point found beyond which no scale is compared with others.
+    """
+    return _descend(point, free, tolerance, _STEPS, steep, reach)
+
+
 def _descend(
-    point: Located, free: Vector, tolerance: float, steps: int, steep: float
+    point: Located, free: Vector, tolerance: float, steps: int, steep: float, reach: float = REACH
 ) -> Least[Located]:
     for _ in range(steps):
         slopes = abs(free * point.gradient)
         level = _largest(slopes) <= steep * point.value
         enough = tolerance * point.value
-        if level and (gap := REACH * float(slopes.sum())) <= enough:
+        if level and (gap := reach * float(slopes.sum())) <= enough:
             return Least(point, gap)
-        step = newton_step(point, free, enough=enough if level else 0.0)
+        step = newton_step(point, free, enough=enough if level else 0.0, reach=reach)
         done = level and step.gap <= enough
-        following = None if done else further(point, step.direction, partial(steepness, free=free))
+        following = None
+        if steep > STEEP or not done:
+            following = further(point, step.direction, partial(steepness, free=free))
         if following is None:
             return Least(point, step.gap)
+        if done:
+            return Least(following, max(step.gap - (point.value - following.value), 0.0))
         point = following
-    return Least(point, _slack(free * point.gradient))
+    return Least(point, _slack(free * point.gradient, reach))
 
 
 def steepness(point: Place, free: Vector) -> float:
@@ -155,14 +176,15 @@ def _largest(slopes: Vector) -> float:
     return float(slopes.max()) if len(slopes) else 0.0
 
 
-def _slack(slope: Vector) -> float:
+def _slack(slope: Vector, reach: float = REACH) -> float:
     """How much lower f can be by convexity alone."""
-    return REACH * float(abs(slope).sum())
+    return reach * float(abs(slope).sum())
 
 
 def newton_step(
-    point: Place, free: Vector, accuracy: float = _ACCURACY, enough: float = 0.0
-) -> Step:
+    point: Place, free: Vector, accuracy: float = _ACCURACY, enough: float = 0.0,
+    reach: float = REACH,
+) -> Step:  # fmt: skip
     """The Newton step on the free coordinates, by conjugate gradients.
 
     Args:
@@ -171,13 +193,15 @@ def newton_step(
         accuracy: of the residual relative to the slope, at most; it falls with the slope, so that
             the steps converge faster than linearly.
         enough: what the residual may leave of the gap, where less is no use.
+        reach: as in `least_from`.
     """
     slope = free * point.gradient
-    direction, residual = _conjugate_gradients(point, free, slope, accuracy, enough)
-    gap = _slack(slope)
+    rest = enough / (2 * reach)
+    direction, residual = _conjugate_gradients(point, free, slope, accuracy, rest)
+    gap = _slack(slope, reach)
     if point.f.longest(direction) <= 1:
         decrement = max(float(direction @ (residual - slope)), 0.0)
-        gap = min(gap, decrement + REACH * float(abs(residual).sum()))
+        gap = min(gap, decrement + _slack(residual, reach))
     return Step(direction, residual, gap)
 
 
@@ -247,7 +271,7 @@ def _still_to_come(before: Array, last: Array) -> Array:
 
 
 def _conjugate_gradients(
-    point: Place, free: Vector, slope: Vector, accuracy: float, enough: float
+    point: Place, free: Vector, slope: Vector, accuracy: float, rest: float
 ) -> tuple[Vector, Vector]:
     """d with ∇²f d ≈ −∇f on the free coordinates, and what is left, ∇f + ∇²f d."""
     inverse, held = point.inverse(free), None if bool(free.all()) else free
@@ -257,7 +281,7 @@ def _conjugate_gradients(
     size = product = float(residual @ preconditioned)
     aim = min(accuracy, math.sqrt(size / point.value)) ** 2 * size if size else 0.0
     for _ in range(_PRODUCTS):
-        if product <= aim or (enough and REACH * float(abs(residual).sum()) <= enough / 2):
+        if product <= aim or (rest and float(abs(residual).sum()) <= rest):
             break
         along = point.hessian(search)
         if held is not None:

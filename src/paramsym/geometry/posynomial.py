@@ -133,7 +133,8 @@ class Posynomial:
     @cached_property
     def here(self) -> Point:
         """f with its derivatives at zero."""
-        return Point(self, torch.zeros(self.size, dtype=torch.float64))
+        small = None if self.small is None else self.small.here
+        return Point(self, torch.zeros(self.size, dtype=torch.float64), small)
 
     @cached_property
     def small(self) -> Small | None:

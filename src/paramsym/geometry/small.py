@@ -8,6 +8,7 @@ twins of these, for masses of any size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -36,7 +37,8 @@ class Small:
     Args:
         sizes: how many scales each family has, in their order.
         lines: the vectors, of shape (size,), by power.
-        pairs: matrices with the places of the families of their rows and columns, and the powers.
+        pairs: matrices with the places of the families of their rows and columns, and the powers;
+            those in single precision are multiplied in that.
         constant: what no scale moves.
         origin: what is added to every y, of shape (size,).
     """
@@ -53,16 +55,17 @@ class Small:
         self.families = [slice(*both) for both in zip(ends, ends[1:], strict=False)]
         names = [*sizes]
         powers = sorted({*lines, *(q for *_, both in pairs for q in both)})
-        row = {q: k for k, q in enumerate(powers)}
+        self.row = row = {q: k for k, q in enumerate(powers)}
         self.powers = np.array(powers)
         self.squares = self.powers**2
+        self.sides = np.maximum([self.powers, -self.powers], 0.0)
         self.lines = np.zeros((len(powers), ends[-1]))
         for q, line in lines.items():
             self.lines[row[q]] = line
         self.constant, self.origin = constant, origin
         # of each family: what of the vectors is its own, by power, and the matrices that meet it
         self.alone = {
-            name: {q: line[own] for q, line in lines.items()}
+            name: {q: self.lines[row[q]][own] for q in lines}
             for name, own in zip(sizes, self.families, strict=True)
         }
         self.met: dict[str, list[tuple[float, Array, float, slice]]] = {n: [] for n in sizes}
@@ -85,7 +88,7 @@ class Small:
         """What multiplies exp(q·z) of one family in f, by power q; see `Posynomial.pulls`."""
         found = dict(self.alone[family])
         for q, mass, p, other in self.met[family]:
-            pull = mass @ np.exp(np.minimum(p * z[other], STEEPEST))
+            pull = _times(mass, np.exp(np.minimum(p * z[other], STEEPEST)))
             found[q] = found[q] + pull if q in found else pull
         return found
 
@@ -93,10 +96,20 @@ class Small:
         """f with its derivatives at y."""
         return SmallPoint(self, y)
 
+    @cached_property
+    def here(self) -> SmallPoint:
+        """f with its derivatives at zero."""
+        return SmallPoint(self, np.zeros(self.lines.shape[1]))
+
     def longest(self, direction: Array) -> float:
         """A bound on how far an exponent moves along a direction: two scales move each."""
         steepest = np.abs(self.powers).max(initial=0.0)
         return float(2 * steepest * np.abs(direction).max(initial=0.0))
+
+
+def _times(mass: Array, v: Array) -> Array:
+    """m v in the precision of the mass: NumPy would widen the whole matrix first."""
+    return mass @ v.astype(mass.dtype, copy=False)
 
 
 class SmallPoint:
@@ -108,8 +121,8 @@ class SmallPoint:
         self.grown = grown = f.grown(f.exponents(y))
         pulls = f.lines.copy()
         for mass, left, right, _ in f.pairs:
-            pulls[left] += mass @ grown[right]
-            pulls[right] += grown[left] @ mass
+            pulls[left] += _times(mass, grown[right])
+            pulls[right] += _times(mass.T, grown[left])
         # what has two factors pulls twice
         self.value = f.constant + float(np.vdot(f.lines + pulls, grown)) / 2
         pulls *= grown
@@ -117,17 +130,21 @@ class SmallPoint:
         self.gradient = f.powers @ pulls
         self.curvature = f.squares @ pulls
 
+    def sides(self) -> Array:
+        """`up` and `down` of each scale, of shape (2, size)."""
+        return self.f.sides @ self.pulls
+
     @property
     @_QUIET
     def up(self) -> Array:
         """Σ |q|·m·exp(…) over the factors with q > 0, of shape (size,)."""
-        return np.maximum(self.f.powers, 0) @ self.pulls
+        return self.f.sides[0] @ self.pulls
 
     @property
     @_QUIET
     def down(self) -> Array:
         """The same over those with q < 0."""
-        return np.maximum(-self.f.powers, 0) @ self.pulls
+        return self.f.sides[1] @ self.pulls
 
     def inverse(self, free: Array) -> Callable[[Array], Array]:
         """The inverse of the curvature, coordinate by coordinate."""
@@ -139,6 +156,6 @@ class SmallPoint:
         """∇²f(y) v, of shape (size,)."""
         made, moved = self.curvature * v, self.grown * v
         for mass, left, right, bend in self.f.pairs:
-            made[left[1]] += bend * self.grown[left] * (mass @ moved[right])
-            made[right[1]] += bend * self.grown[right] * (moved[left] @ mass)
+            made[left[1]] += bend * self.grown[left] * _times(mass, moved[right])
+            made[right[1]] += bend * self.grown[right] * _times(mass.T, moved[left])
         return made

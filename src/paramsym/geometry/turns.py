@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.bounds import standing
-from paramsym.geometry.boxed import Box, certified_in_box, least_in_box, slack_in_box, slope_in_box
+from paramsym.geometry.boxed import Box, certified_in_box, slack_in_box, slope_in_box
 from paramsym.geometry.costs import (
     balanced_scales,
     cost_along_scales,
@@ -25,9 +25,10 @@ from paramsym.geometry.costs import (
 from paramsym.geometry.finite import require_range
 from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
-from paramsym.geometry.newton import REACH, STEEP, Least, comes_to_rest
+from paramsym.geometry.newton import REACH, STEEP, Least
 from paramsym.geometry.posynomial import Point, Posynomial
 from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.scales import best_scales
 from paramsym.geometry.secants import Secants
 from paramsym.geometry.sliding import ShiftNorm
 from paramsym.geometry.terms import Term
@@ -44,7 +45,7 @@ CERTIFIED = 1e-9  # gap relative to the cost up to which a point is called optim
 _LEVEL = 1e-10  # moments relative to the cost at which the turns end
 _HALVINGS = 20
 _APPROACHES = 3  # steps towards balance before a direction is called null
-_FAR, _FADED = 10.0, 1e-12  # e-folds, and share of the cost: a scale on its way to no weights
+_FADED = 1e-12  # share of the cost: a scale on its way to no weights
 _CLOSER = 0.9  # of the gap so far: rounding alone does not bring it below for long
 _STEEP = 1e-15  # of the cost, for slopes along scales where bases move as well
 _ROUNDING = 1e-14  # of the cost: a step that rises by less may have lowered it
@@ -211,17 +212,10 @@ class Turns:
     def _scale(self, cost: Posynomial, free: Tensor, sweep: bool) -> Least[Point]:
         """All scales to their best values at once."""
         steep = _STEEP if self._bases else STEEP
-        found = least_in_box(cost, free, self.box, self.tolerance, sweep, steep)
-        point, best = found.point, found.point.y
-        if _largest(best) > _FAR:
-            faded = (best.abs() > _FAR) & (point.curvature <= _FADED * point.value) & (free > 0)
-            faded &= ~self.box.bounded
-            if bool(faded.any()) and comes_to_rest(point, faded.double()):
-                faded = torch.zeros_like(faded)
-            for family, part in cost.split(faded.double()).items():
-                if lost := int(part.sum()):
-                    self._give_up(family, f"{lost} scales go to zero or to infinity")
-        self._rescale(cost, best)
+        found, faded = best_scales(cost, free, self.box, self.tolerance, sweep, steep)
+        for family, why in faded.items():
+            self._give_up(family, why)
+        self._rescale(cost, found.point.y)
         return found
 
     def _rescale(self, cost: Posynomial, y: Tensor) -> None:

@@ -1,0 +1,109 @@
+"""The tensors that a symmetry moves, by name: of a model, or as an optimiser knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from paramsym.structure.action import check_parameters
+from paramsym.structure.symmetry import ParameterSymmetry
+
+_PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+Tensors = dict[str, Tensor]
+
+
+class Parameters:
+    """The tensors of a model as they are now; buffers may be replaced by others.
+
+    Args:
+        symmetry: what moves them.
+        optimizer: what trains them.
+        model: what holds them; without it the optimiser has to know their names.
+
+    Raises:
+        ValueError: no names, a tensor that is missing, of another shape or of too few digits, tied
+            names of different tensors, or an optimiser that trains none of them.
+    """
+
+    def __init__(
+        self, symmetry: ParameterSymmetry, optimizer: torch.optim.Optimizer, model: nn.Module | None
+    ) -> None:
+        self.symmetry = symmetry
+        given = _of_model(model) if model is not None else _of_optimizer(optimizer)
+        self.readers = {n: given[n] for n in symmetry.signature if n in given}
+        where = type(model).__name__ if model is not None else "the optimiser"
+        missing = next((n for n in symmetry.signature if n not in given), None)
+        if missing is not None:
+            _refuse(
+                f"{where} has no {missing!r}, which the symmetry knows",
+                "the module that find_symmetry was given",
+                "Pass model=model"
+                + (", or what a wrapper holds: model.module or model._orig_mod" if model else ""),
+            )
+        for alias, name in symmetry.ties.items():
+            if alias in given and given[alias]() is not given[name]():
+                _refuse(
+                    f"{alias!r} and {name!r} are two tensors, and tied in the symmetry", "one",
+                    "Derive the symmetry from this model: find_symmetry(model, inputs)",
+                )  # fmt: skip
+        self._require(optimizer)
+
+    def _require(self, optimizer: torch.optim.Optimizer) -> None:
+        found = self.now()
+        check_parameters(self.symmetry, found)
+        for name, tensor in found.items():
+            floats = tensor.is_floating_point() or tensor.is_complex()
+            if self.symmetry.movers[name] and floats and tensor.dtype not in _PRECISE:
+                _refuse(
+                    f"{name!r} has dtype {tensor.dtype}, in which a scale rounds the function",
+                    "float32 or float64", "Train with autocast, which keeps the weights in float32",
+                )  # fmt: skip
+        trained = {p for group in optimizer.param_groups for p in group["params"]}
+        if not any(tensor in trained for tensor in found.values()):
+            _refuse(
+                f"none of the {len(trained)} parameters of the optimiser is in the model",
+                "an optimiser that trains it",
+                "Build it after the model has its parameters: SGD(model.parameters(), …)",
+            )
+
+    def now(self) -> Tensors:
+        """The tensors of the signature, as they are trained, by name."""
+        return {name: read() for name, read in self.readers.items()}
+
+
+def _of_model(model: nn.Module) -> dict[str, Callable[[], Tensor]]:
+    """How to read each parameter and buffer of a model, under all of its names."""
+    found: dict[str, Callable[[], Tensor]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for key in (*module._parameters, *module._buffers):
+            if getattr(module, key) is not None:
+                found[f"{path}.{key}" if path else key] = partial(getattr, module, key)
+    return found
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Callable[[], Tensor]]:
+    """How to read each parameter of an optimiser that was built from `named_parameters`."""
+    found: dict[str, Callable[[], Tensor]] = {}
+    for group in optimizer.param_groups:
+        if "param_names" not in group:
+            _refuse(
+                "no model came, and the optimiser does not know the names of its parameters",
+                "one of both", "Pass model=model, or build SGD(model.named_parameters(), …)",
+            )  # fmt: skip
+        pairs = zip(group["param_names"], group["params"], strict=True)
+        found |= {name: partial(_itself, p) for name, p in pairs}
+    return found
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _refuse(what: str, expected: str, instead: str) -> NoReturn:
+    raise ValueError(
+        f"Rebalance(symmetry, optimizer, model=…): {what}; {expected} was expected. {instead}."
+    )

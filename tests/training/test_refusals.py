@@ -1,0 +1,130 @@
+"""What `Rebalance` refuses: with what came, what was expected, where, and what to do."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, optim
+
+from paramsym import Rebalance, find_symmetry
+from paramsym.structure.patterns import UnknownName
+from tests.models import Tied
+from tests.training.networks import Run
+
+
+def run(name: str = "relu", **options: Any) -> Run:
+    return Run(name, lambda p: optim.SGD(p, 0.01, momentum=0.9), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"every": 0}, r"Rebalance\(every=0\): a whole number of steps.*every=1"),
+        ({"every": 2.5}, r"Rebalance\(every=2.5\): a whole number.*every=1"),
+        ({"every": True}, r"Rebalance\(every=True\): a whole number"),
+        ({"objective": "l3"}, r"objective='l3'.*none of \['l2', 'l1'\].*Pass one of the two"),
+        ({"tolerance": 0.0}, r"tolerance=0.0.*positive number.*Pass for example"),
+        ({"tolerance": "much"}, r"tolerance='much'.*positive number"),
+        ({"entries": {"sum": "two"}}, r"entries=.*degrees was expected.*Pass for example"),
+        ({"bounds": {"*": (2.0, 3.0)}}, r"exclude 1.*low ≤ 1 ≤ high"),
+    ],
+    ids=lambda item: "-".join(item) if isinstance(item, dict) else "",
+)
+def test_options_that_mean_nothing(options: dict[str, Any], words: str) -> None:
+    made = run()
+    with pytest.raises(ValueError, match=words):
+        Rebalance(made.symmetry, made.optimizer, **{"model": made.model, **options})
+    made.step()  # no hook is left behind
+    with pytest.raises(UnknownName, match=r"Rebalance\(hold=…\).*no_such"):
+        Rebalance(made.symmetry, made.optimizer, model=made.model, hold="no_such")
+
+
+def test_parameters_without_names() -> None:
+    made = run()
+    with pytest.raises(ValueError, match=r"does not know the names.*one of both.*model=model"):
+        Rebalance(made.symmetry, made.optimizer)
+    Rebalance(made.symmetry, run(named=True).optimizer)
+
+
+def test_buffers_need_the_model() -> None:
+    made = run("convolutional", named=True)
+    with pytest.raises(ValueError, match=r"optimiser has no 'norm.running_mean'.*model=model"):
+        Rebalance(made.symmetry, made.optimizer)
+
+
+def test_a_model_and_an_optimiser_that_do_not_belong_together() -> None:
+    made, other = run(), run("squared")
+    with pytest.raises(ValueError, match=r"none of the 6 parameters.*in the model.*Build it"):
+        Rebalance(made.symmetry, made.optimizer, model=copy.deepcopy(made.model))
+    with pytest.raises(ValueError, match=r"Sequential has no 'layer.*model.module"):
+        Rebalance(run("transformer").symmetry, other.optimizer, model=other.model)
+    wide = nn.Sequential(nn.Linear(7, 13), nn.ReLU(), nn.Linear(13, 9), nn.ReLU(), nn.Linear(9, 3))
+    with pytest.raises(ValueError, match=r"'0.weight'.*\(13, 7\)"):
+        Rebalance(made.symmetry, optim.SGD(wide.parameters(), 0.1), model=wide)
+
+
+def test_numbers_of_half_precision() -> None:
+    made = run(dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"dtype torch.bfloat16.*float32 or float64.*autocast"):
+        Rebalance(made.symmetry, made.optimizer, model=made.model)
+
+
+def test_names_that_are_no_longer_tied() -> None:
+    model = Tied()
+    symmetry = find_symmetry(model, (torch.arange(5),), check=False)
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    assert symmetry.ties
+    Rebalance(symmetry, optimizer, model=model).remove()
+    model.head.weight = nn.Parameter(model.table.weight.detach().clone())
+    with pytest.raises(ValueError, match=r"two tensors, and tied.*one was expected"):
+        Rebalance(symmetry, optimizer, model=model)
+
+
+def test_state_that_is_not_known() -> None:
+    made = run()
+    optimizer = optim.Adadelta(made.model.parameters(), 0.1)
+    rebalance = Rebalance(made.symmetry, optimizer, every=1, model=made.model)
+    made.loss().backward()
+    with pytest.raises(ValueError, match=r"Adadelta.*'0.weight' holds 'square_avg'.*entries="):
+        optimizer.step()
+    rebalance.remove()
+    with pytest.raises(ValueError, match=r"holds 'square_avg'"):
+        Rebalance(made.symmetry, optimizer, model=made.model)  # at once, where it is there already
+    known = {"step": 0, "square_avg": 2, "acc_delta": -2}
+    before = made.output()
+    Rebalance(made.symmetry, optimizer, model=made.model, entries=known).now()
+    assert float((made.output() - before).abs().max()) <= 1e-12
+    factored = {"step": 0, "square_avg": 2, "acc_delta": 0}
+    for state in optimizer.state.values():
+        state["square_avg"] = state["square_avg"].sum(-1)
+    with pytest.raises(ValueError, match=r"'square_avg', Tensor of shape \(12,\)"):
+        Rebalance(made.symmetry, optimizer, model=made.model, entries=factored)
+
+
+def test_training_that_has_broken() -> None:
+    for dtype in (torch.float32, torch.float64):
+        made = run(dtype=dtype)
+        rebalance = Rebalance(made.symmetry, made.optimizer, model=made.model)
+        rebalance.now()
+        with torch.no_grad():
+            made.model[2].weight[1, 1] = float("nan")  # type: ignore[index]
+        with pytest.raises(ValueError, match=r"'2.weight' holds numbers that are not finite"):
+            rebalance.now()
+
+
+def test_numbers_that_single_precision_does_not_hold() -> None:
+    """Their squares over- or underflow in float32, and the scales are found in double."""
+    made = run(dtype=torch.float32)
+    rebalance = Rebalance(made.symmetry, made.optimizer, model=made.model)
+    value = rebalance.now().value
+    before = made.output()
+    with torch.no_grad():
+        for layer, factor in ((0, 1e-25), (2, 1e25)):
+            made.model[layer].weight *= factor  # type: ignore[operator]
+        made.model[0].bias *= 1e-25  # type: ignore[operator]
+    found = rebalance.now()
+    assert found.before > 1e45 and found.value == pytest.approx(value, rel=1e-4)
+    assert float((made.output() - before).abs().max() / before.abs().max()) <= 1e-6
