@@ -1,4 +1,4 @@
-"""The closed group leaves the function in place, is a group, and is what `find_symmetry` derives."""
+"""The closed group leaves the function in place, and is a group."""
 
 from __future__ import annotations
 
