@@ -140,11 +140,11 @@ def closed_order(network: nn.Sequential) -> float:
 
 
 def network_for(seed: int) -> nn.Sequential:
-    """Up to three layers, one or two kinds of outputs in each, two or three outputs of each kind.
+    """Up to three layers, one or two kinds of outputs in each, up to three outputs of each kind.
 
-    Outputs of one kind stand together, blocks start at multiples of their copies, and an output has
-    no square twice and no three terms of degree 1: what is derived outside is named below and in
-    docs/findings.md.
+    Outputs of one kind stand together, one with an even term is not alone of its kind, blocks start
+    at multiples of their copies, and an output has no square twice and no three terms of degree 1:
+    what is derived outside is named below and in docs/findings.md.
     """
     generator = generator_of(seed)
     while True:
@@ -156,7 +156,10 @@ def network_for(seed: int) -> nn.Sequential:
                 profile = random_profile(generator, repeat_squares=False)
                 if profile not in profiles and profile.count((1, 1)) < 3:
                     profiles.append(profile)
-            kinds.append([row for row in profiles for _ in range(whole(generator, 2, 3))])
+            kinds.append([])
+            for profile in profiles:
+                fewest = 2 if any(degree % 2 == 0 for degree, _ in profile) else 1
+                kinds[-1] += [profile] * whole(generator, fewest, 3)
         exponents = [POWERS[whole(generator, 0, len(POWERS) - 1)] for _ in range(layers - 1)]
         if all(kinds):
             network = network_of(whole(generator, 1, 3), kinds, exponents, generator)
@@ -281,6 +284,26 @@ def test_equal_squares_and_sums_turn(profile: list[Kind], group: str, dimension:
     assert relative_error(moved(x), network(x)) < 1e-12
     with pytest.raises(AssertionError, match="no old term"):
         decoded(network, moved)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "missing"),
+    [
+        ([[(1, 1), (4, 1)], [(3, 1)], [(3, 1)]], 2),
+        ([[(1, 1)], [(3, 1)], [(1, 1)]], 2),
+        ([[(2, -1)], [(3, 1)], [(2, 1)]], 4),
+    ],
+    ids=["a sign of an output of its own kind", "an order of outputs apart", "two signs"],
+)
+def test_scales_are_complete_where_signs_and_orders_are_not(
+    hidden: list[list[Kind]], missing: int
+) -> None:
+    """Types of axes have no sign for a single entry, and no order for entries that stand apart."""
+    network = network_of(2, [hidden, [[(1, 1), (3, 1)]] * 2], [2], generator_of(0))
+    symmetry = derived(network)
+    assert sum(map(symmetry.dimension, symmetry.spaces)) == closed_dimension(network)
+    less = 10 ** (closed_order(network) - symmetry.log_order())
+    assert less == pytest.approx(missing)
 
 
 def test_outputs_of_other_degrees_are_not_exchanged_by_an_element() -> None:
