@@ -96,6 +96,12 @@ def powers(network: nn.Sequential) -> list[float]:
     return [m.power for m in network if isinstance(m, RectifiedMonomial)]
 
 
+def bias_of(layer: nn.Linear | Polynomial) -> nn.Parameter:
+    bias = layer.bias
+    assert isinstance(bias, nn.Parameter)
+    return bias
+
+
 def relative_error(found: Tensor, wanted: Tensor) -> float:
     """The largest difference, in units of the largest number of its column."""
     found, wanted = found.detach(), wanted.detach()

@@ -22,6 +22,7 @@ from paramsym.waring.terms import Kind, Term
 
 from .examples import (
     POWERS,
+    bias_of,
     fiber_dimension,
     generator_of,
     network_of,
@@ -193,7 +194,7 @@ def test_what_is_no_element_is_not_decoded() -> None:
     network = network_for(0)
     wrong = reparametrised(network)
     with torch.no_grad():
-        wrong[0].weight[0] *= 1.1
+        polynomials(wrong)[0].weight[0] *= 1.1
     with pytest.raises(AssertionError, match="no multiple of an old output|no old term"):
         decoded(network, wrong)
 
@@ -343,7 +344,7 @@ FIBERS: dict[str, tuple[list[Kind], int, int]] = {
 def fibers(network: nn.Sequential) -> list[int]:
     """By output of all layers: in how many dimensions it can be written otherwise."""
     return [
-        fiber_dimension(kinds, layer.weight.detach()[rows], layer.bias.detach()[rows])
+        fiber_dimension(kinds, layer.weight.detach()[rows], bias_of(layer).detach()[rows])
         for layer in polynomials(network)
         for k, kinds in enumerate(layer.kinds)
         for rows in [layer.rows(k)]
@@ -357,7 +358,7 @@ def test_the_audit_leaves_the_fibers_of_the_sums_of_powers(name: str) -> None:
     network = network_of(2, [[profile] * 2] * 2, [2], generator_of(3))
     with torch.no_grad():  # units that open at many inputs
         for layer in polynomials(network):
-            layer.bias.add_(0.3)
+            bias_of(layer).add_(0.3)
     assert fibers(network) == [fiber] * 4
     symmetry = derived(network)
     assert sum(map(symmetry.dimension, symmetry.spaces)) == 2 + 4 * own
@@ -372,13 +373,14 @@ def test_completing_the_square_is_in_the_fiber_and_not_in_the_group() -> None:
     network = network_of(2, [[[(1, 1), (2, 1)]] * 2], [], generator_of(0))
     (layer,) = polynomials(network)
     moved = reparametrised(network)
+    (other,) = polynomials(moved)
     linear, square = layer.rows(0)
     shift = 0.7
     with torch.no_grad():
-        form, constant = layer.weight[square], layer.bias[square]
-        moved[0].bias[square] += shift
-        moved[0].weight[linear] -= 2 * shift * form
-        moved[0].bias[linear] -= 2 * shift * constant + shift**2
+        form, constant = layer.weight[square], bias_of(layer)[square]
+        bias_of(other)[square] += shift
+        other.weight[linear] -= 2 * shift * form
+        bias_of(other)[linear] -= 2 * shift * constant + shift**2
     x = normal(generator_of(1), 30, 2)
     assert relative_error(moved(x), network(x)) < 1e-12
     with pytest.raises(AssertionError, match="no old term"):

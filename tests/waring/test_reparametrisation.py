@@ -14,6 +14,7 @@ from paramsym.waring import Polynomial, RectifiedMonomial
 from paramsym.waring.reparametrisation import reparametrised
 
 from .examples import (
+    bias_of,
     generator_of,
     network_of,
     normal,
@@ -131,15 +132,15 @@ def test_the_convention_in_numbers() -> None:
     """Λ first, then Π: new output 0 is old output 1, times the scale of old output 1."""
     network = network_of(1, [[[(2, 1)], [(1, 1)]], [[(1, 1)]]], [3], generator_of(0))
     first, second = polynomials(network)
-    moved = reparametrised(network, permutations=[[1, 0]], scales=[[4.0, 5.0]])
-    assert moved[0].degrees == [[1], [2]]
-    (linear,), (square,) = moved[0].terms()
+    lower, upper = polynomials(reparametrised(network, permutations=[[1, 0]], scales=[[4.0, 5.0]]))
+    assert lower.degrees == [[1], [2]]
+    (linear,), (square,) = lower.terms()
     (old_square,), (old_linear,) = first.terms()
     assert torch.equal(linear.weight, 5 * old_linear.weight)
     assert torch.equal(linear.bias, 5 * old_linear.bias)
     assert torch.equal(square.weight, 2 * old_square.weight)
     assert torch.allclose(
-        moved[2].weight, second.weight[:, [1, 0]] / torch.tensor([125.0, 64.0]).double()
+        upper.weight, second.weight[:, [1, 0]] / torch.tensor([125.0, 64.0]).double()
     )
 
 
@@ -176,7 +177,7 @@ def product(g: dict[str, Any], h: dict[str, Any], widths: list[int]) -> dict[str
     }
 
 
-def distance(one: nn.Module, other: nn.Module) -> float:
+def distance(one: nn.Sequential, other: nn.Sequential) -> float:
     """The largest difference of two networks' parameters, relative to their size."""
     pairs = [*zip(one.state_dict().items(), other.state_dict().items(), strict=True)]
     assert all(a == b and x.shape == y.shape for (a, x), (b, y) in pairs)
@@ -199,7 +200,7 @@ def test_moves_compose(seed: int) -> None:
         assert distance_or_inf(reparametrised(network, **h), both) > 1e-6
 
 
-def distance_or_inf(one: nn.Module, other: nn.Module) -> float:
+def distance_or_inf(one: nn.Sequential, other: nn.Sequential) -> float:
     if [p.degrees for p in polynomials(one)] != [p.degrees for p in polynomials(other)]:
         return math.inf
     return distance(one, other)
@@ -241,7 +242,7 @@ def _pairs(one: nn.Module, other: nn.Module) -> list[tuple[Tensor, Tensor]]:
 def test_structure_is_kept() -> None:
     first = Polynomial(2, 3, [1, 3], power=2, bias=False)
     second = Polynomial(3, 1, [[1]])
-    second.bias.requires_grad_(False)
+    bias_of(second).requires_grad_(False)
     network = nn.Sequential()
     network.add_module("lower", first)
     network.add_module("between", RectifiedMonomial(2))
@@ -249,8 +250,9 @@ def test_structure_is_kept() -> None:
     moved = reparametrised(network.eval(), scales=[[1.0, 2.0, 3.0]])
     assert [*moved.state_dict()] == [*network.state_dict()]
     assert [p.requires_grad for p in moved.parameters()] == [True, True, False]
-    assert moved.lower.bias is None and moved.lower.power == 2 and not moved.training
-    assert moved.lower.weight.dtype == torch.float32
+    (lower, _) = polynomials(moved)
+    assert lower.bias is None and lower.power == 2 and not moved.training
+    assert lower.weight.dtype == torch.float32
 
 
 def test_one_activation_may_stand_twice() -> None:
