@@ -193,13 +193,16 @@ def _extract(node: Node, size: int, wanted: list, start: int, found: dict) -> No
     (stride, length, j, i), rest = wanted[0], wanted[1:]
     if rest and rest[0][0] * rest[0][1] > stride:
         raise _Unreadable
-    low, inner_start = divmod(start, stride)
-    stop = (low + length) * stride
+    # what fills its steps begins where it begins; what leaves gaps lies on the grid of its step
+    filled = math.prod(length for _, length, _, _ in rest) == stride
+    inner_start = 0 if filled else start % stride
+    first = start - inner_start
+    stop = first + length * stride
     if stop > size:
         raise _Unreadable
     if length * stride < size:
-        pieces = ix.split_sum(node, [low * stride, length * stride, size - stop], reason)
-        node = pieces[1 if low else 0]
+        pieces = ix.split_sum(node, [first, length * stride, size - stop], reason)
+        node = pieces[1 if first else 0]
     if stride == 1:
         found[j, i] = node
         return

@@ -217,8 +217,7 @@ class Freedom:
                 touched = self.negligible.get(component, ())
                 generator.exact = not any(system.value(u, row) for u in touched)
             found = self._new(component, [g for g in found if g.exponents])
-        if component:
-            self._add_signs(component, found)
+        self._add_signs(component, found)
         self.generators += found
 
     def _new(self, component: Component, found: list[Generator]) -> list[Generator]:

@@ -184,7 +184,8 @@ class Spaces:
             if not self._is_uniform(generator):
                 continue
             if not generator.component:
-                made = Carrier(None, monomial(1, False, False, True), (), generator.exponents)
+                group = monomial(1, False, generator.signed, generator.scales)
+                made = Carrier(None, group, (), generator.exponents)
                 made.why = "it has one unit, or only the size of the whole matters"
                 made.exact = generator.exact
                 self.carriers.append(made)
