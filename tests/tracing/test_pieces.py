@@ -71,3 +71,38 @@ def test_a_unit_that_is_read_twice_keeps_one_scale() -> None:
     symmetry = find_symmetry(model, x)
     assert_invariant(model, symmetry, x)
     assert scales(symmetry) <= 3
+
+
+class Windowed(nn.Module):
+    """Units whose sizes are cubes of several entries, read from a window that starts anywhere."""
+
+    def __init__(self, before: int, units: int, copies: int, step: int = 1):
+        super().__init__()
+        self.writer = nn.Linear(3, before + units * copies)
+        self.alone = nn.Linear(before, 2)
+        self.reader = nn.Linear(units, 2)
+        self.sizes, self.shape, self.step = (before, units * copies), (units, copies), step
+
+    def forward(self, x: Tensor) -> Tensor:
+        alone, window = self.writer(x).split(self.sizes, -1)
+        cubes = window.unflatten(-1, self.shape)[..., :: self.step] ** 3
+        return self.alone(torch.relu(alone)) + self.reader(torch.relu(cubes.sum(-1)))
+
+
+@pytest.mark.parametrize(
+    ("before", "units", "copies"), [(3, 3, 2), (4, 3, 2), (1, 2, 2), (5, 3, 4), (1, 4, 3)]
+)
+def test_a_window_of_whole_units_may_start_anywhere(before: int, units: int, copies: int) -> None:
+    """Not only at a multiple of a unit's entries; the units of all pieces keep their scales."""
+    model = Windowed(before, units, copies).double()
+    x = (torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double(),)
+    symmetry = find_symmetry(model, x)
+    assert scales(symmetry) == before + units
+    assert_invariant(model, symmetry, x)
+    assert audit(model, x, symmetry=symmetry).unexplained == 0
+
+
+def test_a_window_with_holes_is_read_soundly() -> None:
+    model = Windowed(3, 3, 4, step=2).double()
+    x = (torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double(),)
+    assert_invariant(model, find_symmetry(model, x), x)

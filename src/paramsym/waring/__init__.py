@@ -4,6 +4,11 @@ f = P_L ∘ σ_{L−1} ∘ … ∘ σ_1 ∘ P_1. The group of such a network is 
 same group is what `find_symmetry` derives from its operators.
 """
 
+from .conversion import Powers as Powers
+from .conversion import from_activation as from_activation
+from .conversion import from_relu as from_relu
+from .conversion import to_mlp as to_mlp
+from .conversion import to_relu as to_relu
 from .decompose import decompose as decompose
 from .decomposition import Decomposition as Decomposition
 from .generic_rank import generic_rank as generic_rank
@@ -13,4 +18,5 @@ from .network import require_finite as require_finite
 from .polynomial import Polynomial as Polynomial
 from .regulariser import Regulariser as Regulariser
 from .regulariser import regulariser as regulariser
+from .reparametrisation import reparametrised as reparametrised
 from .terms import Term as Term
