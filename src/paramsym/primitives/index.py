@@ -75,6 +75,17 @@ def terms(node: Node) -> list[Node]:
     return [inner for part in node.parts for inner in terms(part)]
 
 
+def summands(node: Node) -> list[Node]:
+    """The summands of an axis in order, where a sum at the head of a product is distributed."""
+    node = resolve(node)
+    if node.kind == "sum":
+        return [inner for part in node.parts for inner in summands(part)]
+    head, *rest = factors(node) or [node]
+    if not rest or head.kind != "sum":
+        return [node]
+    return [inner for term in terms(head) for inner in summands(product([term, *rest]))]
+
+
 def product(parts: Sequence[Node]) -> Node:
     """Row-major product."""
     flat = [inner for part in parts for inner in factors(part)]

@@ -132,7 +132,7 @@ class _Writer:
             if at == axis
         }
         sizes = self._sizes(tensor, axis)
-        pieces = [node] if all(len(powers) == 1 for _, powers in sizes) else ix.terms(node)
+        pieces = [node] if all(len(powers) == 1 for _, powers in sizes) else ix.summands(node)
         terms, position = [], 0
         for k, piece in enumerate(pieces):
             made = self._subtree([piece], position, 1, tensor.strides[axis], readings)

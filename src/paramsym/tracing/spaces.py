@@ -283,7 +283,7 @@ class Spaces:
         if len({*powers.values()}) == 1:
             return (0, (next(iter(powers.values())),)) if tensor.ndim else None
         for axis, node in enumerate(tensor.axes):
-            starts = [*itertools.accumulate((t.size for t in ix.terms(node)), initial=0)][:-1]
+            starts = [*itertools.accumulate((t.size for t in ix.summands(node)), initial=0)][:-1]
             found: dict[int, set[Number]] = defaultdict(set)
             for block, power in powers.items():
                 place = block.places[axis]

@@ -30,7 +30,7 @@ _WHOLE = slice(None)
 @rule("getitem")
 def getitem(build: Builder, call: Call) -> Tensor | None:
     items = call.args[1]
-    return _read(build, call, items if isinstance(items, (tuple, list)) else (items,))
+    return _read(build, call, items if isinstance(items, tuple) else (items,))
 
 
 @rule("index")
