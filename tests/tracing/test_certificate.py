@@ -418,3 +418,45 @@ def test_a_flat_direction_of_suspects_and_dead_columns_together_is_not_hunted_do
     found = audit(model, x, symmetry=less)
     assert found.nullity == whole.nullity  # what is claimed does not change what is flat
     assert found.unexplained > whole.unexplained + 6 and not found.complete
+
+
+def _with_early_dependence(seed: int) -> tuple[torch.Tensor, int]:
+    """Rows whose early columns are combinations of the ones before, and how many of them."""
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(120, 60, generator=generator, dtype=torch.float64)
+    dependent = [3, 4, 9, 15, 16, 17, 22, 30, 31, 40, 44, 52, 58]
+    for k in dependent:
+        mix = torch.randn(k, generator=generator, dtype=torch.float64)
+        matrix[:, k] = matrix[:, :k] @ mix / k**0.5
+    return matrix / torch.linalg.vector_norm(matrix, dim=0), len(dependent)
+
+
+def _null_directions(matrix: torch.Tensor) -> int:
+    factors = elimination.factored(matrix.clone())
+    values, found = elimination.smallest(
+        factors, lambda x: x, torch.arange(matrix.shape[1]), ceiling=1e-9
+    )
+    small = values < 1e-9
+    assert (matrix @ found[small].T).abs().max() < 1e-9
+    return int(small.sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_that_depend_on_earlier_ones_are_all_found(seed: int) -> None:
+    matrix, count = _with_early_dependence(seed)
+    assert int((torch.linalg.svdvals(matrix) < 1e-12).sum()) == count
+    assert _null_directions(matrix) == count
+
+
+def test_without_moving_them_last_some_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elimination, "_RESTARTS", 0)
+    found = [_null_directions(_with_early_dependence(seed)[0]) for seed in range(5)]
+    assert min(found) < _with_early_dependence(0)[1]
+
+
+def test_factors_multiply_out_to_the_rows_that_they_stand_for() -> None:
+    matrix = torch.randn(150, 150, generator=torch.Generator().manual_seed(1)).double()
+    packed = matrix.clone()
+    order = elimination.eliminate(packed)
+    elimination._multiply_out(packed, lambda work: None)
+    assert torch.allclose(packed, matrix[order], atol=1e-12)

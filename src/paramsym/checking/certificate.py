@@ -239,7 +239,9 @@ def _complement(basis: torch.Tensor, advance: Advance) -> tuple[torch.Tensor, fl
     rank = basis.shape[1]
     packed = basis.clone()
     rest = eliminate(packed, advance)[rank:].sort().values
-    values, _ = smallest(Factors(packed[:rank], 0.0), lambda x: x, torch.arange(rank), 0.0)
+    values, _ = smallest(
+        Factors(packed[:rank], torch.arange(rank), 0.0), lambda x: x, torch.arange(rank), 0.0
+    )
     return rest, max(min(values.tolist(), default=1.0), 1e-300)
 
 

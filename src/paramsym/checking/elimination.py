@@ -1,6 +1,7 @@
 """Gaussian elimination in short steps, in place: what an audit can afford and an interrupt.
 
-P·A = L·U with partial pivoting: half the operations of a QR. The n rows that it puts first have
+P·A·Q = L·U with partial pivoting: half the operations of a QR. Q puts columns last that depend on
+others. The n rows that it puts first have
 A₁ = L₁·U, and the others beside them are combinations of these. So A has full column rank where A₁
 has, and no singular value of A is smaller than that of A₁ at its place. By how much A differs from
 what was factored is measured (`Factors.error`), not assumed.
@@ -20,6 +21,7 @@ from paramsym.checking.orthogonal import PANEL, STEP, Advance, ignore
 
 BLOCK = 2 * PANEL  # columns between two updates of all that is right of them
 _SWEEPS = 4
+_RESTARTS = 4  # once for what depends; more where a row was spent that another column needs
 _PROBES = 16
 
 
@@ -73,12 +75,13 @@ def _update(own: torch.Tensor, right: torch.Tensor, advance: Advance) -> None:
 
 @dataclass(frozen=True)
 class Factors:
-    """A₁ = L₁·U, packed into one matrix, and how far that is from the rows it stands for.
+    """A₁·Q = L₁·U, packed into one matrix, and how far that is from the rows it stands for.
 
     What elimination lost has singular values s; `error` is (Σ s⁴)^¼, no less than the largest.
     """
 
     packed: torch.Tensor  # (columns, columns)
+    columns: torch.Tensor  # Q: column k of L₁·U is this one of A₁
     error: float
 
     @property
@@ -89,6 +92,7 @@ class Factors:
 
     def image(self, directions: torch.Tensor) -> torch.Tensor:
         """A₁ · x for each row x, as rows."""
+        directions = directions[:, self.columns]
         middle, found = torch.empty_like(directions), torch.empty_like(directions)
         for here, before, after in _panels(len(self.packed)):
             own = self.packed[here, here]
@@ -107,11 +111,11 @@ class Factors:
         for here, _, after in reversed(_panels(len(packed))):
             own = found[:, here] - found[:, after] @ packed[here, after].T
             found[:, here] = _divided(own, self._upper(here).T, upper=False)
-        return found
+        return torch.empty_like(found).index_copy_(1, self.columns, found)
 
     def solved_transposed(self, directions: torch.Tensor) -> torch.Tensor:
         """A₁⁻ᵀ · x for each row x, as rows."""
-        found, packed = directions.clone(), self.packed
+        found, packed = directions[:, self.columns], self.packed
         for here, _, after in _panels(len(packed)):
             own = _divided(found[:, here], self._upper(here), upper=True)
             found[:, here] = own
@@ -153,9 +157,64 @@ def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
     probes = torch.randn(_PROBES, width, generator=generator, dtype=matrix.dtype)
     step = max(1, int(STEP / (2 * max(1, probes.numel()))))
     expected = torch.cat([probes @ part.T for part in matrix.split(step)], dim=1)
-    order = eliminate(matrix, advance)
-    lost = Factors(matrix[:width], 0.0).image(probes) - expected[:, order[:width]]
-    return Factors(matrix[:width], _schatten(lost))
+    order = eliminate(matrix, advance)[:width]
+    packed = matrix[:width]
+    columns, order = _dependent_last(packed, order, advance)
+    lost = Factors(packed, columns, 0.0).image(probes) - expected[:, order]
+    return Factors(packed, columns, _schatten(lost))
+
+
+def _dependent_last(
+    packed: torch.Tensor, order: torch.Tensor, advance: Advance
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Move columns that depend on those before them to the end, and start anew, in place.
+
+    Such a column has no pivot. Lifted to rounding in the middle of U, with numbers of size one
+    beside it, it multiplies what is solved by 1e16, and the next one again: then the directions of
+    the null space are lost in each other. At the end nothing but rounding is beside it, and that
+    is made zero.
+
+    Returns:
+        Which column stands where, and which row.
+    """
+    columns = torch.arange(len(packed))
+    for _ in range(_RESTARTS):
+        without = _without_pivot(packed)
+        count = int(without.sum())
+        if without[len(packed) - count :].all():
+            packed[len(packed) - count :, len(packed) - count :] = 0.0
+            break
+        _multiply_out(packed, advance)
+        moved = torch.cat([(~without).nonzero()[:, 0], without.nonzero()[:, 0]])
+        for rows in packed.split(max(1, int(STEP / (len(packed) * 100)))):
+            rows.copy_(rows[:, moved])
+        columns = columns[moved]
+        order = order[eliminate(packed, advance)]
+    return columns, order
+
+
+def _without_pivot(packed: torch.Tensor) -> torch.Tensor:
+    """Which columns have a pivot that is rounding."""
+    pivots = packed.diagonal().abs()
+    if not len(pivots):
+        return pivots > 0
+    return pivots <= len(pivots) * torch.finfo(packed.dtype).eps * pivots.max()
+
+
+def _multiply_out(packed: torch.Tensor, advance: Advance) -> None:
+    """L·U in the place of L and U, from the last block to the first."""
+    panels = _panels(len(packed))
+    for here, before, _ in reversed(panels):
+        own = packed[here, here]
+        eye = torch.eye(len(own), dtype=own.dtype)
+        own.copy_((own.tril(-1) + eye) @ own.triu() + packed[here, before] @ packed[before, here])
+        for there, prior, _ in reversed(panels[: here.start // PANEL]):
+            corner = packed[there, there]
+            lower, upper = corner.tril(-1) + torch.eye(len(corner), dtype=own.dtype), corner.triu()
+            row, column = packed[here, there], packed[there, here]
+            row.copy_(row @ upper + packed[here, prior] @ packed[prior, there])
+            column.copy_(lower @ column + packed[there, prior] @ packed[prior, here])
+        advance(4.0 * float(before.stop) ** 2 * len(own))
 
 
 def _schatten(images: torch.Tensor) -> float:
