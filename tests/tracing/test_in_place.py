@@ -74,13 +74,13 @@ def slab(s: Net, h: Tensor) -> Tensor:
     return h @ s.u
 
 
-@writes("PositiveScaling(1), PositiveScaling(1), SignedPermutation(2)")
+@writes("Scaling(1), Scaling(1), SignedPermutation(2)")
 def slab_inside(s: Net, h: Tensor) -> Tensor:
     h[..., 1:3].tanh_()
     return h @ s.u
 
 
-@writes("PositiveScaling(1), PositiveScaling(1), SignedPermutation(2)")
+@writes("Scaling(1), Scaling(1), SignedPermutation(2)")
 def box(s: Net, h: Tensor) -> Tensor:
     h[:, 1:3, 1:3].tanh_()
     return h @ s.u
@@ -99,7 +99,7 @@ def a_row_is_set(s: Net, h: Tensor) -> Tensor:
     return F.relu(h) @ s.u
 
 
-@writes("Monomial(3), PositiveScaling(1)")
+@writes("Monomial(3), Scaling(1)")
 def a_unit_is_set(s: Net, h: Tensor) -> Tensor:
     h[..., 0] = 1.0
     return F.relu(h) @ s.u
@@ -232,7 +232,7 @@ def into_a_constant(s: Net, h: Tensor) -> Tensor:
     return F.relu(state) @ s.u
 
 
-@writes("Monomial(2), PositiveScaling(1), PositiveScaling(1)")
+@writes("Monomial(2), Scaling(1), Scaling(1)")
 def zeros_and_numbers(s: Net, h: Tensor) -> Tensor:
     h[..., 0].zero_()
     h[..., 1].fill_(2.0)

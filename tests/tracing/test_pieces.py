@@ -17,6 +17,15 @@ def scales(symmetry: ParameterSymmetry) -> int:
     return sum(symmetry.dimension(name) for name in symmetry.spaces)
 
 
+class Function(nn.Module):
+    def __init__(self, function: Callable):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
 class Joined(nn.Module):
     """Units of three layers side by side, through a function, into one reader."""
 
@@ -106,3 +115,23 @@ def test_a_window_with_holes_is_read_soundly() -> None:
     model = Windowed(3, 3, 4, step=2).double()
     x = (torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double(),)
     assert_invariant(model, find_symmetry(model, x), x)
+
+
+@pytest.mark.parametrize(
+    ("function", "group"), [(torch.tanh, "Signs"), (torch.relu, "PositiveScaling")]
+)
+def test_a_single_unit_turns_its_sign_where_its_function_is_odd(
+    function: Callable, group: str
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 1), Function(function), nn.Linear(1, 2)).double()
+    x = (torch.randn(5, 3).double(),)
+    symmetry = find_symmetry(model, x)
+    assert [type(space.group).__name__ for space in symmetry.spaces.values()] == [group]
+    assert_invariant(model, symmetry, x)
+
+
+def test_the_sign_of_a_whole_stream_is_no_space_of_its_own() -> None:
+    """The change of basis of the stream has it, up to a direction that nobody reads."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).double()
+    symmetry = find_symmetry(model, (torch.randn(5, 3).double(),))
+    assert all(space.size > 1 for space in symmetry.spaces.values())

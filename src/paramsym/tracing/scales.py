@@ -259,7 +259,7 @@ class Freedom:
         signs = _Signs(system, members)
         for generator in found:
             integral = all(v.denominator == 1 for v in generator.exponents.values())
-            if integral and signs.allow(generator):
+            if integral and self._is_signed(generator) and signs.allow(generator):
                 generator.signed = True
                 _reduce_into(pivots, {u: v % 2 for u, v in generator.exponents.items()}, 2)
         solutions = system.solve(dict.fromkeys(members, 1))
@@ -267,8 +267,18 @@ class Freedom:
         for row in solutions:
             generator = _generator(component, table, row, 2)
             generator.scales, generator.signed = False, True
-            if generator.exponents and _reduce_into(pivots, dict(generator.exponents), 2):
+            if not generator.exponents or not self._is_signed(generator):
+                continue
+            if _reduce_into(pivots, dict(generator.exponents), 2):
                 found.append(generator)
+
+    def _is_signed(self, generator: Generator) -> bool:
+        """Whether a sign is one of units: that of a whole space is left to its change of basis."""
+        return bool(generator.component) or all(
+            any(place is None or not place.leaves for place in block.places)
+            for block in self.blocks
+            if (*block.key, ()) in generator.exponents
+        )
 
 
 class _Signs:
