@@ -1,20 +1,20 @@
 """What `training.py` compares: rebalancing along the orbit, ENorm and path-SGD, each by a hook.
 
 A hook has `before`, called between the gradient and the step of the optimiser, and `after`, called
-after it.
+after it; `Rebalance` follows the optimiser by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from training_networks import Case
 
-from paramsym import ParameterSymmetry, act_state, balance
+from paramsym import Rebalance
 
 
 class Hook:
@@ -23,39 +23,6 @@ class Hook:
     def before(self) -> None: ...
 
     def after(self) -> None: ...
-
-
-# -- ours ----------------------------------------------------------------------------------------
-
-
-@dataclass
-class Rebalanced(Hook):
-    """To the least norm of the orbit after every so many steps, the optimiser's state along with
-    it. Written out: `balance`, `act_state`, and copies into what the optimiser holds."""
-
-    symmetry: ParameterSymmetry
-    model: nn.Module
-    optimiser: torch.optim.Optimizer
-    every: int
-    hold: list[str] = field(default_factory=list)
-    done: int = 0
-
-    def after(self) -> None:
-        self.done += 1
-        if self.done % self.every:
-            return
-        state = dict(self.model.state_dict())
-        found = balance(self.symmetry, state, hold=self.hold, shifts=False)
-        names = {n: p for n, p in self.model.named_parameters() if self.optimiser.state.get(p)}
-        entries = {n: dict(self.optimiser.state[p]) for n, p in names.items()}
-        moved = act_state(self.symmetry, found.element, entries, state)
-        with torch.no_grad():
-            for name, tensor in state.items():
-                tensor.copy_(found.params[name])
-            for name, p in names.items():
-                for key, held in self.optimiser.state[p].items():
-                    if isinstance(held, Tensor):
-                        held.copy_(moved[name][key])
 
 
 # -- ENorm ---------------------------------------------------------------------------------------
@@ -174,7 +141,8 @@ def applies(method: str, case: Case, optimiser: str) -> bool:
 def hook(method: str, case: Case, model: nn.Sequential, optimiser: torch.optim.Optimizer) -> Hook:
     """The hook of a method for one run."""
     if method in EVERY:
-        return Rebalanced(case.symmetry, model, optimiser, EVERY[method], case.held)
+        Rebalance(case.symmetry, optimiser, EVERY[method], model=model)
+        return Hook()  # it follows the optimiser by itself
     if method == ENORM:
         return ENorm(exchanges(model), optimiser, case.degree or 1)
     return PathSGD(model) if method == PATH else Hook()

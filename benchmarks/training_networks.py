@@ -49,24 +49,16 @@ class Case:
 
     @cached_property
     def symmetry(self) -> ParameterSymmetry:
-        return find_symmetry(self.network(0).eval(), (self.test[0][:2],))
+        """Of the network as it is trained.
 
-    @cached_property
-    def held(self) -> list[str]:
-        """Spaces that move running statistics.
-
-        A scale before a batch norm is undone in evaluation by the running mean and the gain. In
-        training the norm divides by the deviation of the batch, and the gain alone would remain:
-        it keeps the function that is evaluated, and not the one that is trained.
+        In evaluation a scale before a batch norm is undone by the running mean and the gain. In
+        training the norm divides by the deviation of the batch, and the gain alone would remain.
         """
-        buffers = {n for n in self.symmetry.signature if "running" in n}
-        return [n for n in self.symmetry.spaces if {*self.symmetry.parameters_of(n)} & buffers]
+        return find_symmetry(self.network(0), (self.test[0][:4],), training=True)
 
     @cached_property
     def scales(self) -> list[str]:
-        """Spaces with scales that keep the function in training."""
-        spaces = self.symmetry.spaces
-        return [n for n, space in spaces.items() if scales_of(space) and n not in self.held]
+        return [n for n, space in self.symmetry.spaces.items() if scales_of(space)]
 
     def rescaled(self, params: State, seed: int, spread: float = SPREAD) -> State:
         """Equivalent parameters with independent log-normal scales of all hidden units."""
