@@ -1,11 +1,12 @@
 """Does training that rebalances along the symmetry orbit help? Methods, optimisers, starts, seeds.
 
-    python benchmarks/training.py [methods rates restarts …] [--data FOLDER] [--cache FOLDER]
+    python benchmarks/training.py [methods rates restarts decay …] [--data FOLDER] [--cache FOLDER]
         [--only NETWORK …] [--seeds N] [--minutes M] [--tables]
 
 * `methods`: every network, optimiser, start and method at the rate that is best for plain training.
 * `rates`: the ReLU perceptron on digits, every method at each of five rates.
 * `restarts`: training goes on from a trained point, from a rescaled and from a balanced one.
+* `decay`: weight decay at the point, and at the least norm of its orbit (`orbit_penalty`).
 
 Rates are chosen by the training loss of plain training from the usual start (path-SGD, whose steps
 have another unit, by its own), on two seeds that are not used afterwards. What was run is kept in
@@ -16,6 +17,7 @@ docs/findings-training.md and its figures (`training_figures.py`) come from thes
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import sys
@@ -33,6 +35,7 @@ from training_runs import Cell, Record, Training, loss_and_accuracy, records, wr
 from training_tables import CHOICE
 
 from paramsym import balance
+from paramsym.training.penalty import orbit_penalty
 
 STARTS = ("usual", "rescaled")
 RATES = {
@@ -47,6 +50,7 @@ GRID = {
     "Adam": (0.001, 0.003, 0.01, 0.03, 0.06),
     PATH: (0.003, 0.01, 0.03, 0.1, 0.3),
 }
+DECAYS, PENALTIES = (0.0, 1e-3, 1e-2), ("at the point", "of the orbit")
 RESTARTS = ("as it is", "rescaled", "balanced")
 SHARES = (0.008, 0.04, 0.2, 1.0)  # of the rate that the point was trained with
 
@@ -143,7 +147,38 @@ def restarts(study: Study, count: int = 10) -> None:
         written(path, found)
 
 
-PARTS = {part.__name__: part for part in (methods, rates, restarts)}
+def decay(study: Study, count: int = 8) -> None:
+    """Weight decay at the point, and at the least norm of its orbit; plain SGD."""
+    made, rate = study.case("ReLU"), study.rate("ReLU", "SGD")
+    path, found = study.folder / "decay" / "ReLU.json", []
+    if path.exists():
+        return
+    for seed, start, weight in itertools.product(range(count), STARTS, DECAYS):
+        for kind in PENALTIES if weight else ("none",):
+            model = made.started(seed, start)
+            own = dict(model.named_parameters())
+
+            def penalty(kind=kind, own=own, weight=weight) -> torch.Tensor | float:
+                if kind == "none":
+                    return 0.0
+                if kind == PENALTIES[1]:
+                    return weight * orbit_penalty(made.symmetry, own, tolerance=1e-6).float()
+                return weight * torch.stack([p.square().sum() for p in own.values()]).sum()
+
+            optimiser = torch.optim.SGD(own.values(), rate)
+            training = Training(made, model, optimiser, Hook(), seed, penalty)
+            going = training.go(made.steps)
+            least = float(orbit_penalty(made.symmetry, own).detach()) if going else math.nan
+            found.append({
+                "seed": seed, "start": start, "weight": weight, "penalty": kind, "rate": rate,
+                "diverged": not going, "loss": loss_and_accuracy(model, *made.train)[0],
+                "accuracy": loss_and_accuracy(model, *made.test)[1], "least": least,
+                "norm": float(sum(p.detach().square().sum() for p in own.values())),
+            })  # fmt: skip
+    written(path, found)
+
+
+PARTS = {part.__name__: part for part in (methods, rates, restarts, decay)}
 
 
 def main() -> None:

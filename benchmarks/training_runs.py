@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,17 @@ def spectrum(model: nn.Module, x: Tensor) -> tuple[float, float]:
 
 @dataclass
 class Training:
-    """A network with its optimiser and a hook; batches are drawn by the seed."""
+    """A network with its optimiser and a hook; batches are drawn by the seed.
+
+    `penalty` is added to the loss of every batch.
+    """
 
     case: Case
     model: nn.Sequential
     optimiser: torch.optim.Optimizer
     after: Hook
     seed: int
+    penalty: Callable[[], Tensor | float] = lambda: 0.0
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -103,7 +107,7 @@ class Training:
             loss = functional.cross_entropy(self.model(x[chosen]), y[chosen])
             if not math.isfinite(float(loss.detach())):
                 break
-            loss.backward()
+            (loss + self.penalty()).backward()
             self.after.before()
             self.optimiser.step()
             self.after.after()

@@ -260,6 +260,23 @@ def restarts(folder: Path) -> None:
     show("SGD goes on for 200 steps from a trained point", columns, rows)
 
 
+def decays(path: Path) -> None:
+    """From both starts, each kind of decay: what is reached, and what the start changes."""
+    found, rows = json.loads(path.read_text()), []
+    for weight, kind in dict.fromkeys((r["weight"], r["penalty"]) for r in found):
+        own = [r for r in found if (r["weight"], r["penalty"]) == (weight, kind)]
+        usual, rescaled = ([r for r in own if r["start"] == s] for s in ("usual", "rescaled"))
+        row = [kind, f"{weight:g}"]
+        for what, size, digits in (("loss", 1, 3), ("accuracy", 100, 2), ("least", 1, 1)):
+            row.append(level(estimate([*values(usual, what).values()]), size, digits))
+        for what in ("loss", "least", "norm"):
+            row.append(percent(ratio(rescaled, usual, what)))
+        rows.append([*row, points(difference(rescaled, usual, "accuracy")) + lost(own)])
+    columns = ["decay", "weight", "training loss", "test accuracy", "least norm R"]
+    columns += [f"{what} from the rescaled start" for what in ("loss", "R", "norm", "points")]
+    show("Weight decay at the point and of the orbit, ReLU perceptron, SGD", columns, rows)
+
+
 def main(cache: Path) -> None:
     """All tables whose records are there."""
     results = Results(cache / "methods")
@@ -274,3 +291,5 @@ def main(cache: Path) -> None:
         own_rates(own)
     if (cache / "restarts").exists():
         restarts(cache / "restarts")
+    if (cache / "decay" / "ReLU.json").exists():
+        decays(cache / "decay" / "ReLU.json")
