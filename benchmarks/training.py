@@ -39,9 +39,9 @@ from paramsym.training.penalty import orbit_penalty
 
 STARTS = ("usual", "rescaled")
 RATES = {
-    "SGD": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "momentum": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    "Adam": (0.0003, 0.001, 0.003, 0.01, 0.03),
+    "SGD": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "momentum": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "Adam": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
     PATH: (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
 }
 GRID = {
@@ -188,7 +188,7 @@ def main() -> None:
     default = Path(tempfile.gettempdir()) / "paramsym-training"
     parser.add_argument("--cache", type=Path, default=default)
     parser.add_argument("--only", nargs="+", default=[*NAMES])
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--tables", action="store_true", help="run nothing")
     options = parser.parse_args()
