@@ -191,6 +191,44 @@ def times(results: Results) -> None:
     )  # fmt: skip
 
 
+def pooled(found: Sequence[Estimate]) -> Estimate:
+    """The mean over settings, each with the same weight, and its error if they are independent."""
+    known = [f for f in found if not math.isnan(f.mean)]
+    if not known:
+        return Estimate(math.nan, math.nan, 0)
+    error = math.sqrt(sum(f.error**2 for f in known)) / len(known)
+    return Estimate(statistics.fmean(f.mean for f in known), error, len(known))
+
+
+def summary(results: Results) -> None:
+    """By start and method, over all networks and optimisers for which the method is defined."""
+    rows = []
+    for start in ("usual", "rescaled"):
+        for method in OTHERS:
+            pairs = [
+                (results.of(**own, method=method), results.of(**own, method=PLAIN))
+                for own in (
+                    {"network": n, "optimiser": o, "start": start}
+                    for n in NAMES for o in OPTIMISERS
+                )
+            ]  # fmt: skip
+            pairs = [(found, plain) for found, plain in pairs if found and plain]
+            losses = [ratio(*pair, "loss") for pair in pairs]
+            gone = [sum(r["diverged"] for side in pairs for r in side[k]) for k in (0, 1)]
+            better, worse = (sum(f.clear and f.mean * s > 0 for f in losses) for s in (-1, 1))
+            rows.append([
+                start, method, len(pairs), percent(pooled(losses)), f"{better}, {worse}",
+                points(pooled([difference(*pair, "accuracy") for pair in pairs])),
+                percent(pooled([ratio(*pair, "condition") for pair in pairs])),
+                percent(pooled([ratio(*pair, "top") for pair in pairs])),
+                f"{gone[0]}, {gone[1]}",
+                factor(pooled([ratio(*pair, "seconds") for pair in pairs])),
+            ])  # fmt: skip
+    columns = ["start", "method", "settings", "training loss", "clearly better, worse"]
+    columns += ["test accuracy, points", "largest over median eigenvalue", "largest eigenvalue"]
+    show("All networks and optimisers", [*columns, "diverged, plain", "time"], rows)
+
+
 def of_the_start(results: Results) -> None:
     """What a rescaled start changes, each method beside itself from the usual start."""
     rows = []
@@ -281,6 +319,7 @@ def main(cache: Path) -> None:
     """All tables whose records are there."""
     results = Results(cache / "methods")
     if results.found:
+        summary(results)
         for table in (losses, accuracies, conditions, tops):
             for start in ("usual", "rescaled"):
                 table(results, start)

@@ -188,7 +188,10 @@ def test_differences_are_paired_and_leave_out_what_diverged(study: dict[str, Mod
     assert tables.lost(found) == " (1 of 4 diverged)" and not tables.lost(plain)
     other = [{**r, "loss": r["loss"] * (2.0 if r["seed"] % 2 else 0.5)} for r in plain]
     assert tables.percent(tables.ratio(other, plain, "loss")) == "+0 ± 40 %"  # not in bold
-    assert tables.percent(tables.ratio([], plain, "loss")) == "–"
+    none = tables.ratio([], plain, "loss")
+    assert tables.percent(none) == "–"
+    both = tables.pooled([tables.Estimate(0.3, 0.03, 5), tables.Estimate(0.1, 0.04, 5), none])
+    assert both == pytest.approx((0.2, 0.025, 2))
 
 
 def test_rates_are_chosen_on_seeds_that_are_not_reported(
