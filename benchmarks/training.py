@@ -110,11 +110,11 @@ def methods(study: Study) -> None:
 
 
 def rates(study: Study) -> None:
-    """One network, every method at every rate, on the seeds of the choice and on five others."""
+    """One network, every method at every rate, on the seeds of the choice and on others."""
     for optimiser, start, method in combinations(study.case("ReLU")):
         for rate in GRID[PATH if method == PATH else optimiser]:
             cell = Cell("ReLU", optimiser, method, start, rate)
-            study.records("rates", cell, (*CHOICE, *range(5)))
+            study.records("rates", cell, (*CHOICE, *range(study.options.seeds)))
 
 
 def restarts(study: Study, count: int = 10) -> None:

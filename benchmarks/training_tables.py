@@ -17,6 +17,7 @@ from training_methods import METHODS, OPTIMISERS, PLAIN
 from training_networks import NAMES
 
 CHOICE = (100, 101)  # seeds by which rates are chosen
+DEAD = 1e7  # largest over median eigenvalue
 CLEAR = 3.0  # standard errors from which a difference is set in bold
 Record = dict[str, Any]
 
@@ -64,8 +65,10 @@ class Results:
 
 
 def values(found: Iterable[Record], what: str) -> dict[int, float]:
-    """By seed, of the runs that have not diverged."""
-    return {r["seed"]: r[what] for r in found if not r["diverged"]}
+    """By seed, of the runs that have not diverged; conditions without those of networks that have
+    died, where half of the eigenvalues are rounding."""
+    limit = DEAD if what == "condition" else math.inf
+    return {r["seed"]: r[what] for r in found if not r["diverged"] and r[what] < limit}
 
 
 def ratio(found: list[Record], plain: list[Record], what: str) -> Estimate:
