@@ -282,6 +282,25 @@ def own_rates(results: Results) -> None:
     show("ReLU perceptron on digits, each method at its own best rate", [*columns, "points"], rows)
 
 
+def by_rate(results: Results) -> None:
+    """At every rate: the loss of plain training from both starts, and its change by balancing."""
+    rows, shown = [], ("every 1", "every 10")
+    for optimiser in OPTIMISERS:
+        for rate in sorted({r["rate"] for r in results.of(optimiser=optimiser, method=PLAIN)}):
+            row = [optimiser, f"{rate:g}"]
+            for start in ("usual", "rescaled"):
+                own: dict[str, Any] = {"optimiser": optimiser, "start": start, "rate": rate}
+                plain = results.of(**own, method=PLAIN)
+                row.append(level(estimate([*values(plain, "loss").values()])))
+                for method in shown:
+                    found = results.of(**own, method=method)
+                    row.append(percent(ratio(found, plain, "loss")) + lost(found))
+            rows.append(row)
+    columns = ["optimiser", "rate"]
+    columns += [f"{w}, {s}" for s in ("usual", "rescaled") for w in (PLAIN, *shown)]
+    show("ReLU perceptron on digits, every method at every rate", columns, rows)
+
+
 def restarts(folder: Path) -> None:
     """From one trained point: the loss after 200 further steps over that without a move."""
     rows = []
@@ -331,6 +350,7 @@ def main(cache: Path) -> None:
     own = Results(cache / "rates")
     if own.found:
         own_rates(own)
+        by_rate(own)
     if (cache / "restarts").exists():
         restarts(cache / "restarts")
     if (cache / "decay" / "ReLU.json").exists():
