@@ -31,7 +31,16 @@ import training_figures
 import training_tables
 from training_methods import METHODS, OPTIMISERS, PATH, PLAIN, Hook, applies
 from training_networks import NAMES, Case, case
-from training_runs import Cell, Record, Training, loss_and_accuracy, records, written
+from training_runs import (
+    EXAMPLES,
+    Cell,
+    Record,
+    Training,
+    loss_and_accuracy,
+    records,
+    spectrum,
+    written,
+)
 from training_tables import CHOICE
 
 from paramsym import balance
@@ -134,6 +143,8 @@ def restarts(study: Study, count: int = 10) -> None:
                 balance(made.symmetry, point, shifts=False).params,
             ), strict=True))  # fmt: skip
             for start, params in starts.items():
+                model.load_state_dict(params)
+                top, condition = spectrum(model, made.test[0][:EXAMPLES])
                 for share in SHARES:
                     model.load_state_dict(params)
                     optimiser = torch.optim.SGD(model.parameters(), share * rate)
@@ -143,6 +154,7 @@ def restarts(study: Study, count: int = 10) -> None:
                     found.append({
                         "network": network, "seed": seed, "start": start, "rate": rate,
                         "share": share, "before": before, "loss": after, "diverged": not going,
+                        "top": top, "condition": condition,
                     })  # fmt: skip
         written(path, found)
 

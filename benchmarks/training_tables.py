@@ -320,6 +320,22 @@ def restarts(folder: Path) -> None:
     show("SGD goes on for 200 steps from a trained point", columns, rows)
 
 
+def points_of_restarts(folder: Path) -> None:
+    """The eigenvalues at a trained point, and at two equivalent ones."""
+    rows = []
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        first = [{**r, "diverged": False} for r in found if r["share"] == found[0]["share"]]
+        starts = [*dict.fromkeys(r["start"] for r in first)]
+        base, *moved = ([r for r in first if r["start"] == start] for start in starts)
+        for what, name in (("top", "largest"), ("condition", "largest over median")):
+            size = statistics.geometric_mean(values(base, what).values())
+            rows.append([base[0]["network"], name, f"{size:,.0f}",
+                         *(percent(ratio(own, base, what)) for own in moved)])  # fmt: skip
+    columns = ["network", "eigenvalue of J Jᵀ", "as trained", "rescaled", "balanced"]
+    show("Eigenvalues at a trained point and at equivalent ones", columns, rows)
+
+
 def decays(path: Path) -> None:
     """From both starts, each kind of decay: what is reached, and what the start changes."""
     found, rows = json.loads(path.read_text()), []
@@ -353,5 +369,6 @@ def main(cache: Path) -> None:
         by_rate(own)
     if (cache / "restarts").exists():
         restarts(cache / "restarts")
+        points_of_restarts(cache / "restarts")
     if (cache / "decay" / "ReLU.json").exists():
         decays(cache / "decay" / "ReLU.json")
