@@ -29,6 +29,7 @@ from pathlib import Path
 import torch
 import training_figures
 import training_tables
+from training_estimates import CHOICE
 from training_methods import METHODS, OPTIMISERS, PATH, PLAIN, Hook, applies
 from training_networks import NAMES, Case, case
 from training_runs import (
@@ -41,7 +42,6 @@ from training_runs import (
     spectrum,
     written,
 )
-from training_tables import CHOICE
 
 from paramsym import balance
 from paramsym.training.penalty import orbit_penalty

@@ -9,9 +9,9 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from training_estimates import Results, ratio, values
 from training_methods import METHODS, OPTIMISERS, PATH, PLAIN
 from training_networks import NAMES
-from training_tables import Results, ratio, values
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -22,7 +22,7 @@ STEPS = 60
 def study(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The scripts by the ends of their names."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    parts = ("_networks", "_methods", "_runs", "_tables")
+    parts = ("_networks", "_methods", "_runs", "_estimates")
     return {part[1:]: importlib.import_module(f"training{part}") for part in parts}
 
 
@@ -179,31 +179,33 @@ def test_a_run_that_diverges_says_so(study: dict[str, ModuleType]) -> None:
 
 
 def test_differences_are_paired_and_leave_out_what_diverged(study: dict[str, ModuleType]) -> None:
-    tables = study["tables"]
+    estimates = study["estimates"]
     plain = [{"seed": k, "diverged": False, "loss": 10.0**k} for k in range(4)]
     found = [{"seed": k, "diverged": k == 2, "loss": 0.9 * 10.0**k} for k in range(4)]
-    ratio = tables.ratio(found, plain, "loss")
+    ratio = estimates.ratio(found, plain, "loss")
     assert ratio.seeds == 3
-    assert tables.percent(ratio) == "**−10.0 ± 0.0 %**"
-    assert tables.lost(found) == " (1 of 4 diverged)" and not tables.lost(plain)
+    assert estimates.percent(ratio) == "**−10.0 ± 0.0 %**"
+    assert estimates.lost(found) == " (1 of 4 diverged)" and not estimates.lost(plain)
     other = [{**r, "loss": r["loss"] * (2.0 if r["seed"] % 2 else 0.5)} for r in plain]
-    assert tables.percent(tables.ratio(other, plain, "loss")) == "+0 ± 40 %"  # not in bold
-    none = tables.ratio([], plain, "loss")
-    assert tables.percent(none) == "–"
-    both = tables.pooled([tables.Estimate(0.3, 0.03, 5), tables.Estimate(0.1, 0.04, 5), none])
+    assert estimates.percent(estimates.ratio(other, plain, "loss")) == "+0 ± 40 %"  # not in bold
+    none = estimates.ratio([], plain, "loss")
+    assert estimates.percent(none) == "–"
+    both = estimates.pooled(
+        [estimates.Estimate(0.3, 0.03, 5), estimates.Estimate(0.1, 0.04, 5), none]
+    )
     assert both == pytest.approx((0.2, 0.025, 2))
 
 
 def test_rates_are_chosen_on_seeds_that_are_not_reported(
     study: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    runs, tables = study["runs"], study["tables"]
+    runs, estimates = study["runs"], study["estimates"]
     own = {"network": "ReLU", "optimiser": "SGD", "method": "plain", "start": "usual"}
     for rate, chosen, reported in ((0.1, 1.0, 0.1), (0.3, 0.5, 9.0)):
         seeds = {100: chosen, 101: chosen, 0: reported}
         content = [{**own, "rate": rate, "seed": k, "diverged": False, "loss": x}
                    for k, x in seeds.items()]  # fmt: skip
         runs.written(tmp_path / runs.Cell(**own, rate=rate).file, content)
-    results = tables.Results(tmp_path)
-    assert tables.best_rate(results, **own) == 0.3  # though 0.1 is better on what is reported
+    results = estimates.Results(tmp_path)
+    assert estimates.best_rate(results, **own) == 0.3  # though 0.1 is better on what is reported
     assert [r["seed"] for r in results.of(**own)] == [0, 0]
