@@ -12,6 +12,7 @@ Rates are chosen by the training loss of plain training from the usual start (pa
 have another unit, by its own), on two seeds that are not used afterwards. What was run is kept in
 the cache and not run again; `--minutes` ends early, `--tables` prints what is there. The tables of
 docs/findings-training.md and its figures (`training_figures.py`) come from these. One thread.
+MNIST is mnist.npz in --data, by default $PARAMSYM_DATA; without it that network is left out.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ PARTS = {part.__name__: part for part in (methods, rates, restarts, decay)}
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", default=[*PARTS], help=f"among {', '.join(PARTS)}")
-    parser.add_argument("--data", default=os.environ.get("PARAMSYM_DATA", "../shared/data"))
+    parser.add_argument("--data", default=os.environ.get("PARAMSYM_DATA", "."))
     default = Path(tempfile.gettempdir()) / "paramsym-training"
     parser.add_argument("--cache", type=Path, default=default)
     parser.add_argument("--only", nargs="+", default=[*NAMES])
