@@ -59,3 +59,4 @@ reproduce: $(STAMP) reproduce-dynamics
 	$(SINGLE) $(BIN)/python benchmarks/relu.py campaign --pairs 10000
 	$(SINGLE) $(BIN)/python benchmarks/relu.py truth
 	$(SINGLE) $(BIN)/python benchmarks/alignment.py barriers origins packages runtimes
+	$(SINGLE) $(BIN)/python benchmarks/training.py

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from paramsym.structure.symmetry import ParameterSymmetry as ParameterSymmetry
     from paramsym.structure.symmetry import blocks as blocks
     from paramsym.structure.tangent import tangent as tangent
+    from paramsym.training.penalty import orbit_penalty as orbit_penalty
     from paramsym.training.rebalance import Rebalance as Rebalance
     from paramsym.training.result import Rebalanced as Rebalanced
 
@@ -135,6 +136,7 @@ _HOMES = {
     "merge": "paramsym.merging.merge",
     "merge_adapters": "paramsym.merging.adapters",
     "readings": "paramsym.merging.readings",
+    "orbit_penalty": "paramsym.training.penalty",
     "Rebalance": "paramsym.training.rebalance",
     "Rebalanced": "paramsym.training.result",
     "TraceError": "paramsym.recording.refusals",
