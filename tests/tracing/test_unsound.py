@@ -1,8 +1,9 @@
 """What once was called a symmetry and is none, each with its relatives.
 
-Nine mechanisms gave wrong symmetries: products of a parameter with itself, indices that are both a
+Eleven mechanisms gave wrong symmetries: products of a parameter with itself, indices that are both a
 sum and a product, writes through views, integers, dropout, overlapping memory, outputs that nobody
-walked, copies that no axis tells apart, and parts that do not commute. Every network below is
+walked, copies that no axis tells apart, parts that do not commute, outputs that read otherwise than
+was written, and windows that go by the name of the whole. Every network below is
 derived without refutation, so that the engine alone has to be right; each space and shift alone and
 all of them together are moved, and a move that is no symmetry must be seen.
 """
@@ -554,3 +555,45 @@ def test_weights_that_sum_to_one_carry_a_bias(kind: type, home: str) -> None:
     given = (mask,) if home == "input" else ()
     symmetry = derived(Masked(mask, home).double(), x(2, 5, 4), *given)
     assert {"v.bias", "o.bias"} <= sliding(symmetry)
+
+
+# -- 10. outputs that read otherwise than was written ---------------------------------------------
+
+SLICES: dict[str, tuple[Function, Shapes]] = {
+    "one of interleaved copies": (
+        lambda s, h: (torch.stack([h @ s.a.T] * 2, -1).flatten(-2) + s.b)[..., 3:4],
+        {"a": (3, 3), "b": (6,)}),
+    "some of interleaved copies": (
+        lambda s, h: ((h @ s.a.T).repeat_interleave(2, -1) * s.b)[..., 1:3],
+        {"a": (3, 3), "b": (6,)}),
+    "a form of a sum of squares": (
+        lambda s, h: ((z := h @ s.a.T).unflatten(-1, (2, 3)).square().sum(-1).relu() @ s.u, z[:, 2]),
+        {"a": (6, 3), "u": (2, 2)}),
+    "an integer index": (
+        lambda s, h: (torch.stack([h @ s.a.T] * 2, -1).flatten(-2) + s.b)[..., 1],
+        {"a": (3, 3), "b": (6,)}),
+}  # fmt: skip
+
+
+# -- 11. windows that go by the name of the whole -------------------------------------------------
+
+WINDOWS: dict[str, tuple[Function, Shapes]] = {
+    "softmax of h h₀": (lambda s, h: torch.softmax((z := h @ s.a.T + s.b) * z[..., :1], -1),
+                        {"a": (2, 3), "b": (2,)}),
+    "norm of h h₁": (lambda s, h: F.layer_norm((z := h @ s.a.T + s.b) * z[..., 1:2], (3,)),
+                     {"a": (3, 3), "b": (3,)}),
+    "centred h h₀": (
+        lambda s, h: (y := (z := h @ s.a.T + s.b) * z[:, 0, None]) - y.mean(-1, keepdim=True),
+        {"a": (3, 3), "b": (3,)}),
+    "h₀ less h₁": (
+        lambda s, h: torch.relu(((z := h @ s.a.T + s.b) * z[..., :1] - z * z[..., 1:2]) @ s.u),
+        {"a": (3, 3), "b": (3,), "u": (3, 2)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SLICES, *WINDOWS])
+def test_a_part_is_not_the_whole(name: str) -> None:
+    function, shapes = (SLICES | WINDOWS)[name]
+    symmetry = derived(M(function, **shapes), x(7, 3))
+    if name in WINDOWS:
+        assert not sliding(symmetry) & {"b"}

@@ -140,6 +140,12 @@ def _misread(build: Builder, layout: Layout) -> Iterator[tuple[list[Tensor], lis
                 if tensor.owner.producer is None and tensor.owner.serial not in written:
                     _write(written, tensor.owner, layout)
                 readers.setdefault(tensor.owner.serial, []).append(tensor)
+    for value in build.graph.outputs:
+        tensor = build.tensor(value)
+        if tensor.moves:
+            if tensor.owner.producer is None and tensor.owner.serial not in written:
+                _write(written, tensor.owner, layout)
+            readers.setdefault(tensor.owner.serial, []).append(tensor)
     for tensors in readers.values():
         known = written.get(tensors[0].owner.serial, {})
         blocks = [block for tensor in tensors for block in tensor_blocks(tensor, layout)]

@@ -7,6 +7,8 @@ data that they weigh as an atom.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Unseen
 from paramsym.primitives.gains import power_of
@@ -28,6 +30,9 @@ class Effects:
         self.circuit, self.unread = circuit, unread
         self._values: dict[Key, list[Change] | None] = {}
         self._depends: dict[int, frozenset[str] | None] = {}
+        self._whole: dict[Key, dict[int, int]] = defaultdict(dict)  # stride → length, by name
+        for (owner, start, stride), size in circuit.sizes.items():
+            self._whole[owner, start][stride] = size
 
     # -- values (see primitives.Values) ------------------------------------------------------
     def depends(self, tensor: Tensor) -> frozenset[str] | None:
@@ -50,6 +55,8 @@ class Effects:
         if block.tensor.zero:
             return []
         key = block.key
+        if self._is_window(block):  # its name is that of the whole
+            return self._parameter(block)
         if key not in self._values:
             self._values[key] = None  # a loop of values has no words
             self._values[key] = self._expand(block)
@@ -57,9 +64,8 @@ class Effects:
 
     def _expand(self, block: Block) -> list[Change] | None:
         free = self.depends(block.tensor) is not None
-        power = power_of(block.tensor) if free else None
-        if power is not None:
-            return [parameter_word(block, power.source.name, power.power, power.offset)]
+        if (word := self._parameter(block)) is not None:
+            return word
         found = self._summed(self.circuit.writer(block.key))
         need = {s for _, _, s in block.slots}
         if found is not None and all(change.at.keys() <= need for change in found):
@@ -68,6 +74,20 @@ class Effects:
             return None
         at = tuple((s, fresh()) for _, _, s in block.slots)
         return [Change(1.0, dict(at), (), Atom(block.key, at))]
+
+    def _is_window(self, block: Block) -> bool:
+        """Whether a block holds but a part of the entries that go by its name."""
+        whole = self._whole[block.key]
+        return block.start != block.key[1] or any(
+            block.sizes.get(stride, 1) < size for stride, size in whole.items()
+        )
+
+    def _parameter(self, block: Block) -> list[Change] | None:
+        """A power of a parameter as one word; None for what is none."""
+        power = power_of(block.tensor) if self.depends(block.tensor) is not None else None
+        if power is None:
+            return None
+        return [parameter_word(block, power.source.name, power.power, power.offset)]
 
     def _summed(self, joint: Joint | None) -> list[Change] | None:
         """The value of what a sum of products writes, from the values that it reads."""
