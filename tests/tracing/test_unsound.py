@@ -1,9 +1,9 @@
 """What once was called a symmetry and is none, each with its relatives.
 
-Eleven mechanisms gave wrong symmetries: products of a parameter with itself, indices that are both a
-sum and a product, writes through views, integers, dropout, overlapping memory, outputs that nobody
-walked, copies that no axis tells apart, parts that do not commute, outputs that read otherwise than
-was written, and windows that go by the name of the whole. Every network below is
+Eleven mechanisms gave wrong symmetries: products of a parameter with itself, indices that are both
+a sum and a product, writes through views, integers, dropout, overlapping memory, outputs that
+nobody walked, copies that no axis tells apart, parts that do not commute, outputs that read
+otherwise than was written, and windows that go by the name of the whole. Every network below is
 derived without refutation, so that the engine alone has to be right; each space and shift alone and
 all of them together are moved, and a move that is no symmetry must be seen.
 """
@@ -567,7 +567,8 @@ SLICES: dict[str, tuple[Function, Shapes]] = {
         lambda s, h: ((h @ s.a.T).repeat_interleave(2, -1) * s.b)[..., 1:3],
         {"a": (3, 3), "b": (6,)}),
     "a form of a sum of squares": (
-        lambda s, h: ((z := h @ s.a.T).unflatten(-1, (2, 3)).square().sum(-1).relu() @ s.u, z[:, 2]),
+        lambda s, h: ((z := h @ s.a.T).unflatten(-1, (2, 3)).square().sum(-1).relu() @ s.u,
+                      z[:, 2]),
         {"a": (6, 3), "u": (2, 2)}),
     "an integer index": (
         lambda s, h: (torch.stack([h @ s.a.T] * 2, -1).flatten(-2) + s.b)[..., 1],

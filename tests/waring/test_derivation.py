@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, act, audit, find_symmetry
-from paramsym.waring import Polynomial
 from paramsym.waring.reparametrisation import reparametrised
 from paramsym.waring.terms import Kind, Term
 
@@ -143,9 +142,8 @@ def closed_order(network: nn.Sequential) -> float:
 def network_for(seed: int) -> nn.Sequential:
     """Up to three layers, one or two kinds of outputs in each, up to three outputs of each kind.
 
-    Outputs of one kind stand together, one with an even term is not alone of its kind, blocks start
-    at multiples of their copies, and an output has no square twice and no three terms of degree 1:
-    what is derived outside is named below and in docs/findings.md.
+    Outputs of one kind stand together, and an output has no square twice and no three terms of
+    degree 1: what is derived outside is named below and in docs/findings.md.
     """
     generator = generator_of(seed)
     while True:
@@ -159,24 +157,16 @@ def network_for(seed: int) -> nn.Sequential:
                     profiles.append(profile)
             kinds.append([])
             for profile in profiles:
-                fewest = 2 if any(degree % 2 == 0 for degree, _ in profile) else 1
-                kinds[-1] += [profile] * whole(generator, fewest, 3)
+                kinds[-1] += [profile] * whole(generator, 1, 3)
         exponents = [POWERS[whole(generator, 0, len(POWERS) - 1)] for _ in range(layers - 1)]
         if all(kinds):
-            network = network_of(whole(generator, 1, 3), kinds, exponents, generator)
-            if all(map(_is_aligned, polynomials(network))):
-                return network
-
-
-def _is_aligned(layer: Polynomial) -> bool:
-    blocks = [block for group in layer.groups for block in group.blocks]
-    return all(block.start % block.copies == 0 for block in blocks)
+            return network_of(whole(generator, 1, 3), kinds, exponents, generator)
 
 
 # -- the derived group is the closed one ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(30))
 def test_what_is_derived_is_the_closed_group(seed: int) -> None:
     network = network_for(seed)
     symmetry = derived(network)
@@ -290,16 +280,17 @@ def test_equal_squares_and_sums_turn(profile: list[Kind], group: str, dimension:
 @pytest.mark.parametrize(
     ("hidden", "missing"),
     [
-        ([[(1, 1), (4, 1)], [(3, 1)], [(3, 1)]], 2),
+        ([[(1, 1), (4, 1)], [(3, 1)], [(3, 1)]], 1),
+        ([[(2, -1)], [(3, 1)], [(2, 1)]], 1),
         ([[(1, 1)], [(3, 1)], [(1, 1)]], 2),
-        ([[(2, -1)], [(3, 1)], [(2, 1)]], 4),
+        ([[(3, 1), (3, 1)], [(2, 1)], [(3, 1), (3, 1)]], 4),
     ],
-    ids=["a sign of an output of its own kind", "an order of outputs apart", "two signs"],
+    ids=["a single sign", "two single signs", "outputs apart", "equal terms of outputs apart"],
 )
-def test_scales_are_complete_where_signs_and_orders_are_not(
+def test_only_orders_of_outputs_that_stand_apart_are_missing(
     hidden: list[list[Kind]], missing: int
 ) -> None:
-    """Types of axes have no sign for a single entry, and no order for entries that stand apart."""
+    """Types of axes have no order for entries that stand apart."""
     network = network_of(2, [hidden, [[(1, 1), (3, 1)]] * 2], [2], generator_of(0))
     symmetry = derived(network)
     assert sum(map(symmetry.dimension, symmetry.spaces)) == closed_dimension(network)

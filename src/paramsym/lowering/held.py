@@ -19,6 +19,7 @@ by accident. Their entries may be permuted, unless they serve as indices.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -135,23 +136,23 @@ def _misread(build: Builder, layout: Layout) -> Iterator[tuple[list[Tensor], lis
     readers: dict[int, list[Tensor]] = {}
     for op in build.ops:
         _write(written, op.out, layout)
-        for tensor in op.inputs:
-            if tensor.moves:
-                if tensor.owner.producer is None and tensor.owner.serial not in written:
-                    _write(written, tensor.owner, layout)
-                readers.setdefault(tensor.owner.serial, []).append(tensor)
-    for value in build.graph.outputs:
-        tensor = build.tensor(value)
-        if tensor.moves:
-            if tensor.owner.producer is None and tensor.owner.serial not in written:
-                _write(written, tensor.owner, layout)
-            readers.setdefault(tensor.owner.serial, []).append(tensor)
+    for tensor in _read(build):
+        if tensor.owner.producer is None and tensor.owner.serial not in written:
+            _write(written, tensor.owner, layout)
+        readers.setdefault(tensor.owner.serial, []).append(tensor)
     for tensors in readers.values():
         known = written.get(tensors[0].owner.serial, {})
         blocks = [block for tensor in tensors for block in tensor_blocks(tensor, layout)]
         if not all(_agree(block, known.get(block.key[1])) for block in blocks):
             nodes = [node for tensor in (*tensors, tensors[0].owner) for node in tensor.axes]
             yield tensors, nodes
+
+
+def _read(build: Builder) -> Iterator[Tensor]:
+    """Every moving tensor that an operation reads, or that is looked at from outside."""
+    outputs = (build.tensor(value) for value in build.graph.outputs)
+    inside = (tensor for op in build.ops for tensor in op.inputs)
+    return (tensor for tensor in itertools.chain(inside, outputs) if tensor.moves)
 
 
 def _write(written: dict[int, dict[int, Block]], tensor: Tensor, layout: Layout) -> None:

@@ -28,6 +28,7 @@ from paramsym.tracing.describe import described
 from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.spaces import Carrier, Spaces
+from paramsym.tracing.wholes import size_on
 
 
 def infer(graph: Graph, still: Graph | None = None) -> ParameterSymmetry:
@@ -148,7 +149,7 @@ class _Writer:
     def _sizes(self, tensor: Tensor, axis: int) -> list[tuple[str, tuple[Number, ...]]]:
         """The sizes of wholes that an axis says, with their powers: one, or one for each piece."""
         found = [
-            (c.name, self.found.size_on(c.exponents, tensor))
+            (c.name, size_on(c.exponents, tensor, self.found.layout))
             for c in self.found.carriers
             if c.leaf is None
         ]

@@ -27,6 +27,7 @@ from paramsym.primitives.sites import Equation, ScaleSite, Unknown
 from paramsym.primitives.solve import Number, Row, System, exact
 from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.wholes import is_single
 
 Component = tuple[int, ...]  # serial numbers of leaves, sorted
 
@@ -250,12 +251,7 @@ class Freedom:
         if system is None or not system.spread(members):
             return
         system.simplify()
-        pivots: dict[Unknown, Row] = {}
-        inside = set(component)
-        for generator in self.generators:
-            if generator.signed and inside <= set(generator.component):
-                restricted = self._restrict(generator, component)
-                _reduce_into(pivots, {u: v % 2 for u, v in restricted.items()}, 2)
+        pivots = self._known_signs(component)
         signs = _Signs(system, members)
         for generator in found:
             integral = all(v.denominator == 1 for v in generator.exponents.values())
@@ -272,12 +268,20 @@ class Freedom:
             if _reduce_into(pivots, dict(generator.exponents), 2):
                 found.append(generator)
 
+    def _known_signs(self, component: Component) -> dict[Unknown, Row]:
+        """A basis of the signs on a component that are restrictions of known ones."""
+        pivots: dict[Unknown, Row] = {}
+        inside = set(component)
+        for generator in self.generators:
+            if generator.signed and inside <= set(generator.component):
+                restricted = self._restrict(generator, component)
+                _reduce_into(pivots, {u: v % 2 for u, v in restricted.items()}, 2)
+        return pivots
+
     def _is_signed(self, generator: Generator) -> bool:
         """Whether a sign is one of units: that of a whole space is left to its change of basis."""
         return bool(generator.component) or all(
-            any(place is None or not place.leaves for place in block.places)
-            for block in self.blocks
-            if (*block.key, ()) in generator.exponents
+            is_single(block) for block in self.blocks if (*block.key, ()) in generator.exponents
         )
 
 

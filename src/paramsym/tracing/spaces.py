@@ -7,7 +7,6 @@ stand as scalars; it is one space with its scale where no tensor tells the two a
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
+from paramsym.tracing.wholes import size_on
 
 
 @dataclass(eq=False)
@@ -256,7 +256,8 @@ class Spaces:
             carried[owner, start, stride] += power
         names = {n for owner, _, _ in carried for n in self.names[owner]}
         if last is None:
-            return all(self.size_on(generator.exponents, self.parameters[n]) for n in names)
+            parameters = [self.parameters[n] for n in names]
+            return all(size_on(generator.exponents, t, self.layout) for t in parameters)
         seen: dict[tuple, Number] = {}
         for name in names:
             for block in tensor_blocks(self.parameters[name], self.layout):
@@ -267,30 +268,6 @@ class Spaces:
                         if seen.setdefault(key, value) != value:
                             return False
         return True
-
-    def size_on(
-        self, exponents: dict[Any, Number], tensor: Tensor
-    ) -> tuple[int, tuple[Number, ...]] | None:
-        """Where a tensor says the size of a whole: the axis, and the power on each of its pieces.
-
-        On the first axis where all is of one size, otherwise on one whose pieces tell the sizes.
-        None where no axis tells them.
-        """
-        powers = {
-            block: exponents.get((*block.key, ()), 0)
-            for block in tensor_blocks(tensor, self.layout)
-        }
-        if len({*powers.values()}) == 1:
-            return (0, (next(iter(powers.values())),)) if tensor.ndim else None
-        for axis, node in enumerate(tensor.axes):
-            starts = [*itertools.accumulate((t.size for t in ix.summands(node)), initial=0)][:-1]
-            found: dict[int, set[Number]] = defaultdict(set)
-            for block, power in powers.items():
-                place = block.places[axis]
-                found[0 if place is None else place.start].add(power)
-            if sorted(found) == starts and all(len(values) == 1 for values in found.values()):
-                return axis, tuple(next(iter(found[start])) for start in starts)
-        return None
 
     def _find_orders(self) -> None:
         """A space of units for every leaf that has an order, or copies of other spaces.

@@ -149,13 +149,7 @@ class Polynomial(nn.Module):
     @classmethod
     def from_terms(cls, terms: Sequence[Sequence[Term]], power: float | None = None) -> Polynomial:
         """The layer with given terms by output; weights of one shape and dtype, copied."""
-        if not terms or not all(terms):
-            raise ValueError(
-                f"Polynomial.from_terms: {len(terms)} outputs came, with "
-                f"{[len(row) for row in terms]} terms; at least one term for each of at least one "
-                "output was expected. Give the zero polynomial one term with zero weights."
-            )
-        first = _require_alike([term for row in terms for term in row])
+        first = _require_alike(terms)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # these weights are what was asked for
             layer = cls(
@@ -216,8 +210,15 @@ def _sum(parts: list[Tensor]) -> Tensor:
     return total
 
 
-def _require_alike(terms: list[Term]) -> Tensor:
+def _require_alike(by_output: Sequence[Sequence[Term]]) -> Tensor:
     """The weight of the first of some terms, whose weights and biases have to fit each other."""
+    if not by_output or not all(by_output):
+        raise ValueError(
+            f"Polynomial.from_terms: {len(by_output)} outputs came, with "
+            f"{[len(row) for row in by_output]} terms; at least one term for each of at least one "
+            "output was expected. Give the zero polynomial one term with zero weights."
+        )
+    terms = [term for row in by_output for term in row]
     first = terms[0].weight
     for k, term in enumerate(terms):
         weight, bias = term.weight, term.bias
