@@ -125,7 +125,7 @@ def terms_read(
     for own in readers:
         if not counts(params[own.parameter]):
             continue
-        tensor = added(params[own.parameter].detach(), own.origin)
+        tensor = added(params[own.parameter].detach().cpu(), own.origin)
         for reader in own.blocks:
             term = reader.read(tensor)
             if term.factors:
