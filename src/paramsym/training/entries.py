@@ -32,15 +32,31 @@ _LINEAR = {"SGD"}  # of these all that is kept moves by the dual of any element
 _OTHERS: Entries = {"step": 0, **dict.fromkeys(FIRST, 1), **dict.fromkeys(SECOND, 2)}
 
 
-def entries_of(optimizer: optim.Optimizer) -> tuple[Entries, bool]:
+def entries_of(optimizer: optim.Optimizer, given: Entries | None = None) -> tuple[Entries, bool]:
     """The degree of each entry of the state of an optimiser, by name; and whether all of them are
     sums of gradients, which any element moves, whereas others follow scales alone.
 
     An optimiser that is none of PyTorch's is taken to give averages the names that Adam gives.
+
+    Raises:
+        ValueError: an optimiser of PyTorch's whose state does not move so, unless its entries are
+            given; L-BFGS in any case, which keeps all parameters in one vector.
     """
     for kind in type(optimizer).__mro__:
-        if kind is getattr(optim, kind.__name__, None) and kind.__name__ in _KNOWN:
+        if kind is optim.Optimizer or kind is not getattr(optim, kind.__name__, None):
+            continue
+        if kind.__name__ in _KNOWN and given is None:
             return _KNOWN[kind.__name__], kind.__name__ in _LINEAR
+        if given is None or kind is optim.LBFGS:
+            or_else = "" if kind is optim.LBFGS else ", or pass entries={name: degree}"
+            raise ValueError(
+                f"Rebalance(optimizer={type(optimizer).__name__}(…)): how all that it keeps moves "
+                f"with the parameters is not known; one of {sorted(_KNOWN)} was expected. Use one "
+                f"of these{or_else}."
+            )
+    if given is not None:
+        require_entries(given)
+        return given, all(degree == 1 for degree in given.values())
     return _OTHERS, False
 
 
@@ -75,20 +91,28 @@ def kept(
             if key not in entries:
                 _refuse(optimizer, name, key, value, entries)
             if entries[key] and value is not None:  # SGD holds None without momentum
-                if not isinstance(value, Tensor) or value.shape != p.shape:
+                if not _follows(value, p):
                     _refuse(optimizer, name, key, value, entries)
                 found.setdefault(key, {})[name] = value
     return found
 
 
+def _follows(value: Any, parameter: Tensor) -> bool:
+    """Whether an entry of the state can be multiplied as its parameter is: no packed integers."""
+    if not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return False
+    return value.is_floating_point() or value.is_complex()
+
+
 def _refuse(optimizer: optim.Optimizer, name: str, key: str, value: Any, entries: Entries) -> None:
-    shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ""
-    what = f"{type(value).__name__}{f' of shape {shape}' if shape else ''}"
-    known = f"entries of the parameter's shape among {sorted(entries)}" if entries else "none"
+    what = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        what += f" {tuple(value.shape)} of {value.dtype}"
+    known = f"numbers of the parameter's shape among {sorted(entries)}" if entries else "none"
     raise ValueError(
         f"Rebalance(optimizer={type(optimizer).__name__}(…)): its state of {name!r} holds {key!r}, "
         f"{what}, and how that moves is not known; {known} were expected. Pass "
         f"entries={{…, {key!r}: degree}} for all that it keeps, 1 for averages of gradients, 2 for "
-        "those of their squares, 0 for what has no unit; or use SGD, Adam, AdamW, NAdam, RAdam, "
-        "Adamax, RMSprop or Adagrad."
+        "those of their squares, 0 for what has no unit (D⁻ᵈ multiplies what has degree d); or use "
+        "SGD, Adam, AdamW, NAdam, RAdam, Adamax, RMSprop or Adagrad."
     )

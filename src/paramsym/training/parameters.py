@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NoReturn
 
@@ -51,6 +51,44 @@ class Parameters:
                     "Derive the symmetry from this model: find_symmetry(model, inputs)",
                 )  # fmt: skip
         self._require(optimizer)
+        self.kinds = {n: (p.dtype, p.shape) for n, p in self.now().items()}
+
+    def current(self) -> Tensors:
+        """The tensors of the signature as they are now, which are of the kind that they were.
+
+        Raises:
+            ValueError: one has another dtype or shape than when they were first looked at.
+        """
+        found = self.now()
+        for name, tensor in found.items():
+            dtype, shape = self.kinds[name]
+            if tensor.dtype != dtype or tensor.shape != shape:
+                _refuse(
+                    f"{name!r} is {tuple(tensor.shape)} of {tensor.dtype} now",
+                    f"{tuple(shape)} of {dtype}, as it was when this was made,",
+                    "Make a new Rebalance after the model is changed",
+                )  # fmt: skip
+        return found
+
+    def require_together(self, optimizer: torch.optim.Optimizer, held: Collection[str]) -> None:
+        """Refuse parameters that move, are trained, and are not trained by this optimiser.
+
+        Raises:
+            ValueError: another optimiser may keep something of them that would not follow.
+        """
+        own = {p for group in optimizer.param_groups for p in group["params"]}
+        for name, tensor in self.now().items():
+            if (
+                tensor.requires_grad
+                and tensor not in own
+                and {*self.symmetry.movers[name]} - {*held}
+            ):
+                _refuse(
+                    f"{name!r} moves and has a gradient, and the optimiser does not train it; what "
+                    "another one keeps of it would not follow",
+                    "one optimiser of all that moves", "Put all into one with several groups, "
+                    "freeze it with requires_grad_(False), or hold the spaces that move it",
+                )  # fmt: skip
 
     def _require(self, optimizer: torch.optim.Optimizer) -> None:
         found = self.now()

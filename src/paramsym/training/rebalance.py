@@ -26,11 +26,12 @@ from paramsym.geometry.scales import Scales
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.rescaling import Rescaling
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.training.entries import Entries, entries_of, kept, require_entries
+from paramsym.training.entries import Entries, entries_of, kept
 from paramsym.training.moving import Carried, moved
 from paramsym.training.parameters import Parameters
 from paramsym.training.result import Rebalanced
 
+_FAR = 20.0  # e-folds of a scale beyond which its square may overflow float32
 _SQUARES = (
     "the optimiser keeps averages of squares, or what else follows scales alone; a change of basis "
     "or a shift would mix them"
@@ -76,7 +77,8 @@ class Rebalance:
 
     Raises:
         ValueError: as `balance`; no names, a tensor that is missing or of half precision, tied
-            names of two tensors, or an optimiser of another model.
+            names of two tensors, an optimiser of another model or of a part of what moves and has
+            a gradient, or one whose state does not move so (Adadelta, L-BFGS, …).
         UnknownName: a pattern that matches nothing.
 
     Source: Kempf and Ness, "The length of vectors in representation spaces" (1979); Stock, Graham,
@@ -89,15 +91,11 @@ class Rebalance:
         include: Patterns = (), bounds: Bounds | None = None, shifts: bool = False,
         tolerance: float = 1e-3, entries: Entries | None = None, gradients: bool = False,
     ):  # fmt: skip
-        _require_options(every, objective, tolerance)
+        _require_options(symmetry, optimizer, every, objective, tolerance)
         self.symmetry, self.optimizer, self.every = symmetry, optimizer, every
         self.gradients = gradients
         self.parameters = Parameters(symmetry, optimizer, model)
-        if entries is not None:
-            require_entries(entries)
-        self.entries, linear = entries_of(optimizer)
-        if entries is not None:
-            self.entries, linear = entries, all(degree == 1 for degree in entries.values())
+        self.entries, linear = entries_of(optimizer, entries)
         power = OBJECTIVES[objective]
         movers = movers_of(symmetry, power, hold, include, shifts, "Rebalance")
         if not linear:
@@ -106,6 +104,7 @@ class Rebalance:
         limits = limits_of(symmetry, bounds or {}, {}, movers.held)
         require_bounded(symmetry, movers.scales, limits, "Rebalance")
         self.held = movers.held
+        self.parameters.require_together(optimizer, self.held)
         self._scales = Scales(symmetry, power, movers, limits, tolerance)
         self._rescaling = Rescaling(symmetry, movers.scales)
         self._turns: Callable[[Mapping[str, Tensor]], Any] | None = None
@@ -131,7 +130,7 @@ class Rebalance:
             ValueError: numbers that are not finite, or an entry of the optimiser's state that is
                 not known.
         """
-        params = self.parameters.now()
+        params = self.parameters.current()
         carried = self._kept(params)
         if self._turns is None:
             self.last = self._scaled(params, carried)
@@ -175,8 +174,9 @@ class Rebalance:
             if found.moves:
                 move = self._rescaling.by(found.logs)
                 move(params, 1)
+                far = any(float(y.abs().max()) > _FAR for y in found.logs.values())
                 for entry in carried:
-                    move(entry.tensors, -entry.degree)
+                    _follow(move, entry, far)
         enough = found.gap <= self._scales.tolerance * found.value
         status = Status.OPTIMAL if enough else Status.LOCAL
         return Rebalanced(
@@ -200,18 +200,41 @@ class Rebalance:
         )  # fmt: skip
 
 
-def _require_options(every: Any, objective: Any, tolerance: Any) -> None:
+def _follow(move: Callable[[Mapping[str, Tensor], int], None], entry: Carried, far: bool) -> None:
+    """Move an entry by D⁻ᵈ; one D⁻¹ after the other where the power itself would overflow."""
+    if not far or abs(entry.degree) < 2:
+        move(entry.tensors, -entry.degree)
+        return
+    for _ in range(abs(entry.degree)):
+        move(entry.tensors, -1 if entry.degree > 0 else 1)
+    for tensor in entry.tensors.values():
+        tensor.nan_to_num_()  # what is too large is the largest that there is
+
+
+def _require_options(
+    symmetry: Any, optimizer: Any, every: Any, objective: Any, tolerance: Any
+) -> None:
+    for value, kind, name in (
+        (symmetry, ParameterSymmetry, "symmetry"),
+        (optimizer, torch.optim.Optimizer, "optimizer"),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"Rebalance({name}=…): a {type(value).__name__} came; a {kind.__name__} was "
+                "expected. Pass what find_symmetry(model, inputs) gives, then the optimiser itself."
+            )
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
         raise ValueError(
             f"Rebalance(every={every!r}): a whole number of steps, at least one, was expected. "
             "Pass every=1 for a rebalance after each step, or leave it at 10."
         )
-    if objective not in OBJECTIVES:
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise ValueError(
             f"Rebalance(objective={objective!r}): it is none of {[*OBJECTIVES]}. The sum of "
             "squares ('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
-    if not isinstance(tolerance, (int, float)) or not 0 < tolerance < math.inf:
+    good = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
+    if not good or not 0 < tolerance < math.inf:
         raise ValueError(
             f"Rebalance(tolerance={tolerance!r}): a positive number was expected, the gap relative "
             "to the norm at which it is least enough. Pass for example tolerance=1e-4."
