@@ -21,7 +21,7 @@ from paramsym.checking.orthogonal import PANEL, STEP, Advance, ignore
 
 BLOCK = 2 * PANEL  # columns between two updates of all that is right of them
 _SWEEPS = 4
-_RESTARTS = 4  # once for what depends; more where a row was spent that another column needs
+_RESTARTS = 4  # once for what depends; more where rounding decides what does
 _PROBES = 16
 
 
@@ -167,38 +167,59 @@ def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
 def _dependent_last(
     packed: torch.Tensor, order: torch.Tensor, advance: Advance
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Move columns that depend on those before them to the end, and start anew, in place.
+    """Move columns that depend on those before them to the end, in place.
 
     Such a column has no pivot. Lifted to rounding in the middle of U, with numbers of size one
     beside it, it multiplies what is solved by 1e16, and the next one again: then the directions of
-    the null space are lost in each other. At the end nothing but rounding is beside it, and that
-    is made zero.
+    the null space are lost in each other. And it spends a row that others need. So elimination
+    starts anew with these columns last, goes on among them by the largest entry that is left, and
+    makes zero what is rounding.
 
     Returns:
         Which column stands where, and which row.
     """
-    columns = torch.arange(len(packed))
+    size = len(packed)
+    columns = torch.arange(size)
     for _ in range(_RESTARTS):
-        without = _without_pivot(packed)
+        without = packed.diagonal().abs() <= _rounding(packed)
         count = int(without.sum())
-        if without[len(packed) - count :].all():
-            packed[len(packed) - count :, len(packed) - count :] = 0.0
+        if without[size - count :].all():
+            _pivot_completely(packed, size - count, order, columns)
             break
         _multiply_out(packed, advance)
         moved = torch.cat([(~without).nonzero()[:, 0], without.nonzero()[:, 0]])
-        for rows in packed.split(max(1, int(STEP / (len(packed) * 100)))):
+        for rows in packed.split(max(1, int(STEP / (size * 100)))):
             rows.copy_(rows[:, moved])
         columns = columns[moved]
         order = order[eliminate(packed, advance)]
     return columns, order
 
 
-def _without_pivot(packed: torch.Tensor) -> torch.Tensor:
-    """Which columns have a pivot that is rounding."""
-    pivots = packed.diagonal().abs()
-    if not len(pivots):
-        return pivots > 0
-    return pivots <= len(pivots) * torch.finfo(packed.dtype).eps * pivots.max()
+def _rounding(packed: torch.Tensor) -> float:
+    """Below it a pivot is none."""
+    largest = float(packed.diagonal().abs().max()) if len(packed) else 0.0
+    return len(packed) * torch.finfo(packed.dtype).eps * largest
+
+
+def _pivot_completely(
+    packed: torch.Tensor, start: int, order: torch.Tensor, columns: torch.Tensor
+) -> None:
+    """Eliminate anew from a column on, by the largest entry of all that is left; in place."""
+    rounding = _rounding(packed)
+    _multiply_out(packed[start:, start:], ignore)
+    for k in range(start, len(packed)):
+        rest = packed[k:, k:]
+        at = int(rest.abs().argmax())
+        row, column = k + at // len(rest), k + at % len(rest)
+        if abs(float(packed[row, column])) <= rounding:
+            rest.zero_()
+            return
+        for items in (packed, order):
+            items[[k, row]] = items[[row, k]]
+        for items in (packed.T, columns):
+            items[[k, column]] = items[[column, k]]
+        packed[k + 1 :, k] /= packed[k, k].clone()
+        packed[k + 1 :, k + 1 :].addr_(packed[k + 1 :, k], packed[k, k + 1 :], alpha=-1)
 
 
 def _multiply_out(packed: torch.Tensor, advance: Advance) -> None:
