@@ -177,10 +177,11 @@ def test_a_model_that_has_changed_is_said() -> None:
 
 def test_averages_of_squares_stay_numbers_at_sizes_whose_squares_overflow() -> None:
     made = run(dtype=torch.float32)
+    state = dict(made.model.named_parameters())
     with torch.no_grad():
-        made.model[0].weight[0] *= 1e-20
-        made.model[0].bias[0] *= 1e-20
-        made.model[2].weight[:, 0] *= 1e20
+        state["0.weight"][0] *= 1e-20
+        state["0.bias"][0] *= 1e-20
+        state["2.weight"][:, 0] *= 1e20
     optimizer = optim.Adagrad(made.model.parameters(), 0.1)
     Rebalance(made.symmetry, optimizer, model=made.model).now()
     for state in optimizer.state.values():
@@ -196,3 +197,32 @@ def test_what_is_no_symmetry_or_optimiser(given: Any) -> None:
         Rebalance(made.symmetry, given, model=made.model)
     with pytest.raises(ValueError, match="none of"):
         Rebalance(made.symmetry, made.optimizer, objective=["l2"], model=made.model)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_tensor_whose_entries_share_a_place_is_refused() -> None:
+    made = run()
+    shared = nn.Parameter(torch.ones(1, dtype=torch.float64).expand(12))
+    made.model.get_submodule("0").bias = shared
+    with pytest.raises(ValueError, match=r"'0.bias' has strides \(0,\)"):
+        Rebalance(made.symmetry, optim.SGD(made.model.parameters(), 0.1), model=made.model)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_symmetry_of_evaluation_is_not_that_of_training(training: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).double()
+    x = torch.randn(16, 5, dtype=torch.float64)
+    model(3 * x)
+    model.train(training)
+    symmetry = find_symmetry(model, (x,), training=training)
+    model.train()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    before = model(x).detach()
+    if training:
+        Rebalance(symmetry, optimizer, model=model).now()
+        assert float((model(x).detach() - before).abs().max()) < 1e-12
+    else:
+        with pytest.warns(UserWarning, match="in training, where it reads the batch"):
+            rebalance = Rebalance(symmetry, optimizer, model=model)
+        rebalance.now()
+        assert float((model(x).detach() - before).abs().max()) > 1e-3

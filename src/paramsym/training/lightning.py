@@ -35,7 +35,14 @@ class RebalanceCallback(Callback):
         self.rebalance: Rebalance | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Follow the optimiser."""
+        """Follow the optimiser, and none that an earlier fit left behind."""
+        self.on_train_end(trainer, pl_module)
+        if not 0 <= self.optimizer < len(trainer.optimizers):
+            raise ValueError(
+                f"RebalanceCallback(optimizer={self.optimizer!r}): the trainer has "
+                f"{len(trainer.optimizers)} optimisers; the number of one of them, from 0 on, was "
+                "expected. Pass optimizer=0."
+            )
         self.rebalance = Rebalance(
             self.symmetry, trainer.optimizers[self.optimizer],
             model=pl_module.get_submodule(self.module), **self.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import NoReturn
@@ -90,6 +91,23 @@ class Parameters:
                     "freeze it with requires_grad_(False), or hold the spaces that move it",
                 )  # fmt: skip
 
+    def warn_of_buffers(self, moving: Collection[str], model: nn.Module) -> None:
+        """Say that buffers move whose module trains: it computes them anew, and reads no others.
+
+        Warns:
+            UserWarning: the symmetry is that of evaluation, and the model is in training.
+        """
+        for name in self.symmetry.buffers:
+            owner = model.get_submodule(name.rpartition(".")[0])
+            if owner.training and {*self.symmetry.movers[name]} & {*moving}:
+                warnings.warn(
+                    f"Rebalance(symmetry, …): the buffer {name!r} moves, and its module is in "
+                    "training, where it reads the batch and not the buffer: what is kept is the function in "
+                    "evaluation. Pass find_symmetry(model, inputs, training=True).",
+                    stacklevel=3,
+                )
+                return
+
     def _require(self, optimizer: torch.optim.Optimizer) -> None:
         found = self.now()
         check_parameters(self.symmetry, found)
@@ -99,6 +117,11 @@ class Parameters:
                 _refuse(
                     f"{name!r} has dtype {tensor.dtype}, in which a scale rounds the function",
                     "float32 or float64", "Train with autocast, which keeps the weights in float32",
+                )  # fmt: skip
+            if self.symmetry.movers[name] and 0 in tensor.stride() and tensor.numel() > 1:
+                _refuse(
+                    f"{name!r} has strides {tensor.stride()}, so that entries share a place",
+                    "a tensor that can be written", "Pass one that is whole: tensor.contiguous()",
                 )  # fmt: skip
         trained = {p for group in optimizer.param_groups for p in group["params"]}
         if not any(tensor in trained for tensor in found.values()):

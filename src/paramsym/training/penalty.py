@@ -45,7 +45,8 @@ def orbit_penalty(
 
     R(θ) = inf_g Σ |gθ|^p is one number for all equivalent parameters, and ∇R(gθ) = g⁻ᵀ∇R(θ). For
     two layers with ReLU it is Σ_i 2‖w_i‖‖v_i‖ of what enters and what leaves a unit (for "l1" twice
-    the root of the product of sums), for a linear interface twice the nuclear norm of the product.
+    the root of the product of sums), for a linear interface that is no wider than either side twice
+    the nuclear norm of the product.
 
     **Where the infimum is not attained** R is still the infimum. A unit with weights on one side
     only can go to zero, and so can what then leads nowhere: they cost nothing. R has a kink there,

@@ -105,6 +105,8 @@ class Rebalance:
         require_bounded(symmetry, movers.scales, limits, "Rebalance")
         self.held = movers.held
         self.parameters.require_together(optimizer, self.held)
+        if model is not None:
+            self.parameters.warn_of_buffers((*movers.scales, *movers.bases, *movers.shifts), model)
         self._scales = Scales(symmetry, power, movers, limits, tolerance)
         self._rescaling = Rescaling(symmetry, movers.scales)
         self._turns: Callable[[Mapping[str, Tensor]], Any] | None = None
