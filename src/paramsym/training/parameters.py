@@ -102,8 +102,8 @@ class Parameters:
             if owner.training and {*self.symmetry.movers[name]} & {*moving}:
                 warnings.warn(
                     f"Rebalance(symmetry, …): the buffer {name!r} moves, and its module is in "
-                    "training, where it reads the batch and not the buffer: what is kept is the function in "
-                    "evaluation. Pass find_symmetry(model, inputs, training=True).",
+                    "training, where it reads the batch and not the buffer: what is kept is the "
+                    "function in evaluation. Pass find_symmetry(model, inputs, training=True).",
                     stacklevel=3,
                 )
                 return
