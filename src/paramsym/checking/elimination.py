@@ -1,10 +1,10 @@
 """Gaussian elimination in short steps, in place: what an audit can afford and an interrupt.
 
 P·A·Q = L·U with partial pivoting: half the operations of a QR. Q puts columns last that depend on
-others. The n rows that it puts first have
-A₁ = L₁·U, and the others beside them are combinations of these. So A has full column rank where A₁
-has, and no singular value of A is smaller than that of A₁ at its place. By how much A differs from
-what was factored is measured (`Factors.error`), not assumed.
+others. The n rows that it puts first have A₁·Q = L₁·U, and the others beside them are combinations
+of these. So A has full column rank where A₁ has, and no singular value of A is smaller than that of
+A₁ at its place. By how much A differs from what was factored is measured (`Factors.error`), not
+assumed.
 
 No call into LAPACK or BLAS does more than `STEP` multiplications, a fraction of a second; Python
 sees an interrupt between two calls.

@@ -20,6 +20,27 @@ class Layers(NamedTuple):
     names: list[str]  # of the polynomials in the network
 
 
+def taken_apart(network: nn.Module) -> Layers | None:
+    """The layers of an `nn.Sequential` P, σ, P, …, σ, P; None for any other module."""
+    if not isinstance(network, nn.Sequential) or len(network) % 2 == 0:
+        return None
+    named = [*network._modules.items()]  # named_children leaves out what stands twice
+    if not all(isinstance(m, _wanted(at)) for at, (_, m) in enumerate(named)):
+        return None
+    polynomials = [m for m in network if isinstance(m, Polynomial)]
+    powers = [m.power for m in network if isinstance(m, RectifiedMonomial)]
+    return Layers(polynomials, powers, [name for name, _ in named[::2]])
+
+
+def stand_twice(polynomials: Sequence[Polynomial]) -> bool:
+    """Whether some layers share their weights."""
+    return len({id(p.weight) for p in polynomials}) < len(polynomials)
+
+
+def _wanted(at: int) -> type[nn.Module]:
+    return RectifiedMonomial if at % 2 else Polynomial
+
+
 def alternating(network: nn.Module, caller: str) -> Layers:
     """The layers of a network P, σ, P, …, σ, P.
 
@@ -30,33 +51,29 @@ def alternating(network: nn.Module, caller: str) -> Layers:
     Raises:
         ValueError: another module, or one layer in two places, which no group can move apart.
     """
+    layers = taken_apart(network)
+    if layers is not None and not stand_twice(layers.polynomials):
+        return layers
     if not isinstance(network, nn.Sequential):
         raise ValueError(
             f"{caller}(network={type(network).__name__}): an nn.Sequential of Polynomial and "
             "RectifiedMonomial in turns was expected. Build one with waring.network, or with "
             "waring.from_relu from linear layers."
         )
-    named = [*network._modules.items()]  # named_children leaves out what stands twice
-    for at, (name, module) in enumerate(named):
-        wanted = RectifiedMonomial if at % 2 else Polynomial
-        if not isinstance(module, wanted):
+    for at, (name, module) in enumerate(network._modules.items()):
+        if not isinstance(module, _wanted(at)):
             raise ValueError(
                 f"{caller}(network=…): module {name!r} is a {type(module).__name__}, where a "
-                f"{wanted.__name__} was expected, since the two alternate. Convert linear layers "
-                "and activations with waring.from_relu or waring.from_activation."
+                f"{_wanted(at).__name__} was expected, since the two alternate. Convert linear "
+                "layers and activations with waring.from_relu or waring.from_activation."
             )
-    modules = [*network]
-    polynomials = [m for m in modules if isinstance(m, Polynomial)]
-    if len(modules) % 2 == 0 or len({id(p.weight) for p in polynomials}) < len(polynomials):
-        raise ValueError(
-            f"{caller}(network=…): {len(modules)} modules came, {len(polynomials)} of them "
-            f"polynomials, with {len({id(p.weight) for p in polynomials})} tensors of weights; a "
-            "network that begins and ends with a Polynomial, each with weights of its own, was "
-            "expected. Append a Polynomial of degree 1, or copy the layer that stands twice."
-        )
-    names = [name for name, m in named if isinstance(m, Polynomial)]
-    powers = [m.power for m in modules if isinstance(m, RectifiedMonomial)]
-    return Layers(polynomials, powers, names)
+    polynomials = [m for m in network if isinstance(m, Polynomial)]
+    raise ValueError(
+        f"{caller}(network=…): {len(network)} modules came, {len(polynomials)} of them "
+        f"polynomials, with {len({id(p.weight) for p in polynomials})} tensors of weights; a "
+        "network that begins and ends with a Polynomial, each with weights of its own, was "
+        "expected. Append a Polynomial of degree 1, or copy the layer that stands twice."
+    )
 
 
 def assembled(network: nn.Sequential, polynomials: Sequence[nn.Module]) -> nn.Sequential:

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from .monomial import RectifiedMonomial
-from .polynomial import Polynomial
+from paramsym.geometry.balance import OBJECTIVES
 
-_OBJECTIVES = {"l2": 2.0, "l1": 1.0}
+from .alternation import Layers, stand_twice, taken_apart
+from .polynomial import Polynomial
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,46 +145,34 @@ def regulariser(network: nn.Sequential, objective: str = "l2") -> Regulariser:
 
     Source: "On a group of invariances in a class of functions", section III.
     """
-    if objective not in _OBJECTIVES:
+    if objective not in OBJECTIVES:
         raise ValueError(
-            f"regulariser(objective={objective!r}): it is none of {[*_OBJECTIVES]}. The sum of "
+            f"regulariser(objective={objective!r}): it is none of {[*OBJECTIVES]}. The sum of "
             "squares ('l2') or of absolute values ('l1') was expected. Pass one of the two."
         )
-    layers, powers = _alternating(network)
-    exponent = _OBJECTIVES[objective]
+    layers, powers, _ = _alternating(network)
+    exponent = OBJECTIVES[objective]
     widths = tuple(layer.out_features for layer in layers[:-1])
     rows = tuple(_rows(at, layer, exponent) for at, layer in enumerate(layers))
-    return Regulariser(exponent, widths, tuple(powers), rows)
+    return Regulariser(exponent, widths, tuple(map(float, powers)), rows)
 
 
-def _alternating(network: nn.Sequential) -> tuple[list[Polynomial], list[float]]:
+def _alternating(network: nn.Sequential) -> Layers:
     """The layers and the powers between them."""
-    whole = isinstance(network, nn.Sequential)
-    # not named_children(), which leaves out a module that stands in two places
-    modules = [*network] if whole else [network]
-    kinds = [type(module).__name__ for module in modules]
-    fits = (
-        whole
-        and len(modules) % 2 == 1
-        and all(
-            isinstance(module, RectifiedMonomial if at % 2 else Polynomial)
-            for at, module in enumerate(modules)
-        )
-    )
-    if not fits:
+    layers = taken_apart(network)
+    if layers is None:
+        modules = [*network] if isinstance(network, nn.Sequential) else [network]
         raise ValueError(
-            f"regulariser: a network of {kinds} came; Polynomial, RectifiedMonomial, …, Polynomial "
-            "in an nn.Sequential was expected. For other networks call paramsym.balance, which "
-            "reads the scales off any symmetry."
+            f"regulariser: a network of {[type(m).__name__ for m in modules]} came; Polynomial, "
+            "RectifiedMonomial, …, Polynomial in an nn.Sequential was expected. For other networks "
+            "call paramsym.balance, which reads the scales off any symmetry."
         )
-    layers = [module for module in modules if isinstance(module, Polynomial)]
-    powers = [float(module.power) for module in modules if isinstance(module, RectifiedMonomial)]
-    _require_fitting(layers)
-    return layers, powers
+    _require_fitting(layers.polynomials)
+    return layers
 
 
 def _require_fitting(layers: list[Polynomial]) -> None:
-    if len({id(layer.weight) for layer in layers}) < len(layers):
+    if stand_twice(layers):
         raise ValueError(
             "regulariser: one layer stands in two places of the network; layers of their own were "
             "expected, since each would be scaled in two ways. Call paramsym.balance, which moves "
