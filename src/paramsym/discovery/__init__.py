@@ -1,0 +1,5 @@
+"""Symmetries that nobody wrote down: found by linear algebra, learned, built, and inherited.
+
+An action of a group G on parameters may depend on the data: a_X(g, θ) with a_X(I, θ) = θ,
+a_X(g₂, a_X(g₁, θ)) = a_X(g₂g₁, θ) and L(a_X(g, θ), X) = L(θ, X).
+"""

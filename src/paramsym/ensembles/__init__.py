@@ -1,0 +1,1 @@
+"""Ensembles along data-dependent orbits, and what attacks leave of them."""
