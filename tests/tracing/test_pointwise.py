@@ -1,0 +1,158 @@
+"""The units between two linear maps and one entrywise function: what is read, and what refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from paramsym import find_symmetry
+from paramsym.checking.pointwise import PointwiseSite, pointwise_site
+from paramsym.tracing.pointwise import Carrier, NotPointwise
+
+RELATIVE = 1e-12
+
+
+class By(nn.Module):
+    """A two-layer network with its forward pass given from outside."""
+
+    def __init__(self, forward, **shapes):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        for name, shape in shapes.items():
+            self.register_parameter(
+                name, nn.Parameter(torch.randn(*shape, generator=generator).double())
+            )
+        self.given = forward
+
+    def forward(self, x):
+        return self.given(self, x)
+
+
+def two_layers(forward, **more):
+    return By(forward, v=(5, 3), b=(5,), u=(2, 5), **more)
+
+
+X = (torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).double(),)
+PLAIN = two_layers(lambda m, x: torch.tanh(x @ m.v.T + m.b) @ m.u.T)
+GOOD = {
+    "matrix products": PLAIN,
+    "linear": two_layers(lambda m, x: nn.functional.linear(
+        nn.functional.silu(nn.functional.linear(x, m.v, m.b)), m.u)),
+    "in place": two_layers(lambda m, x: torch.relu_(x @ m.v.T + m.b) @ m.u.T),
+    "columns": two_layers(lambda m, x: m.u @ torch.sigmoid(m.v @ x.T + m.b[:, None])),
+    "an option": two_layers(lambda m, x: nn.functional.leaky_relu(
+        torch.addmm(m.b, x, m.v.T), negative_slope=0.3) @ m.u.T),
+    "two readers": two_layers(lambda m, x: torch.cat(
+        [(h := torch.tanh(x @ m.v.T + m.b)) @ m.u.T, h @ m.w], 1), w=(5, 4)),
+    "two writers": two_layers(lambda m, x: torch.tanh(
+        x @ m.v.T + x.square() @ m.w + m.b) @ m.u.T, w=(3, 5)),
+    "positions": two_layers(lambda m, x: torch.einsum(
+        "oh,bth->bot", m.u, torch.erf(x.reshape(2, 2, 3) @ m.v.T + m.b))),
+    "twice the same function": By(
+        lambda m, x: torch.tanh(torch.tanh(x @ m.v.T) @ m.w.T) @ m.u.T, v=(7, 3), w=(5, 7), u=(2, 5)
+    ),
+}  # fmt: skip
+
+
+def site_of(model) -> PointwiseSite:
+    symmetry = find_symmetry(model, X)
+    space = next(s for s in symmetry.spaces if symmetry.spaces[s].size == 5)
+    return pointwise_site(model, symmetry, X, space)
+
+
+def outputs(model, params):
+    with torch.no_grad():
+        return torch.func.functional_call(model, params, X)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_matrices_on_either_side_do_what_they_say(name):
+    model = GOOD[name]
+    site = site_of(model)
+    params = {n: p.detach() for n, p in model.named_parameters()}
+    generator = torch.Generator().manual_seed(2)
+    g, c = (torch.randn(5, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    z = site.before(params)
+    assert (site.before(site.carried(params, g, None)) - g @ z).abs().max() < RELATIVE * z.norm()
+    # σ undone: U·C moved to fit on the samples leaves the outputs where they are
+    moved = site.carried(params, g, None)
+    fit = site.function(z) @ torch.linalg.pinv(site.function(g @ z))
+    error = (outputs(model, site.carried(moved, None, fit)) - outputs(model, params)).abs().max()
+    wrong = (outputs(model, moved) - outputs(model, params)).abs().max()
+    small = z.shape[1] <= 5 and torch.linalg.matrix_rank(site.function(g @ z)) == z.shape[1]
+    assert not small or float(error) < 1e-9 < 1e-3 < float(wrong)
+
+
+def test_the_parameters_and_their_axes_are_named():
+    site = site_of(PLAIN)
+    assert site.writers == (Carrier("v", 0), Carrier("b", 0))
+    assert site.readers == (Carrier("u", 1),)
+    assert (site.units, site.name) == (5, "tanh")
+    assert torch.equal(site.function(torch.ones(2, 3)), torch.tanh(torch.ones(2, 3)))
+
+
+def test_what_is_not_named_stays_the_same_tensor():
+    site = site_of(PLAIN)
+    params = {**dict(PLAIN.named_parameters()), "other": torch.ones(1)}
+    moved = site.carried(params, torch.eye(5, dtype=torch.float64), None)
+    assert moved["other"] is params["other"] and moved["u"] is params["u"]
+    assert moved["v"] is not params["v"]
+
+
+def test_tied_names_move_together():
+    first = nn.Linear(3, 5)
+    model = By(lambda m, x: torch.tanh(first(x)) @ m.u.T, u=(2, 5))
+    model.first, model.again = first, first
+    model.double()
+    site = site_of(model)
+    moved = site.carried(model.state_dict(), 2 * torch.eye(5, dtype=torch.float64), None)
+    assert torch.equal(moved["first.weight"], 2 * first.weight)
+    assert moved["again.weight"] is moved["first.weight"]
+
+
+BAD = {
+    "gated": (
+        two_layers(lambda m, x: (torch.sigmoid(x @ m.v.T) * (x @ m.w.T)) @ m.u.T, w=(5, 3)),
+        "meet a product",
+    ),
+    "an output": (
+        two_layers(lambda m, x: ((h := torch.tanh(x @ m.v.T + m.b)) @ m.u.T, h)),
+        "an output of the model",
+    ),
+    "a softmax behind": (
+        two_layers(lambda m, x: torch.softmax(torch.tanh(x @ m.v.T + m.b), 1) @ m.u.T),
+        "softmax",
+    ),
+    "used twice": (
+        two_layers(lambda m, x: torch.tanh(x @ m.v.T + m.b) @ m.u.T + (x @ m.v.T).sum()),
+        "'v' is used 2 times",
+    ),
+    "no function": (
+        two_layers(lambda m, x: (x @ m.v.T) @ m.u.T),
+        "no entrywise function",
+    ),
+    "two functions": (
+        two_layers(lambda m, x: torch.sin(torch.tanh(x @ m.v.T)) @ m.u.T),
+        "meet sin",
+    ),
+    "not one call": (
+        two_layers(lambda m, x: ((h := x @ m.v.T + m.b) * torch.sigmoid(h)) @ m.u.T),
+        "meet a product",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_such_place_is_refused(name):
+    model, why = BAD[name]
+    symmetry = find_symmetry(model, X)
+    spaces = [s for s in symmetry.spaces if symmetry.spaces[s].size == 5]
+    for space in spaces:
+        with pytest.raises(NotPointwise, match=why) as raised:
+            pointwise_site(model, symmetry, X, space)
+        assert "U·σ(V·x + b)" in str(raised.value) and "Choose another space" in str(raised.value)
+    assert spaces or name == "an output"
+
+
+def test_an_unknown_space_is_named():
+    with pytest.raises(KeyError, match="it is no space"):
+        pointwise_site(PLAIN, find_symmetry(PLAIN, X), X, "none")
