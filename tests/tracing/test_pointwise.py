@@ -90,6 +90,14 @@ def test_the_parameters_and_their_axes_are_named():
     assert torch.equal(site.function(torch.ones(2, 3)), torch.tanh(torch.ones(2, 3)))
 
 
+def test_what_the_function_gets_is_differentiated_on_demand():
+    site = site_of(PLAIN)
+    params = dict(PLAIN.named_parameters())
+    assert not site.before(params).requires_grad
+    (slope,) = torch.autograd.grad(site.before(params, differentiable=True).sum(), params["v"])
+    assert torch.allclose(slope, X[0].sum(0).expand(5, 3))
+
+
 def test_what_is_not_named_stays_the_same_tensor():
     site = site_of(PLAIN)
     params = {**dict(PLAIN.named_parameters()), "other": torch.ones(1)}

@@ -59,7 +59,12 @@ class PointwiseSite:
     axis: int
     at: tuple[str, int]  # σ among the calls of that name
 
-    def before(self, params: State | None = None, inputs: Inputs | None = None) -> Tensor:
+    def before(
+        self,
+        params: State | None = None,
+        inputs: Inputs | None = None,
+        differentiable: bool = False,
+    ) -> Tensor:
         """What σ gets, a column for each sample: of shape (units, samples).
 
         Samples are all batches and positions, in order.
@@ -67,8 +72,9 @@ class PointwiseSite:
         Args:
             params: all parameters and buffers; by default the model's. It runs in their precision.
             inputs: a tuple or a dict of keyword arguments; by default the site's.
+            differentiable: whether autograd follows it back to `params`.
         """
-        return self._run(params, inputs)[0]
+        return self._run(params, inputs, differentiable=differentiable)[0]
 
     def carried(self, params: State, before: Tensor | None, after: Tensor | None) -> dict[str, Any]:
         """The parameters with a matrix in front of σ and another one behind it.
@@ -101,7 +107,11 @@ class PointwiseSite:
         return next(n for n in self.aliases[carrier.parameter] if n in params)
 
     def _run(
-        self, params: State | None, inputs: Inputs | None = None, after: Tensor | None = None
+        self,
+        params: State | None,
+        inputs: Inputs | None = None,
+        after: Tensor | None = None,
+        differentiable: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
         """What σ gets, and the outputs of the model, with a matrix behind σ if there is one."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
@@ -115,7 +125,7 @@ class PointwiseSite:
         held = {n: t if n in trained else t.clone() for n, t in state.items()}
         tap = _Tap(self.at, self.axis, after)
         with exclusive, lifted() if dtype == torch.float64 else nullcontext():
-            with preserved(self.model, self.training), torch.no_grad():
+            with preserved(self.model, self.training), torch.set_grad_enabled(differentiable):
                 seeded(0)
                 with tap:
                     returned = call_at(self.model, held, args, kwargs)
