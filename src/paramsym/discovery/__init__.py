@@ -3,3 +3,16 @@
 An action of a group G on parameters may depend on the data: a_X(g, θ) with a_X(I, θ) = θ,
 a_X(g₂, a_X(g₁, θ)) = a_X(g₂g₁, θ) and L(a_X(g, θ), X) = L(θ, X).
 """
+
+from .cocycle import AbstractChange as AbstractChange
+from .cocycle import change_between as change_between
+from .cocycle import cocycle as cocycle
+from .data_dependent import DataDependentAction as DataDependentAction
+from .data_dependent import data_dependent_action as data_dependent_action
+from .degenerate import Degenerate as Degenerate
+from .frames import HouseholderFrame as HouseholderFrame
+from .frames import NearJump as NearJump
+from .frames import SphericalFrame as SphericalFrame
+from .layers import lipschitz_bound as lipschitz_bound
+from .layers import move_layers as move_layers
+from .layers import move_two_layers as move_two_layers
