@@ -173,12 +173,37 @@ def test_the_mlp_of_a_transformer_block_moves_with_its_tokens() -> None:
         data_dependent_action(model, space, (normal(6, 6, 8),), symmetry)
 
 
-def test_a_convolution_behind_the_function_is_refused() -> None:
-    model = drawn(nn.Sequential(nn.Conv2d(2, 9, 3), nn.Sigmoid(), nn.Conv2d(9, 3, 1)))
-    x = normal(1, 2, 4, 4, seed=9)
+@pytest.mark.parametrize("size", [1, 2])
+def test_positions_of_convolutions_are_samples(size: int) -> None:
+    model = drawn(nn.Sequential(nn.Conv2d(2, 9, 3), nn.Sigmoid(), nn.Conv2d(9, 3, size)))
+    x, params = normal(1, 2, 4, 5, seed=9), state_of(model)  # 6 positions for 9 channels
     (space,) = find_symmetry(model, (x,), check=False).spaces
-    with pytest.raises(NotPointwise, match="its units meet a mix"):
-        data_dependent_action(model, space, (x,))
+    g = element(9, 1)
+    moved = data_dependent_action(model, space, (x,))(g, params)
+    assert error(value(model, moved, x), value(model, params, x)) <= 1e-10
+    other = normal(1, 2, 4, 5, seed=10)
+    assert error(value(model, moved, other), value(model, params, other)) > 1e-3
+    with pytest.raises(Degenerate, match="12 samples came for 9 units"):
+        data_dependent_action(model, space, (normal(2, 2, 4, 5),))
+
+
+def test_another_batch_of_another_length_is_read_off_again() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v = nn.Parameter(normal(5, 6, seed=1))
+            self.u = nn.Parameter(normal(6, 2, seed=2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            steps = torch.stack([torch.tanh(x[:, t]) for t in range(x.shape[1])])
+            return torch.tanh(steps.sum(0) @ self.v) @ self.u
+
+    model, x, longer = Steps(), normal(3, 2, 5, seed=3), normal(3, 4, 5, seed=4)
+    params = state_of(model)
+    (space,) = [s for s, each in find_symmetry(model, (x,)).spaces.items() if each.size == 6]
+    moved = data_dependent_action(model, space, (x,)).on((longer,))(element(6, 1), params)
+    assert error(value(model, moved, longer), value(model, params, longer)) <= 1e-10
+    assert error(value(model, moved, x), value(model, params, x)) > 1e-3
 
 
 def test_a_float32_model_stays_to_its_own_rounding() -> None:

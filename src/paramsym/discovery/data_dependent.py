@@ -129,8 +129,11 @@ class DataDependentAction:
         """The same action for another batch: a_X(g, θ) is `action.on(X)(g, params)`.
 
         Its frames are the same, so that their jump lies where it did.
+
+        Raises:
+            NotPointwise: on inputs of other shapes the network is another one at this place.
         """
-        return replace(self, places={n: replace(p, batch=batch) for n, p in self.places.items()})
+        return replace(self, places={n: p.on(batch) for n, p in self.places.items()})
 
     def condition(self, g: Tensor | Mapping[str, Tensor], params: State) -> dict[str, float]:
         """By space the condition number of the features, before or after g: the larger one.

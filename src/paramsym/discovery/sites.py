@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from paramsym.checking.pointwise import PointwiseSite
-from paramsym.recording.record import Inputs
+from paramsym.recording.record import Inputs, split_inputs
 
 from .cocycle import AbstractChange, change_between
 from .degenerate import require_invertible, require_square
@@ -37,6 +38,11 @@ class Place:
     form: str
     frame: AbstractFrame | None
     limit: float
+
+    def on(self, batch: Inputs) -> Place:
+        """The same place for another batch; one of other shapes is another network."""
+        site = self.site if _shapes(batch) == _shapes(self.batch) else self.site.on(batch)
+        return replace(self, site=site, batch=batch)
 
     @property
     def title(self) -> str:
@@ -106,6 +112,12 @@ class Place:
         """The names of all parameters that move."""
         carriers = (*self.site.writers, *self.site.readers)
         return {name for c in carriers for name in self.site.aliases[c.parameter]}
+
+
+def _shapes(inputs: Inputs) -> tuple[object, list[object]]:
+    """Structure, shapes and dtypes: what the trace of a network depends on."""
+    leaves, structure = pytree.tree_flatten(split_inputs(inputs))
+    return structure, [(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
 
 
 def held(site: PointwiseSite, parameter: str, params: State) -> str:
