@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .action_check import (
     ASSOCIATIVITY,
@@ -35,6 +35,7 @@ from .action_check import (
 )
 from .commutators import Action, Params, field, identity_like, norm
 from .estimates import FEWEST
+from .networks import as_function, require_tensor
 
 Sampler = Callable[[torch.Generator], Any]
 Loss = Callable[[dict[str, Tensor], Any], Tensor]
@@ -54,7 +55,7 @@ class _Draw:
 
 def check_action(
     action: Action,
-    loss: Loss,
+    loss: Loss | nn.Module,
     *,
     elements: Sampler,
     params: Sampler | Mapping[str, Tensor],
@@ -71,7 +72,8 @@ def check_action(
 
     Args:
         action: a_X(g, θ), called as `action(g, params, data)`, which gives all parameters back.
-        loss: L(θ, X), called as `loss(params, data)`; one number, or one for each data point.
+        loss: L(θ, X), called as `loss(params, data)`; one number, or one for each data point. A
+            module stands for what it returns.
         elements: draws g from a generator. Draw them near enough for the loss to be finite and far
             enough to move something.
         params: draws θ from a generator, as a dict of tensors, or is θ.
@@ -103,12 +105,13 @@ def check_action(
             "no interval of 95 %. Take 64."
         )
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    function = as_function(loss)
     found: dict[str, list[Errors]] = {}
     dtype = torch.float64
     for number in range(samples):
         draw = _drawn(elements, params, data, directions, generator)
         dtype = torch.promote_types(next(iter(draw.params.values())).dtype, draw.first.dtype)
-        checked = _Checked(action, loss, f"check_action: draw {number}")
+        checked = _Checked(action, function, f"check_action: draw {number}")
         for name, errors in _errors(checked, draw, product, identity, generator).items():
             found.setdefault(name, []).append(errors)
     bound = tolerance if tolerance is not None else torch.finfo(dtype).eps ** 0.6
@@ -223,13 +226,7 @@ class _Checked:
 
     def value(self, params: dict[str, Tensor], data: Any) -> Tensor:
         """L(θ, X) as a vector."""
-        found = self.loss(params, data)
-        if not found.is_floating_point() or not torch.isfinite(found).all():
-            raise ValueError(
-                f"{self.place}: the loss is {found.reshape(-1)[:4].tolist()} of {found.dtype}, and "
-                "finite real numbers were expected. Take what the network returns, or a loss of it."
-            )
-        return found.detach().reshape(-1)
+        return require_tensor(self.loss(params, data), self.place).detach().reshape(-1)
 
     def slope(self, params: dict[str, Tensor], data: Any, velocity: dict[str, Tensor]) -> Tensor:
         """D_θL at θ along a velocity, by forward mode."""

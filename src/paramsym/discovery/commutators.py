@@ -44,6 +44,10 @@ Bracket = Callable[[Tensor, Tensor], Tensor]
 class WithVelocity(Protocol):
     """An action that states its own fields, since forward mode does not reach through it."""
 
+    def __call__(self, g: Tensor, params: dict[str, Tensor], data: Any) -> dict[str, Tensor]:
+        """a_X(g, θ)."""
+        ...
+
     def velocity(self, direction: Tensor, params: Params, data: Any) -> dict[str, Tensor]:
         """ξ_A(θ), with the names and shapes of the parameters."""
         ...
