@@ -14,6 +14,8 @@ from .cocycle import cocycle as cocycle
 from .commutators import commutator_defect as commutator_defect
 from .commutators import field as field
 from .commutators import published_associativity as published_associativity
+from .constructed import ConstructedAction as ConstructedAction
+from .constructed import constructed_action as constructed_action
 from .data_dependent import DataDependentAction as DataDependentAction
 from .data_dependent import data_dependent_action as data_dependent_action
 from .degenerate import Degenerate as Degenerate
@@ -27,3 +29,4 @@ from .inheritance import with_appended as with_appended
 from .layers import lipschitz_bound as lipschitz_bound
 from .layers import move_layers as move_layers
 from .layers import move_two_layers as move_two_layers
+from .level_sets import RankDrops as RankDrops

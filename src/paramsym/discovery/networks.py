@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,13 +33,38 @@ class Network:
             params: by name; what is missing is the module's own.
             inputs: a tensor, a tuple of positional inputs, or a dict of keyword arguments.
         """
-        args, kwargs = split_inputs(inputs)
+        with self.running(params) as run:
+            return run(dict(params), inputs)
+
+    @contextmanager
+    def running(self, like: Mapping[str, Tensor]) -> Iterator[Function]:
+        """The same function for many calls with the names of `like`: given back once, at the end.
+
+        To give back all that a run may change takes longer than to run a small network.
+        """
         # forward mode does not reach through the fused kernels of attention
         with preserved(self.model, self.training), sdpa_kernel(SDPBackend.MATH):
             buffers = dict(self.model.named_buffers(remove_duplicate=False))
-            own = {n: params.get(n, b).clone() for n, b in buffers.items()}  # a run may write there
-            state = {**params, **own}
-            return call_at(self.model, state, args, kwargs, places_of(self.model, state.keys()))
+            places = places_of(self.model, {*like, *buffers})
+
+            def run(params: dict[str, Tensor], inputs: Any) -> Any:
+                args, kwargs = split_inputs(inputs)
+                own = {
+                    n: params.get(n, b).clone() for n, b in buffers.items()
+                }  # it may write there
+                return call_at(self.model, {**params, **own}, args, kwargs, places)
+
+            yield run
+
+
+@contextmanager
+def running(function: Function, like: Mapping[str, Tensor]) -> Iterator[Function]:
+    """A function for many calls: networks are given back once."""
+    if isinstance(function, Network):
+        with function.running(like) as run:
+            yield run
+    else:
+        yield function
 
 
 def as_function(loss: nn.Module | Function) -> Function:
