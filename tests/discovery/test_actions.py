@@ -300,6 +300,13 @@ def test_singular_elements_and_nan_are_refused_with_their_place() -> None:
         check_action(linear, lambda p, x: linear_loss(p, x) * torch.nan, samples=8, **LINEAR)
 
 
+def test_counts_and_nan_among_the_parameters_are_refused() -> None:
+    for extra in (torch.ones(2, dtype=torch.int64), torch.tensor([torch.nan])):
+        start = {**two_layers(3, 2, 3)(torch.Generator()), "extra": extra}
+        with pytest.raises(ValueError, match=r"'extra' of torch\.\w+ came with numbers"):
+            check_action(linear, linear_loss, samples=8, **{**LINEAR, "params": start})
+
+
 def test_a_loss_of_integers_is_refused() -> None:
     with pytest.raises(ValueError, match="of torch.int64, and finite real"):
         check_action(linear, lambda p, x: linear_loss(p, x).argmax(0), samples=8, **LINEAR)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from paramsym.discovery.commutators import (
@@ -74,6 +76,37 @@ def test_field_is_the_derivative_of_finite_elements() -> None:
 def test_actions_have_no_defect(seed: int) -> None:
     assert commutator_defect(linear, drawn(seed, 3, 4), None, units(2)).max() <= 1e-14
     assert commutator_defect(rescaling, scalars(seed), None, HYPERBOLIC).max() <= 1e-14
+
+
+@given(st.integers(1, 4), st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_actions_by_conjugation_have_no_defect(n: int, seed: int) -> None:
+    """A nonlinear picture of a linear action: θ ↦ φ(g φ⁻¹(θ)) with φ = sinh."""
+
+    def bent(g: Tensor, params: Params, data: object) -> Params:
+        return {"w": torch.sinh(g @ torch.asinh(params["w"]))}
+
+    generator = torch.Generator().manual_seed(seed)
+    params = {"w": torch.randn(n, 2, generator=generator, dtype=torch.float64)}
+    a, b = torch.randn(2, n, n, generator=generator, dtype=torch.float64)
+    found = commutator_residual(bent, params, None, a, b)
+    size = norm(field(bent, params, None, a)) * norm(field(bent, params, None, b))
+    assert norm(found) <= 1e-12 * (1 + size)
+    flipped = commutator_residual(bent, params, None, a, b, bracket=lambda a, b: b @ a - a @ b)
+    twice = norm(field(bent, params, None, 2 * matrix_bracket(a, b)))
+    torch.testing.assert_close(norm(flipped), twice, rtol=1e-9, atol=1e-11)
+
+
+def test_the_bracket_of_a_product_is_that_of_its_order() -> None:
+    """log(exp εB exp εA) = ε(A + B) + ½ε²[B, A] + …; A.2 prints [A, B]."""
+    a, b = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    step = 1e-3
+    product = torch.linalg.matrix_exp(step * b) @ torch.linalg.matrix_exp(step * a)
+    away = product - torch.eye(3, dtype=torch.float64)
+    second = (away - away @ away / 2 - step * (a + b)) / step**2  # of the logarithm
+    bracket = matrix_bracket(b, a) / 2
+    assert (second - bracket).abs().max() < 0.05 * bracket.abs().max()
+    assert (second + bracket).abs().max() > 1.9 * bracket.abs().max()
 
 
 def test_an_action_from_the_right_is_seen() -> None:

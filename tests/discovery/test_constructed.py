@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paramsym.discovery.action_check import Verdict
@@ -241,6 +243,37 @@ def test_batches_with_several_outputs(frame: Any, count: int) -> None:
     network = Network(model)
     torch.testing.assert_close(network(moved, x), network(params, x), rtol=1e-13, atol=1e-13)
     assert apart(moved, params) > 0.1
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(1, 3),
+    st.sampled_from([nn.Tanh, nn.GELU, nn.Softplus]), st.integers(0, 2**16),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_random_networks_keep_their_answers(
+    widths: list[int], count: int, activation: Callable[[], nn.Module], seed: int
+) -> None:
+    model = perceptron(activation, *widths)
+    (params, _, _), *_ = draws(model, 1, 1)
+    x = torch.randn(
+        count, widths[0], generator=torch.Generator().manual_seed(seed), dtype=DOUBLE
+    )  # fmt: skip
+    size = sum(p.numel() for p in params.values())
+    try:
+        action = constructed_action(model, x, params)
+    except ValueError as error:
+        reasons = ("nothing is left to move", "some outputs follow from others")
+        assert any(reason in str(error) for reason in reasons)
+        level_rank = min(widths) < widths[-1] or count * widths[-1] >= size or count > 1
+        assert level_rank  # a single point with outputs of full rank is never refused
+        return
+    assert len(action.directions) == size - count * widths[-1]
+    try:
+        moved = action(0.3 * unit(len(action.directions), seed), params, x)
+    except RankDrops:
+        return
+    now, then = (Network(model)(p, x) for p in (params, moved))
+    torch.testing.assert_close(then, now, rtol=1e-9, atol=1e-11)
 
 
 def test_both_ways_to_a_jacobian_agree() -> None:

@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paramsym import find_symmetry
 from paramsym.discovery.action_check import Verdict
 from paramsym.discovery.actions import check_action
 from paramsym.discovery.commutators import commutator_defect
+from paramsym.discovery.data_dependent import data_dependent_action
 from paramsym.discovery.inheritance import inherit, on_units, with_appended
+from paramsym.discovery.layers import move_two_layers
 from paramsym.discovery.networks import Network
 
 Params = dict[str, Tensor]
@@ -71,7 +74,7 @@ def scales(size: int) -> dict[str, Any]:
     }
 
 
-def made(module: nn.Module) -> nn.Module:
+def made(module: nn.Module) -> Any:
     return module.double().eval()
 
 
@@ -107,9 +110,65 @@ def test_the_data_of_the_block_is_not_that_of_its_perceptron() -> None:
     assert change < 1e-13
 
 
+def general_linear(g: Tensor, params: Params, s: Tensor) -> Params:
+    """GL_h on b + Uσ(Vs + a) at all tokens, by its closed form: V, a ↦ gV, ga and U ↦ U c⁻¹."""
+    tokens = s.reshape(-1, s.shape[-1]).T
+    inputs = torch.cat([tokens, torch.ones_like(tokens[:1])])
+    inner = torch.cat([params["0.weight"], params["0.bias"][:, None]], 1)
+    outer, moved = move_two_layers(
+        g, params["2.weight"], inner, inputs, torch.nn.functional.gelu, limit=1e9
+    )
+    return {**params, "0.weight": moved[:, :-1], "0.bias": moved[:, -1], "2.weight": outer}
+
+
+def test_a_transformer_block_inherits_the_general_linear_group() -> None:
+    """Six units, three tokens; the old action given other tokens is the control."""
+    torch.manual_seed(0)
+    block, x = made(Block()), torch.randn(1, 3, 4, dtype=DOUBLE)
+    given: dict[str, Any] = {
+        "elements": lambda generator: torch.linalg.matrix_exp(0.1 * normal(6, 6)(generator)),
+        "directions": normal(6, 6),
+        "params": near(block),
+        "data": normal(1, 3, 4),
+        "samples": 12,
+        "tolerance": 1e-8,
+    }
+    found = check_action(inherit(general_linear, block, "mlp", x), block, **given)
+    assert found.is_symmetry and found.depends_on_data is True
+
+    def elsewhere(g: Tensor, params: Params, s: Tensor) -> Params:
+        return general_linear(g, params, s.flip(-1))
+
+    found = check_action(inherit(elsewhere, block, "mlp", x), block, **given)
+    assert found["associativity"].verdict is Verdict.HOLDS
+    assert found["loss invariance"].verdict is Verdict.FAILS
+
+
+def test_actions_of_one_batch_are_inherited_by_making_one_for_what_enters() -> None:
+    """`data_dependent_action` is bound to a batch: here to the tokens, at every run."""
+    torch.manual_seed(0)
+    block = made(Block())
+    x, other = torch.randn(1, 3, 4, dtype=DOUBLE), torch.randn(1, 3, 4, dtype=DOUBLE)
+    symmetry = find_symmetry(block.mlp, (x,))
+    (space,) = symmetry.spaces
+
+    def bound(g: Tensor, params: Params, s: Tensor) -> Params:
+        return data_dependent_action(block.mlp, space, (s,), symmetry)(g, params)
+
+    inherited = inherit(bound, block, "mlp", x)
+    params = {n: p.detach() for n, p in block.named_parameters()}
+    g, h = (torch.linalg.matrix_exp(0.1 * torch.randn(6, 6, dtype=DOUBLE)) for _ in range(2))
+    moved, network = inherited(g, params, x), Network(block)
+    torch.testing.assert_close(network(moved, x), network(params, x), rtol=1e-9, atol=1e-9)
+    assert (network(moved, other) - network(params, other)).abs().max() > 1e-3
+    twice, at_once = inherited(h, moved, x), inherited(h @ g, params, x)
+    for name in params:
+        torch.testing.assert_close(twice[name], at_once[name], rtol=1e-9, atol=1e-9)
+
+
 def test_the_state_dict_may_be_complete_and_the_model_stays() -> None:
     torch.manual_seed(0)
-    model = made(nn.Sequential(nn.BatchNorm1d(3), perceptron(3, 4, 2)))
+    model = nn.Sequential(nn.BatchNorm1d(3), perceptron(3, 4, 2)).double().eval()
     before = {n: t.clone() for n, t in model.state_dict().items()}
     x = torch.randn(1, 3, dtype=DOUBLE)
     moved = inherit(by_unit, model, "1", x)(torch.full((4,), 2.0, dtype=DOUBLE), before, x)

@@ -127,6 +127,13 @@ def _drawn(
     generator: torch.Generator,
 ) -> _Draw:
     held = dict(params) if isinstance(params, Mapping) else dict(params(generator))
+    for name, tensor in held.items():
+        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"check_action(params=…): {name!r} of {tensor.dtype} came with numbers that are "
+                "not real and finite, which were expected of what is measured. Give "
+                "dict(model.named_parameters()), without counts among the buffers."
+            )
     batches = data(generator), data(generator)
     pair = elements(generator), elements(generator)
     direction = None if directions is None else directions(generator)

@@ -34,15 +34,20 @@ from torch import Tensor, nn
 
 from .commutators import Params
 from .level_sets import Curve, LevelSet, Normal, in_float64, tangential
-from .networks import Function, aliases, as_function, running
+from .networks import Function, running
+from .starting_points import (
+    PLACE,
+    directions_of,
+    mask_of,
+    reference_of,
+    regular_jacobian,
+    require_finite,
+)
 
 Frame = Literal["projected", "commuting"]
 
 TOLERANCES = {"projected": 1e-12, "commuting": 1e-9}  # a chart has its end from corrections
 _FINEST = 3e-14
-_RANK = 1e-9  # singular values relative to the largest that count as zero
-_LARGEST = 4000  # entries that move; their bases are dense
-_PLACE = "constructed_action"
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class ConstructedAction:
         if not h.any():
             return dict(params)
         level = self._level(in_float64(dict(params)), in_float64(data))
-        velocity = h.detach().double() @ self.directions
+        velocity = h.detach().to(self.directions) @ self.directions
         with running(level.function, level.params) as function:
             level = replace(level, function=function)
             found = level.state(
@@ -134,18 +139,18 @@ class ConstructedAction:
         shape = (len(self.directions),)
         if tuple(h.shape) != shape or not h.is_floating_point() or not torch.isfinite(h).all():
             raise ValueError(
-                f"{_PLACE}(…)(h={h.reshape(-1)[:6].tolist()}): shape {tuple(h.shape)} came, and "
+                f"{PLACE}(…)(h={h.reshape(-1)[:6].tolist()}): shape {tuple(h.shape)} came, and "
                 f"finite coordinates of shape {shape} were expected, one per direction."
             )
         for name, expected in self.reference.shapes.items():
             if name not in params or params[name].shape != expected:
                 came = tuple(params[name].shape) if name in params else "nothing"
                 raise ValueError(
-                    f"{_PLACE}(…)(params=…): {came} came for {name!r}, and shape "
+                    f"{PLACE}(…)(params=…): {came} came for {name!r}, and shape "
                     f"{tuple(expected)} was expected. Pass the parameters under the names that "
                     "the action was made with."
                 )
-            _require_finite(name, params[name])
+            require_finite(name, params[name])
 
 
 def constructed_action(
@@ -191,123 +196,12 @@ def constructed_action(
     tolerance = TOLERANCES.get(frame, 0.0) if tolerance is None else tolerance
     if frame not in TOLERANCES or not _FINEST <= tolerance < 1e-2:
         raise ValueError(
-            f"{_PLACE}(frame={frame!r}, tolerance={tolerance}): 'projected' or 'commuting', and a "
+            f"{PLACE}(frame={frame!r}, tolerance={tolerance}): 'projected' or 'commuting', and a "
             f"number from {_FINEST:g} to 0.01 were expected. Take frame='projected' and 1e-12."
         )
-    reference = _reference(function, data, params)
+    reference = reference_of(function, data, params)
     at = reference.start()
-    mask = _mask(reference, following)
-    jacobian = _regular(reference, at, mask)
-    rows = _directions(directions, jacobian)
+    mask = mask_of(reference, following)
+    jacobian = regular_jacobian(reference, at, mask)
+    rows = directions_of(directions, jacobian)
     return ConstructedAction(rows, len(jacobian), frame, reference, mask, tolerance)
-
-
-def _reference(
-    function: nn.Module | Function, data: Any, params: Mapping[str, Tensor] | None
-) -> LevelSet:
-    """F and X at θ₀ in float64, looked at."""
-    ties: dict[str, str] = {}
-    if isinstance(function, nn.Module):
-        ties = aliases(function)
-        if params is None:
-            params = {n: p for n, p in function.named_parameters() if p.requires_grad}
-    if not params:
-        raise ValueError(
-            f"{_PLACE}(params={params}): no parameters came, and some that move were expected. "
-            "Pass them by name with a function, and let a module require gradients."
-        )
-    for name, tensor in params.items():
-        _require_finite(name, tensor)
-    moving = {n: t for n, t in params.items() if n not in ties}
-    wide = any(t.dtype != torch.float64 for t in moving.values())
-    shapes = {n: t.shape for n, t in moving.items()}
-    held, inputs = in_float64(moving), in_float64(data)
-    return LevelSet(as_function(function), held, shapes, ties, inputs, wide, _PLACE)
-
-
-def _require_finite(name: str, tensor: Tensor) -> None:
-    if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
-        raise ValueError(
-            f"{_PLACE}: {name!r} of {tensor.dtype} holds numbers that are not real and finite, "
-            "which were expected of what moves. Leave it out of `params`, or look where training "
-            "broke."
-        )
-
-
-def _mask(reference: LevelSet, following: Collection[str] | None) -> Tensor:
-    """One for every entry that takes changes up."""
-    names = reference.shapes if following is None else following
-    if unknown := [name for name in names if name not in reference.shapes]:
-        raise ValueError(
-            f"{_PLACE}(following={list(names)}): {unknown[0]!r} does not move, and some of "
-            f"{list(reference.shapes)} were expected."
-        )
-    ones = [torch.full((s.numel(),), float(n in names)) for n, s in reference.shapes.items()]
-    return torch.cat(ones).double()
-
-
-def _regular(reference: LevelSet, at: Tensor, mask: Tensor) -> Tensor:
-    """J at θ₀, if it has independent rows and a kernel."""
-    try:
-        jacobian, value = reference.numbers(at)
-    except RuntimeError as error:
-        raise ValueError(
-            f"{_PLACE}: the derivative of the network failed ({str(error).splitlines()[0]}), and "
-            "a differentiable function of all that moves was expected. Is there an .item(), a "
-            ".numpy() or an operator without a derivative in between?"
-        ) from error
-    if not torch.equal(value, reference.value(at).detach()):
-        raise ValueError(
-            f"{_PLACE}: two runs of the network gave two answers, and a function of its parameters "
-            "and inputs was expected. Call model.eval(), and draw no noise in it."
-        )
-    outputs, size = jacobian.shape
-    singular = torch.linalg.svdvals(jacobian)
-    rank = int((singular > _RANK * singular[0]).sum()) if singular[0] > 0 else 0
-    if rank == size:
-        raise ValueError(
-            f"{_PLACE}: {outputs} outputs of the batch depend on {size} parameters with rank "
-            f"{size}, and a rank below that was expected: nothing is left to move, since every "
-            f"direction changes an answer. Take fewer data points; each takes one dimension per "
-            "output."
-        )
-    follow = torch.linalg.matrix_rank(jacobian * mask, rtol=_RANK) if rank else 0
-    if rank < outputs or int(follow) < outputs:
-        raise ValueError(
-            f"{_PLACE}: the {outputs} outputs of the batch depend on the parameters with rank "
-            f"{rank}, {int(follow)} on those that follow, and full rank was expected: some outputs "
-            "follow from others, or no derivative reaches them (a repeated data point, a dead or "
-            "detached output, one that is rounded). Leave them out, or let more parameters follow."
-        )
-    return jacobian
-
-
-def _directions(directions: Tensor | None, jacobian: Tensor) -> Tensor:
-    """v_i as rows, independent along the level set."""
-    rank, size = jacobian.shape
-    if size > _LARGEST:
-        raise ValueError(
-            f"{_PLACE}(params=…): {size} entries move, and at most {_LARGEST} were expected: a "
-            f"basis of the level set takes {8 * size**2 / 2**30:.1f} GiB. Let fewer tensors move: "
-            "params={name: …}."
-        )
-    full = torch.linalg.qr(jacobian.T, mode="complete").Q
-    kernel = full[:, rank:]  # (P, P − r)
-    if directions is None:
-        return kernel.T.contiguous()
-    if directions.dim() != 2 or directions.shape[1] != size or not len(directions):
-        raise ValueError(
-            f"{_PLACE}(directions=…): shape {tuple(directions.shape)} came, and (k, {size}) was "
-            "expected, one row per direction with all entries that move. Pass "
-            "torch.stack([v, …]) of flattened parameters."
-        )
-    rows = directions.detach().double()
-    inside = torch.linalg.svdvals(rows @ kernel)
-    independent = len(rows) <= size - rank and float(inside[-1]) > _RANK * float(rows.norm())
-    if not independent:
-        raise ValueError(
-            f"{_PLACE}(directions=…): {len(rows)} came that are dependent along the level set of "
-            f"dimension {size - rank}, and independent ones were expected. Leave out what changes "
-            "the outputs alone, and combinations of others."
-        )
-    return rows

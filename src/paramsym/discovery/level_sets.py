@@ -97,7 +97,7 @@ class LevelSet:
             if len(value) > _ROWS:
                 return self.jacobian(at)[0].detach(), value.detach()
             if not value.requires_grad:
-                return torch.zeros(len(value), len(at), dtype=at.dtype), value
+                return at.new_zeros(len(value), len(at)), value
             rows = [torch.autograd.grad(v, at, retain_graph=True)[0] for v in value]
         return torch.stack(rows), value.detach()
 
@@ -151,7 +151,7 @@ class Curve:
         self.scale = float(torch.linalg.matrix_norm(jacobian, 2))
         size = max(1.0, float(start.abs().max()))
         solver = DOP853(
-            lambda _, y: self._velocity(y, velocity), 0.0, start.numpy(), 1.0,
+            lambda _, y: self._velocity(y, velocity), 0.0, start.cpu().numpy(), 1.0,
             rtol=self.tolerance, atol=self.tolerance * size,
         )  # fmt: skip
         said, left = None, _STEPS
@@ -159,7 +159,7 @@ class Curve:
             before = (float(solver.t), jacobian)
             said, left = solver.step(), left - 1
             if solver.status != "failed" and np.isfinite(solver.y).all():
-                jacobian = self._frame(torch.from_numpy(solver.y.copy()))[0]
+                jacobian = self._frame(self._tensor(solver.y))[0]
                 self._require_no_turn(solver.dense_output(), *before, float(solver.t), jacobian)
         if solver.status != "finished" or not np.isfinite(solver.y).all():
             raise RankDrops(
@@ -167,7 +167,11 @@ class Curve:
                 f"({said or f'{_STEPS} steps'}), and a smooth curve was expected. Take a smaller "
                 "element, or a network without kinks."
             )
-        return self._corrected(torch.from_numpy(solver.y.copy()), value)
+        return self._corrected(self._tensor(solver.y), value)
+
+    def _tensor(self, y: np.ndarray) -> Tensor:
+        """A copy on the device of the parameters: the solver writes into its own."""
+        return torch.tensor(y, device=next(iter(self.level.params.values())).device)
 
     def _frame(self, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """J, N and F, where JN is far from singular."""
@@ -185,8 +189,8 @@ class Curve:
         return jacobian, normal, value
 
     def _velocity(self, y: np.ndarray, velocity: Tensor) -> np.ndarray:
-        jacobian, normal, _ = self._frame(torch.from_numpy(y))
-        return tangential(jacobian, normal, velocity).numpy()
+        jacobian, normal, _ = self._frame(self._tensor(y))
+        return tangential(jacobian, normal, velocity).cpu().numpy()
 
     def _require_no_turn(
         self, dense: Callable[[float], np.ndarray], t: float, one: Tensor, end: float, other: Tensor
@@ -208,7 +212,7 @@ class Curve:
                 "singular level set."
             )
         middle = (t + end) / 2
-        between = self._frame(torch.from_numpy(dense(middle)))[0]
+        between = self._frame(self._tensor(dense(middle)))[0]
         self._require_no_turn(dense, t, one, middle, between)
         self._require_no_turn(dense, middle, between, end, other)
 
