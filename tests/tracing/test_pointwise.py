@@ -1,7 +1,5 @@
 """The units between two linear maps and one entrywise function: what is read, and what refused."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -23,10 +21,10 @@ class By(nn.Module):
             self.register_parameter(
                 name, nn.Parameter(torch.randn(*shape, generator=generator).double())
             )
-        self.given: Any = forward
+        self.__dict__["given"] = forward
 
     def forward(self, x):
-        return self.given(self, x)  # pyright: ignore[reportCallIssue]
+        return self.__dict__["given"](self, x)
 
 
 def two_layers(forward, **more):

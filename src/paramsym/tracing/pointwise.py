@@ -162,8 +162,7 @@ def _last(build: Builder, given: Tensor) -> Tensor:
     if inside.keys() & {build.tensor(v).owner.serial for v in build.graph.outputs}:
         raise NotPointwise("its units are an output of the model")
     met = [op for op in build.ops if op.out.serial not in inside and _reads(op, inside)]
-    read = {x.owner.serial for op in met for x in (*op.inputs, *op.given)}
-    ends = [t for serial, t in inside.items() if serial in read]
+    ends = [t for t in inside.values() if any(_reads(op, {t.serial: t}) for op in met)]
     if not ends:
         raise NotPointwise("nothing reads its units")
     if len(ends) != 1 or ends[0] is given:
