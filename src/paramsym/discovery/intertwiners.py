@@ -1,0 +1,231 @@
+r"""Relations f(αz + β) = a·f(z) + b·z + c of an arbitrary function of one number.
+
+A layer U f(Vx + v) + o has a symmetry for each of them: what V and v do to the arguments of f, U
+and o undo to its values (and a linear path, if b ≠ 0). Scalings of homogeneous functions, signs of
+odd ones and the periods of the sine are of this kind, and so are 1 − σ(−z) = σ(z) for the sigmoid
+and f(−z) = f(z) − z for softplus, GELU and SiLU.
+
+The maps z ↦ αz + β that occur form a closed subgroup of the affine group of the line, of which
+there are few: this is what makes the search finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .activations.certificate import Certificate
+from .activations.continuous import families
+from .activations.discrete import Discrete, discrete_relations
+from .activations.function import ScalarFunction, scalar_function
+from .activations.numbers import short, spelled
+from .activations.relation import Family, Relation
+from .activations.search import jumps
+
+NEARLY = 1e-3  # rejected relations are worth a mention up to this residual
+
+
+class ResidualGap(NamedTuple):
+    """The largest residual that was accepted, and the least that was not."""
+
+    largest: float
+    next: float
+
+
+@dataclass(frozen=True)
+class Intertwiners:
+    """All relations of a function that were found, and the best that were not accepted.
+
+    Attributes:
+        name: of the function.
+        domain: the open interval where it was evaluated.
+        families: one-parameter groups.
+        generators: of the discrete part.
+        relations: the generators and the products of two of them that say something new.
+        group: of the maps of arguments: "trivial", "Z2", "Z", "D∞", "R>0", "R*", "R", "Aff(1)", …
+        nearly: relations that hold to three digits or better, and not to the tolerance.
+        gap: between accepted and rejected residuals.
+        tolerance: what was accepted.
+        searched: in words.
+        function: what was given.
+    """
+
+    name: str
+    domain: tuple[float, float]
+    families: tuple[Family, ...]
+    generators: tuple[Relation, ...]
+    relations: tuple[Relation, ...]
+    group: str
+    nearly: tuple[Relation, ...]
+    gap: ResidualGap
+    tolerance: float
+    searched: str
+    function: Callable[[Tensor], Any]
+
+    @property
+    def parity(self) -> str:
+        """ "odd" or "even" without further terms, else "pin": what a rule may state."""
+        names = [relation.name for relation in self.relations if relation.alpha == -1]
+        return next((name for name in names if name in ("odd", "even")), "pin")
+
+    @property
+    def degree(self) -> float | None:
+        """d with f(s·z) = s^d·f(z) for s > 0, without further terms; None if there is none."""
+        for family in self.families:
+            if not family.is_shift and family.tau == family.mu == family.nu == 0:
+                return family.degree
+        return None
+
+    def __str__(self) -> str:
+        low, high = (("−∞" if e < 0 else "∞") if math.isinf(e) else spelled(e) for e in self.domain)
+        lines = [f"{self.name} on ({low}, {high}): {self.group}"]
+        lines += [f"  {family}" for family in self.families]
+        lines += [f"  {relation}" for relation in self.relations]
+        for relation in self.nearly:
+            lines.append(f"  nearly, to {relation.residual:.1e}: {relation}")
+        return "\n".join(lines)
+
+
+def intertwiners(
+    function: Callable[[Tensor], Any],
+    *,
+    tolerance: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Intertwiners:
+    r"""All α, β, a, b, c with f(αz + β) = a·f(z) + b·z + c for all z, by search.
+
+    Continuous relations are the null space of [z f', f', f, z, 1], tried by finite elements;
+    reflections, shifts and scalings are minima of a defect over grids of several sizes, refined to
+    the last digit. For each pair (α, β) the best a, b and c are linear. Each relation is judged by
+    its residual on fresh points, of which a quarter lie at all magnitudes up to 1000.
+
+    What this cannot exclude: shifts below 0.01, features narrower than that or beyond a distance
+    of 64 from the origin, and what differs less than the tolerance.
+
+    Args:
+        function: of the entries of a tensor, each by itself; no derivative is asked for.
+        tolerance: the largest relative residual that is accepted. By default 1e-9, or 64 roundings
+            of a function in lower precision; exact relations have about 1e-15 in float64.
+        generator: of the points; by default one with a fixed seed.
+
+    Raises:
+        ValueError: the function mixes entries, is random, or is a number on no interval, or on
+            several.
+
+    Source: Zhao et al., "Symmetries, flat minima, and the conserved quantities of gradient flow",
+    section 3.3: the equivariance of the activation, here for affine maps in place of linear ones.
+    """
+    generator = generator or torch.Generator().manual_seed(0)
+    f = scalar_function(function, generator)
+    limit = max(1e-9, 64 * f.epsilon) if tolerance is None else tolerance
+    certificate = Certificate(f, generator, limit)
+    affine = _affine(certificate)
+    if affine is not None:
+        return _result(certificate, affine, Discrete([_reflected(certificate)], [], ["affine"]))
+    breaks = jumps(f)
+    certificate = Certificate(f, generator, limit, places=tuple(breaks))
+    continuous, _ = families(certificate, breaks)
+    discrete = discrete_relations(certificate, continuous, breaks)
+    discrete.searched.insert(0, "continuous shifts and scalings")
+    return _result(certificate, continuous, discrete)
+
+
+def _affine(certificate: Certificate) -> list[Family] | None:
+    """The relations of kz + m, if f is that: a = α, and a shift adds a constant."""
+    f = certificate.f
+    z = f.sample(400, certificate.generator)
+    value = f(z)
+    kept = value.isfinite()
+    z, value = z[kept], value[kept]
+    weight = 1 / (value.abs() + z.abs() + 1e-3 * f.typical + 1e-300)
+    rows = torch.stack([z, torch.ones_like(z)], 1) * weight[:, None]
+    k, m = torch.linalg.lstsq(rows, (value * weight)[:, None]).solution[:, 0].tolist()
+    k, m = (0.0 if abs(x) <= certificate.tolerance * (f.typical + 1e-300) else x for x in (k, m))
+    limit = certificate.tolerance
+    if not float(((value - k * z - m).abs() * weight).max()) <= limit or not f.is_line:
+        return None
+    scaling = Family(1.0, 0.0, 1.0 if k else 0.0, 0.0, -m if k else 0.0)
+    shift = Family(0.0, 1.0, 0.0, 0.0, k)
+    families = []
+    for family in (shift, scaling):
+        residual = max(certificate.residual(family.at(t)) for t in (0.5, -1.1))
+        families.append(replace(family, residual=residual))
+    return families
+
+
+def _reflected(certificate: Certificate) -> Relation:
+    """f(−z) for an affine function: −f(z) + 2 f(0), and f(z) for a constant."""
+    zero, one = certificate.f(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
+    constant = abs(one - zero) <= certificate.tolerance * abs(zero)
+    relation = Relation(-1.0, 0.0, 1.0) if constant else Relation(-1.0, 0.0, -1.0, 0.0, 2 * zero)
+    return relation.measured(certificate.residual(relation))
+
+
+def _result(certificate: Certificate, continuous: list[Family], discrete: Discrete) -> Intertwiners:
+    f, generators = certificate.f, tuple(discrete.generators)
+    rejected = sorted(discrete.rejected, key=lambda r: r.residual)
+    accepted = [*(r.residual for r in generators), *(r.residual for r in continuous)]
+    gap = ResidualGap(
+        max(accepted, default=0.0), min((r.residual for r in rejected), default=math.inf)
+    )
+    return Intertwiners(
+        name=f.name,
+        domain=(f.low, f.high),
+        families=tuple(continuous),
+        generators=generators,
+        relations=_with_products(certificate, generators),
+        group=_group(f, continuous, generators),
+        nearly=_nearly(rejected),
+        gap=gap,
+        tolerance=certificate.tolerance,
+        searched="; ".join(discrete.searched),
+        function=f.function,
+    )
+
+
+def _nearly(rejected: Sequence[Relation]) -> tuple[Relation, ...]:
+    """The best rejected relations, one for each neighbourhood: that in short numbers."""
+    good = [r for r in rejected if r.residual <= NEARLY and abs(r.a) > 1e-9]
+    good.sort(key=lambda r: (short(r.beta) != r.beta or short(r.alpha) != r.alpha, r.residual))
+    kept: list[Relation] = []
+    for relation in good:
+        if all(abs(relation.beta - r.beta) + abs(relation.alpha - r.alpha) > 0.1 for r in kept):
+            kept.append(relation)
+    return tuple(kept[:3])
+
+
+def _with_products(
+    certificate: Certificate, generators: tuple[Relation, ...]
+) -> tuple[Relation, ...]:
+    """Generators, the full period where half of it is one, and reflections about other centres."""
+    found = list(generators)
+    if shift := next((r for r in generators if r.alpha == 1), None):
+        found += [shift @ shift] if shift.name == "half period" else []
+        found += [shift @ r for r in generators if r.alpha == -1]
+    measured = [*generators]
+    for relation in found[len(generators) :]:
+        measured.append(relation.measured(certificate.residual(relation)))
+    return tuple(measured)
+
+
+def _group(f: ScalarFunction, continuous: list[Family], generators: tuple[Relation, ...]) -> str:
+    """The name of the group of maps of arguments."""
+    reflected = any(r.alpha == -1 for r in generators)
+    if len(continuous) == 2:
+        return "Aff(1)"
+    if continuous:
+        if continuous[0].is_shift:
+            return "R"
+        return "R*" if reflected else "R>0"
+    shifted = any(r.alpha == 1 for r in generators)
+    scaled = any(abs(r.alpha) != 1 for r in generators)
+    if shifted:
+        return "D∞" if reflected else "Z"
+    if scaled:
+        return "Z2 × Z" if reflected else "Z"
+    return "Z2" if reflected else "trivial"
