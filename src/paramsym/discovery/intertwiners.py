@@ -23,7 +23,7 @@ from .activations.certificate import Certificate
 from .activations.continuous import families
 from .activations.discrete import Discrete, discrete_relations
 from .activations.function import ScalarFunction, scalar_function
-from .activations.numbers import short, spelled
+from .activations.numbers import is_short, spelled
 from .activations.relation import Family, Relation
 from .activations.search import jumps
 
@@ -52,7 +52,7 @@ class Intertwiners:
         gap: between accepted and rejected residuals.
         tolerance: what was accepted.
         searched: in words.
-        function: what was given.
+        scalar: the function as it was evaluated: its precision, and the median of |f|.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Intertwiners:
     gap: ResidualGap
     tolerance: float
     searched: str
-    function: Callable[[Tensor], Any]
+    scalar: ScalarFunction
 
     @property
     def parity(self) -> str:
@@ -80,6 +80,39 @@ class Intertwiners:
             if not family.is_shift and family.tau == family.mu == family.nu == 0:
                 return family.degree
         return None
+
+    @property
+    def factor(self) -> float | None:
+        """k of a linear function kz other than zero; None for another one."""
+        if len(self.families) == 2 and self.degree == 1:
+            return next(family.nu for family in self.families if family.is_shift) or None
+        return None
+
+    @property
+    def function(self) -> Callable[[Tensor], Any]:
+        """What was given."""
+        return self.scalar.function
+
+    def measured(self, relation: Relation, generator: torch.Generator | None = None) -> Relation:
+        """A relation of one's own with its residual for this function, such as an exclusion.
+
+        Args:
+            relation: its own residual does not count.
+            generator: of the points; by default one with a fixed seed.
+        """
+        generator = generator or torch.Generator().manual_seed(1)
+        certificate = Certificate(self.scalar, generator, self.tolerance)
+        return relation.measured(certificate.residual(relation))
+
+    def over(self, alpha: float, beta: float, generator: torch.Generator | None = None) -> Relation:
+        """The relation over z ↦ αz + β with the best a, b and c, and its residual.
+
+        Args:
+            alpha, beta: of the map of arguments.
+            generator: of the points; by default one with a fixed seed.
+        """
+        generator = generator or torch.Generator().manual_seed(1)
+        return Certificate(self.scalar, generator, self.tolerance).fitted(alpha, beta)
 
     def __str__(self) -> str:
         low, high = (("−∞" if e < 0 else "∞") if math.isinf(e) else spelled(e) for e in self.domain)
@@ -184,14 +217,14 @@ def _result(certificate: Certificate, continuous: list[Family], discrete: Discre
         gap=gap,
         tolerance=certificate.tolerance,
         searched="; ".join(discrete.searched),
-        function=f.function,
+        scalar=f,
     )
 
 
 def _nearly(rejected: Sequence[Relation]) -> tuple[Relation, ...]:
     """The best rejected relations, one for each neighbourhood: that in short numbers."""
     good = [r for r in rejected if r.residual <= NEARLY and abs(r.a) > 1e-9]
-    good.sort(key=lambda r: (short(r.beta) != r.beta or short(r.alpha) != r.alpha, r.residual))
+    good.sort(key=lambda r: (not (is_short(r.beta) and is_short(r.alpha)), r.residual))
     kept: list[Relation] = []
     for relation in good:
         if all(abs(relation.beta - r.beta) + abs(relation.alpha - r.alpha) > 0.1 for r in kept):

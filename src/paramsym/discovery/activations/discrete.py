@@ -30,7 +30,6 @@ from .search import (
     shift_defect,
 )
 
-
 LEAST = 1e-3  # shorter shifts cannot be told from none
 
 

@@ -21,6 +21,11 @@ def short(value: float, closeness: float = 1e-7) -> float:
     return value
 
 
+def is_short(value: float) -> bool:
+    """Whether a number is such a fraction, to the last digit."""
+    return short(value * (1 + 1e-9)) == value
+
+
 def spelled(value: float) -> str:
     """A number in the shortest exact form: 2, 1/3, π/2, 0.1234567."""
     sign, size = ("−" if value < 0 else ""), abs(value)

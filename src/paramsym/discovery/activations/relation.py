@@ -83,7 +83,7 @@ class Relation:
         found = []
         if self.beta:
             found.append("writer bias")
-        if self.c or (self.b and self.beta):
+        if self.c or self.b:
             found.append("reader bias")
         if self.b:
             found.append("skip")
@@ -95,14 +95,16 @@ class Relation:
         if not self.a:
             return "to no layer: f(αz + β) does not depend on f(z)"
         moves = [_moved("V", self.alpha)] if self.alpha != 1 else []
-        moves += ["v → " + combination([(self.alpha, "v"), (self.beta, "")])] if self.beta else []
+        if self.alpha != 1 or self.beta:
+            moves.append("v → " + combination([(self.alpha, "v"), (self.beta, "")]))
         moves += [_moved("U", 1 / self.a)] if self.a != 1 else []
         if not self.needs:
             return "to any hidden layer: " + ", ".join(moves)
-        if self.c:
-            moves.append("o → o " + _signed(-self.c / self.a, "U"))
+        if self.needs and (self.c or self.b):
+            terms = [(1.0, "o"), (-self.c / self.a, "U"), (-self.b / self.a, "Uv")]
+            moves.append("o → " + combination(terms))
         if self.b:
-            moves.append("W → W " + _signed(-self.b / self.a, "UV"))
+            moves.append("W → " + combination([(1.0, "W"), (-self.b / self.a, "UV")]))
         words = {
             "writer bias": "v of the writers",
             "reader bias": "o of the readers",

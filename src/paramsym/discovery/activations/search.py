@@ -53,7 +53,9 @@ def reflection_defect(f: ScalarFunction, sign: int, width: float) -> Defect:
         target = (left - sign * right)[..., None]
         total = _residue(weight, target, allowed[..., None])
         affine = torch.stack([u.expand_as(left), torch.ones_like(left)], -1)
-        bent = _residue(weight, left[..., None], affine) + _residue(weight, right[..., None], affine)
+        bent = _residue(weight, left[..., None], affine) + _residue(
+            weight, right[..., None], affine
+        )
         return _ratio(f, total, bent, weight)
 
     return defect
