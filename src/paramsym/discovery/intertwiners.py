@@ -142,7 +142,7 @@ def intertwiners(
 
     Args:
         function: of the entries of a tensor, each by itself; no derivative is asked for.
-        tolerance: the largest relative residual that is accepted. By default 1e-9, or 64 roundings
+        tolerance: the largest relative residual that is accepted. By default 1e-9, or 8 roundings
             of a function in lower precision; exact relations have about 1e-15 in float64.
         generator: of the points; by default one with a fixed seed.
 
@@ -155,7 +155,7 @@ def intertwiners(
     """
     generator = generator or torch.Generator().manual_seed(0)
     f = scalar_function(function, generator)
-    limit = max(1e-9, 64 * f.epsilon) if tolerance is None else tolerance
+    limit = max(1e-9, 8 * f.epsilon) if tolerance is None else tolerance
     certificate = Certificate(f, generator, limit)
     affine = _affine(certificate)
     if affine is not None:

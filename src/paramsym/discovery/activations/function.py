@@ -200,7 +200,7 @@ def _precision(f: ScalarFunction, z: Tensor) -> float:
     """The relative precision: that of the output's type, or the step of a staircase in z.
 
     A function that rounds its argument to 24 bits does not change when z does by 2^−40. Steps as
-    wide as those of floor are no roundings: few points cross one when z changes by a thousandth.
+    wide as those of floor are no roundings: few points cross one when z changes by a hundredth.
     """
     with torch.no_grad():
         kind = f.function(z[:1].to(f.dtype)).dtype
@@ -208,7 +208,7 @@ def _precision(f: ScalarFunction, z: Tensor) -> float:
     if f.dtype is torch.float64:
         z = z[z.abs() < 2] if int((z.abs() < 2).sum()) > 20 else z
         value = f(z)
-        moved = f(z * (1 + 1e-3)) != value
+        moved = f(z * (1 + 2.0**-6)) != value
         if float(moved.double().mean()) < 0.2:
             return bound
         for bits in (44, 36, 30, 24, 20, 16, 11, 8):

@@ -37,14 +37,9 @@ def spelled(value: float) -> str:
         over = f"/{of_pi.denominator}" if of_pi.denominator > 1 else ""
         times = "" if of_pi.numerator == 1 else f"{of_pi.numerator}"
         return f"{sign}{times}π{over}"
-    exponent = math.log(size) if size and math.isfinite(size) else math.nan
-    near = short(exponent, 1e-13)
-    if (
-        abs(exponent) < 20
-        and abs(math.exp(near) - size) <= 4e-15 * size
-        and near not in (0, exponent)
-    ):
-        return f"{sign}e^{spelled(near)}"
+    power = short(math.log(size), 1e-13) if size and math.isfinite(size) else 0.0
+    if power and is_short(power) and abs(math.exp(power) - size) <= 4e-15 * size:
+        return f"{sign}e" if power == 1 else f"{sign}e^{spelled(power)}"
     return f"{sign}{size:.7g}"
 
 
