@@ -128,19 +128,21 @@ def _shift(
     for neat, full in candidates:
         relation = certificate.best([1.0, 1.0], [neat, full])
         (accepted if certificate.accepts(relation) else found.rejected).append(relation)
-    if not accepted:
-        return None
-    least = _divided(certificate, min(accepted, key=lambda r: r.beta))
-    found.generators.append(least)
+    least = _divided(certificate, min(accepted, key=lambda r: r.beta)) if accepted else None
+    if least is not None:
+        found.generators.append(least)
     return least
 
 
-def _divided(certificate: Certificate, relation: Relation) -> Relation:
-    """A shift by a whole part of this one, if it holds: grids may have stepped over it."""
+def _divided(certificate: Certificate, relation: Relation) -> Relation | None:
+    """A shift by a whole part of this one, if it holds: grids may have stepped over it.
+
+    None if ever shorter ones hold: then the precision does not tell a short shift from none.
+    """
     for parts in (2, 3, 5, 7):
         part = certificate.fitted(1.0, relation.beta / parts)
-        if part.beta > LEAST and certificate.accepts(part):
-            return _divided(certificate, part)
+        if certificate.accepts(part):
+            return _divided(certificate, part) if part.beta > LEAST else None
     return relation
 
 
