@@ -23,7 +23,7 @@ from .activations.certificate import Certificate
 from .activations.continuous import families
 from .activations.discrete import Discrete, discrete_relations
 from .activations.function import ScalarFunction, scalar_function
-from .activations.numbers import is_short, spelled
+from .activations.numbers import is_short, short, spelled
 from .activations.relation import Family, Relation
 from .activations.search import jumps
 
@@ -180,6 +180,7 @@ def _affine(certificate: Certificate) -> list[Family] | None:
     k, m = torch.linalg.lstsq(rows, (value * weight)[:, None]).solution[:, 0].tolist()
     k, m = (0.0 if abs(x) <= certificate.tolerance * (f.typical + 1e-300) else x for x in (k, m))
     limit = certificate.tolerance
+    k, m = short(k, 1e-12), short(m, 1e-12)
     if not float(((value - k * z - m).abs() * weight).max()) <= limit or not f.is_line:
         return None
     scaling = Family(1.0, 0.0, 1.0 if k else 0.0, 0.0, -m if k else 0.0)

@@ -83,9 +83,9 @@ def lift(
     layer = _Layer(relation, site, given, reader_bias, skip)
     chosen = layer.mask(units)
     layer.require_relation()
-    scale = torch.where(chosen, relation.alpha, 1.0).diag()
-    back = torch.where(chosen, 1 / relation.a, 1.0).diag()
-    moved = site.carried(given, scale, back)
+    factors = (chosen.new_tensor(x) for x in (relation.alpha, 1 / relation.a))
+    scale, back = (torch.where(chosen > 0, x, chosen.new_ones(())) for x in factors)
+    moved = site.carried(given, scale.diag(), back.diag())
     if relation.beta:
         layer.add(moved, layer.writer_bias(), relation.beta * chosen)
     factor = chosen / relation.a
@@ -112,7 +112,7 @@ class _Layer:
         )
 
     def mask(self, units: int | Sequence[int] | None) -> Tensor:
-        """Which units move."""
+        """One for each unit that moves, else zero."""
         count = self.site.units
         wanted = range(count) if units is None else [units] if isinstance(units, int) else units
         wrong = [k for k in wanted if not 0 <= k < count]
@@ -121,8 +121,8 @@ class _Layer:
                 f"unit {wrong[0]} was asked for", f"a number from 0 to {count - 1}",
                 "Pass units=None to move all of them.",
             )  # fmt: skip
-        mask = torch.zeros(count, dtype=torch.bool)
-        mask[list(wanted)] = True
+        mask = torch.zeros(count, dtype=torch.float64)
+        mask[list(wanted)] = 1
         return mask
 
     def require_relation(self) -> None:

@@ -39,8 +39,14 @@ def spelled(value: float) -> str:
         return f"{sign}{times}π{over}"
     power = short(math.log(size), 1e-13) if size and math.isfinite(size) else 0.0
     if power and is_short(power) and abs(math.exp(power) - size) <= 4e-15 * size:
-        return f"{sign}e" if power == 1 else f"{sign}e^{spelled(power)}"
+        return f"{sign}e" if power == 1 else f"{sign}e^{raised(power)}"
     return f"{sign}{size:.7g}"
+
+
+def raised(power: float) -> str:
+    """An exponent, in brackets unless it is one sign."""
+    text = spelled(power)
+    return text if len(text) == 1 else f"({text})"
 
 
 def combination(terms: Sequence[tuple[float, str]], positive_first: bool = False) -> str:

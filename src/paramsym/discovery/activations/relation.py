@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .numbers import combination, spelled
+from .numbers import combination, raised, spelled
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Family:
         """With u = z − p: f(p + su) = s^d f + μ u (s − s^d)/(1 − d) + (ν + μp)(s^d − 1)/d."""
         p, d = self.centre or 0.0, self.degree
         mu, nu = self.mu, self.nu + self.mu * p
-        power = "1" if d == 0 else "s" if d == 1 else f"s^{_power(d)}"
+        power = "1" if d == 0 else "s" if d == 1 else f"s^{raised(d)}"
         inner = f"(z {_signed(-p, '')})" if p else "z"
         argument = f"{spelled(p)} + s·{inner}" if p else "s·z"
         value = "f(z)" if d == 0 else f"{power}·f(z)"
@@ -210,8 +210,3 @@ def _signed(value: float, unit: str) -> str:
     """A term with its sign in front, as it is appended to a sum."""
     sign = "−" if value < 0 else "+"
     return f"{sign} {combination([(abs(value), unit)])}"
-
-
-def _power(value: float) -> str:
-    text = spelled(value)
-    return text if len(text) == 1 else f"({text})"
