@@ -56,6 +56,13 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, list[str]]] = {
     "growing sine": (lambda z: z.exp() * z.sin(), "Z", ["f(z + π) = −e^π·f(z)"]),
     "slow": (lambda z: torch.tanh(z / 50), "Z2", ["f(−z) = −f(z)"]),
     "fast": (lambda z: torch.sin(40 * z), "D∞", ["f(−z) = −f(z)"]),
+    "in large units": (lambda z: 1e12 * torch.tanh(z), "Z2", ["f(−z) = −f(z)"]),
+    "in small units": (lambda z: 1e-12 * torch.sigmoid(z), "Z2", ["f(−z) = −f(z) + 1e-12"]),
+    "on a large constant": (lambda z: torch.tanh(z) + 1e6, "Z2", ["f(−z) = −f(z) + 2000000"]),
+    "beside a line": (lambda z: F.gelu(z) / 1000 + 5 * z, "Z2", ["f(−z) = f(z) − 10.001·z"]),
+    "two sines": (lambda z: torch.sin(z) + torch.sin(2**0.5 * z), "Z2", ["f(−z) = −f(z)"]),
+    "harmonics": (lambda z: torch.sin(z) + torch.cos(2 * z), "D∞", ["f(π − z) = f(z)"]),
+    "unequal ramps": (lambda z: F.relu(z) + F.relu(z - 1) / 2 - 2 * F.relu(z + 2), "trivial", []),
     "cosh": (torch.cosh, "Z2", ["f(−z) = f(z)"]),
     "logarithmic period": (log_periodic, "Z", []),
 }  # fmt: skip

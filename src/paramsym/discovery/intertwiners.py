@@ -175,12 +175,12 @@ def _affine(certificate: Certificate) -> list[Family] | None:
     value = f(z)
     kept = value.isfinite()
     z, value = z[kept], value[kept]
-    weight = 1 / (value.abs() + z.abs() + 1e-3 * f.typical + 1e-300)
+    weight = 1 / (value.abs() + f.typical * (1 + z.abs()) + 1e-300)
     rows = torch.stack([z, torch.ones_like(z)], 1) * weight[:, None]
     k, m = torch.linalg.lstsq(rows, (value * weight)[:, None]).solution[:, 0].tolist()
     k, m = (0.0 if abs(x) <= certificate.tolerance * (f.typical + 1e-300) else x for x in (k, m))
     limit = certificate.tolerance
-    k, m = short(k, 1e-12), short(m, 1e-12)
+    k, m = (short(x, 1e-12 * min(1.0, f.typical)) for x in (k, m))
     if not float(((value - k * z - m).abs() * weight).max()) <= limit or not f.is_line:
         return None
     scaling = Family(1.0, 0.0, 1.0 if k else 0.0, 0.0, -m if k else 0.0)

@@ -80,7 +80,10 @@ class Certificate:
         plain = Relation(alpha, beta, a, b, c)
         plain = plain.measured(self.residual(plain))
         closeness = max(1e-7, 4 * self.tolerance)
-        neat = Relation(alpha, beta, *(short(x, closeness) for x in (a, b, c)))
+        unit = min(1.0, self.f.typical)  # b and c carry the unit of f
+        b, c = (0.0 if abs(x) <= closeness * self.f.typical else x for x in (b, c))
+        values = (short(x, closeness * size) for x, size in ((a, 1.0), (b, unit), (c, unit)))
+        neat = Relation(alpha, beta, *values)
         neat = neat.measured(self.residual(neat))
         return neat if neat.residual <= max(self.tolerance / 1e2, 2 * plain.residual) else plain
 
