@@ -89,7 +89,16 @@ def test_a_sine_of_the_logarithm_scales_and_reflects() -> None:
     assert [r.name for r in found.generators] == ["odd", "scaling"]
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+def test_a_scaling_may_turn_the_line_over() -> None:
+    """f(z) = |z| (cos(π log₂|z|) sgn z + 1/2): f(−2z) = 2 f(z), and neither −z nor 2z do."""
+    found = intertwiners(lambda z: z * torch.cos(math.pi * z.abs().log2()) + z.abs() / 2)
+    (relation,) = found.relations
+    assert (relation.alpha, relation.beta) == (-2, 0)
+    assert (relation.a, relation.b, relation.c) == (2, 0, 0)
+    assert found.group == "Z"
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     st.floats(-2, 2),
     st.floats(-3, 3),
@@ -117,6 +126,24 @@ def test_what_is_nearly_odd_is_reported_with_its_number_and_not_accepted(size: f
     assert size / 20 < near.residual < 2 * size
     assert "nearly, to" in str(found)
     assert intertwiners(torch.tanh).nearly == ()
+
+
+def test_a_map_that_leaves_the_domain_is_none() -> None:
+    log = intertwiners(torch.log)
+    assert log.measured(Relation(-1, 0, -1)).residual == math.inf
+    assert log.measured(Relation(1, 1, 1)).residual > 0.01
+    assert log.measured(Relation(2, 0, 1, 0, math.log(2))).residual < 1e-15
+    assert log.over(3, 0).c == pytest.approx(math.log(3), rel=1e-12)
+
+
+def test_a_relation_without_the_function_is_none() -> None:
+    """Far out tanh is constant, f(z + 1e4) = 1, which says nothing of f(z)."""
+    generator = torch.Generator().manual_seed(0)
+    certificate = Certificate(scalar_function(torch.tanh, generator), generator, 1e-9)
+    flat = certificate.fitted(1, 1e4)
+    assert flat.residual < 1e-12 and abs(flat.a) < 1e-12
+    assert not certificate.accepts(flat)
+    assert certificate.accepts(certificate.fitted(-1, 0))
 
 
 def test_tolerance_decides() -> None:

@@ -154,8 +154,28 @@ def _scalings(certificate: Certificate, centre: float, found: Discrete) -> None:
         candidates = minima(defect, 0.03, LARGEST, 700, keep=4)
         accepted = _scalings_at(certificate, found, centre, candidates, sign)
         if accepted:
-            found.generators.append(min(accepted, key=lambda r: abs(r.alpha)))
+            found.generators += _rooted(certificate, min(accepted, key=lambda r: abs(r.alpha)))
             return
+
+
+def _rooted(certificate: Certificate, relation: Relation) -> list[Relation]:
+    """A scaling of which this one is a power, if it holds; none if ever smaller ones do.
+
+    The square root may have either sign.
+    """
+    centre = relation.centre or 0.0
+
+    def scaled(alpha: float) -> Relation:
+        return certificate.fitted(alpha, centre * (1 - alpha))
+
+    if relation.alpha < 0:
+        return [relation]
+    for parts in (2, 3, 5, 7):
+        root = scaled(relation.alpha ** (1 / parts))
+        if certificate.accepts(root):
+            return _rooted(certificate, root) if math.log(root.alpha) > 0.02 else []
+    root = scaled(-math.sqrt(relation.alpha))
+    return [root if certificate.f.is_line and certificate.accepts(root) else relation]
 
 
 def _scalings_at(
@@ -172,7 +192,7 @@ def _scalings_at(
 
 
 def _scalings_about_any_centre(certificate: Certificate, found: Discrete) -> None:
-    """A grid of centres and scales, and Newton steps from its lowest minima."""
+    """A grid of centres and scales, and finer ones around its lowest minima."""
     found.searched.append(
         f"scalings from e^0.1 to e^{LARGEST:g} about centres in [−{CORE:g}, {CORE:g}]"
     )
@@ -192,12 +212,12 @@ def _scalings_about_any_centre(certificate: Certificate, found: Discrete) -> Non
             near = minima(defect, max(0.02, log_scale - 0.3), log_scale + 0.3, 40, keep=1)
             accepted = _scalings_at(certificate, found, p, near, 1)
             if accepted:
-                found.generators.append(accepted[0])
+                found.generators += _rooted(certificate, accepted[0])
                 return
 
 
 def _descended(certificate: Certificate, centre: float, log_scale: float) -> tuple[float, float]:
-    """Alternating searches in the centre and the scale: the defect is a norm, without a slope."""
+    """Ever finer grids: the defect is a norm, which has no slope at an exact relation."""
     reach = 0.3
     for _ in range(12):
         grid = centre + reach * torch.linspace(-1, 1, 21, dtype=torch.float64)

@@ -48,14 +48,11 @@ def reflection_defect(f: ScalarFunction, sign: int, width: float) -> Defect:
 
     def defect(p: Tensor) -> Tensor:
         left, right = f(p[:, None] - u), f(p[:, None] + u)  # (candidates, points)
-        allowed = u.expand_as(left) if sign > 0 else torch.ones_like(left)
-        weight = _weights(f, left, right)
-        target = (left - sign * right)[..., None]
-        total = _residue(weight, target, allowed[..., None])
-        affine = torch.stack([u.expand_as(left), torch.ones_like(left)], -1)
-        bent = _residue(weight, left[..., None], affine) + _residue(
-            weight, right[..., None], affine
-        )
+        weight, left, right = _weighted(f, left, right)
+        allowed = _unit(weight * u if sign > 0 else weight)
+        total = _off(left - sign * right, allowed).norm(dim=-1)
+        affine = _affine(weight, u)
+        bent = _off(left, *affine).norm(dim=-1) + _off(right, *affine).norm(dim=-1)
         return _ratio(f, total, bent, weight)
 
     return defect
@@ -148,31 +145,44 @@ def jumps(f: ScalarFunction, most: int = 24) -> list[float]:
     return kept[:most]
 
 
-def _weights(f: ScalarFunction, left: Tensor, right: Tensor) -> Tensor:
-    size = left.abs() + right.abs() + 1e-3 * f.typical + 1e-300
-    return (1 / size).nan_to_num(0.0, 0.0, 0.0)
+def _weighted(
+    f: ScalarFunction, left: Tensor, right: Tensor, size: Tensor | float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights by which each point counts relative to its values, and both values times them."""
+    weight = 1 / ((left.abs() + right.abs() + 1e-3 * f.typical + 1e-300) * size)
+    if not bool(weight.min() > 0):  # infinite or no numbers somewhere: these points do not count
+        weight = weight.nan_to_num(0.0, 0.0, 0.0)
+        left, right = (torch.where(weight > 0, side, 0.0) for side in (left, right))
+    return weight, weight * left, weight * right
 
 
 def _angle(f: ScalarFunction, z: Tensor, moved: Tensor) -> Tensor:
     """The sine between f at moved points and f, both modulo 1 and z, by candidate."""
     z = z.expand_as(moved)
-    target, value = f(moved)[..., None], f(z)
-    weight = _weights(f, target[..., 0], value) / (1 + z.abs())
-    affine = torch.stack([z, torch.ones_like(z)], -1)
-    total = _residue(weight, target, torch.cat([value[..., None], affine], -1))
-    bent = [_residue(weight, side, affine) for side in (target, value[..., None])]
-    small = _ratio(f, bent[1], bent[0] + bent[1], weight) >= 1  # f itself is straight there
-    return torch.where(small, 1.0, _ratio(f, total, bent[0], weight))
+    weight, target, value = _weighted(f, f(moved), f(z), 1 + z.abs())
+    affine = _affine(weight, z)
+    target, value = _off(target, *affine), _off(value, *affine)
+    bent, straight = target.norm(dim=-1), value.norm(dim=-1)
+    small = _ratio(f, straight, bent + straight, weight) >= 1  # f itself is straight there
+    total = _off(target, _unit(value)).norm(dim=-1)
+    return torch.where(small, 1.0, _ratio(f, total, bent, weight))
 
 
-def _residue(weight: Tensor, target: Tensor, basis: Tensor) -> Tensor:
-    """What remains of a target modulo a basis, in the weighted norm, by candidate."""
-    weight = weight[..., None]
-    target = (weight * target).nan_to_num(0.0, 0.0, 0.0)
-    basis = (weight * basis).nan_to_num(0.0, 0.0, 0.0)
-    basis = basis / basis.norm(dim=-2, keepdim=True).clamp_min(1e-300)
-    q, _ = torch.linalg.qr(basis)
-    return (target - q @ (q.mT @ target)).norm(dim=(-2, -1))
+def _affine(weight: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of weight·1 and weight·z, by candidate."""
+    constant = _unit(weight)
+    return constant, _unit(_off(weight * z, constant))
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+
+
+def _off(x: Tensor, *basis: Tensor) -> Tensor:
+    """x modulo orthonormal vectors, twice: once leaves roundings of what was taken off."""
+    for e in basis * 2:
+        x = x - (x * e).sum(-1, keepdim=True) * e
+    return x
 
 
 def _ratio(f: ScalarFunction, part: Tensor, whole: Tensor, weight: Tensor) -> Tensor:
