@@ -137,13 +137,14 @@ def test_a_map_that_leaves_the_domain_is_none() -> None:
 
 
 def test_a_relation_without_the_function_is_none() -> None:
-    """Far out tanh is constant, f(z + 1e4) = 1, which says nothing of f(z)."""
+    """Where f is constant a far map has f(αz + β) = c, which says nothing of f(z)."""
     generator = torch.Generator().manual_seed(0)
     certificate = Certificate(scalar_function(torch.tanh, generator), generator, 1e-9)
-    flat = certificate.fitted(1, 1e4)
-    assert flat.residual < 1e-12 and abs(flat.a) < 1e-12
-    assert not certificate.accepts(flat)
-    assert certificate.accepts(certificate.fitted(-1, 0))
+    odd = certificate.fitted(-1, 0)
+    assert certificate.accepts(odd)
+    assert not certificate.accepts(Relation(1, 1e4, 0, 0, 1, residual=0.0))
+    # and a map that takes every point near by away from there is no evidence
+    assert certificate.fitted(1, 1e4).residual == math.inf
 
 
 def test_tolerance_decides() -> None:

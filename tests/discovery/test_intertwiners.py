@@ -173,5 +173,6 @@ def test_relations_form_a_group() -> None:
     assert (~half @ half).matrix.allclose(torch.eye(3).double())
     assert (odd @ half @ odd).matrix.allclose((~half).matrix)  # a dihedral group
     assert not (half @ odd).matrix.allclose((odd @ half).matrix)
+    assert ((half @ odd).beta, (odd @ half).beta) == (math.pi, -math.pi)  # first the right one
     relu = found("relu").families[0]
     assert (relu.at(0.5) @ relu.at(0.2)).matrix.allclose(relu.at(0.7).matrix)
