@@ -40,6 +40,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, list[str]]] = {
     "quadratic": (lambda z: z * z + z, "Aff(1)", ["f(z + t) = f(z) + 2·t·z + t² + t for all t"]),
     "affine": (lambda z: 2 * z - 1, "Aff(1)", ["f(−z) = −f(z) − 2"]),
     "constant": (lambda z: 0 * z + 3, "Aff(1)", ["f(s·z) = f(z) for s > 0"]),
+    "affine on a half-line": (
+        lambda z: torch.where(z > 1, 2 * z, torch.nan), "R>0",
+        ["f(1 + s·(z − 1)) = s·f(z) − 2·(s − 1) for s > 0"]),
+    "affine on an interval": (
+        lambda z: torch.where((z > 0) & (z < 2), 3 * z, torch.nan), "Z2", ["f(2 − z) = −f(z) + 6"]),
     "cubic": (lambda z: z**3 + z**2, "R*", ["f(−z − 2/3) = −f(z) + 0.1481481"]),
     "a kink elsewhere": (
         lambda z: F.relu(z - 0.7) ** 1.5, "R>0",
@@ -126,6 +131,15 @@ def test_what_is_nearly_odd_is_reported_with_its_number_and_not_accepted(size: f
     assert size / 20 < near.residual < 2 * size
     assert "nearly, to" in str(found)
     assert intertwiners(torch.tanh).nearly == ()
+
+
+def test_a_large_line_hides_no_defect() -> None:
+    """Mish misses each reflection by 7e-3 of itself, which is 1e-9 of what stands here."""
+    found = intertwiners(lambda z: 5 * z + 1e-6 * F.mish(z))
+    assert found.group == "trivial" and found.tolerance < 1e-12
+    gated = intertwiners(lambda z: 5 * z + 1e-6 * F.gelu(z))
+    assert gated.group == "Z2" and gated.nearly == ()
+    assert gated.relations[0].b == pytest.approx(-10 - 1e-6, abs=1e-8)  # of 1e-16/1e-6
 
 
 def test_a_map_that_leaves_the_domain_is_none() -> None:

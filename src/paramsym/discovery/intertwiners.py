@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .activations.affine import affine_families, affine_reflections, nearest_line
 from .activations.certificate import Certificate
 from .activations.continuous import families
 from .activations.discrete import Discrete, discrete_relations
 from .activations.function import ScalarFunction, scalar_function
-from .activations.numbers import is_short, short, spelled
+from .activations.numbers import is_short, spelled
 from .activations.relation import Family, Relation
 from .activations.search import jumps
 
@@ -142,8 +143,9 @@ def intertwiners(
 
     Args:
         function: of the entries of a tensor, each by itself; no derivative is asked for.
-        tolerance: the largest relative residual that is accepted. By default 1e-9, or 8 roundings
-            of a function in lower precision; exact relations have about 1e-15 in float64.
+        tolerance: the largest relative residual that is accepted. By default 1e-9 (less where f is
+            nearly affine), or 8 roundings of a function in lower precision; exact relations have
+            about 1e-15 in float64.
         generator: of the points; by default one with a fixed seed.
 
     Raises:
@@ -157,50 +159,24 @@ def intertwiners(
     f = scalar_function(function, generator)
     limit = max(1e-9, 8 * f.epsilon) if tolerance is None else tolerance
     certificate = Certificate(f, generator, limit)
-    affine = _affine(certificate)
-    if affine is not None:
-        return _result(certificate, affine, Discrete([_reflected(certificate)], [], ["affine"]))
+    line = nearest_line(certificate)
+    if line.distance <= limit:
+        reflections = affine_reflections(certificate, line)
+        found = Discrete(reflections, [], ["nothing: it is affine"])
+        return _result(certificate, affine_families(certificate, line), found)
     breaks = jumps(f)
+    if tolerance is None:  # beside a large line, all that matters is what is not affine
+        limit = max(limit * min(1.0, 10 * line.distance), 8 * f.epsilon)
     certificate = Certificate(f, generator, limit, places=tuple(breaks))
     continuous, _ = families(certificate, breaks)
     discrete = discrete_relations(certificate, continuous, breaks)
     discrete.searched.insert(0, "continuous shifts and scalings")
-    return _result(certificate, continuous, discrete)
+    return _result(certificate, continuous, discrete, NEARLY * min(1.0, 10 * line.distance))
 
 
-def _affine(certificate: Certificate) -> list[Family] | None:
-    """The relations of kz + m, if f is that: a = α, and a shift adds a constant."""
-    f = certificate.f
-    z = f.sample(400, certificate.generator)
-    value = f(z)
-    kept = value.isfinite()
-    z, value = z[kept], value[kept]
-    weight = 1 / (value.abs() + f.typical * (1 + z.abs()) + 1e-300)
-    rows = torch.stack([z, torch.ones_like(z)], 1) * weight[:, None]
-    k, m = torch.linalg.lstsq(rows, (value * weight)[:, None]).solution[:, 0].tolist()
-    k, m = (0.0 if abs(x) <= certificate.tolerance * (f.typical + 1e-300) else x for x in (k, m))
-    limit = certificate.tolerance
-    k, m = (short(x, 1e-12 * min(1.0, f.typical)) for x in (k, m))
-    if not float(((value - k * z - m).abs() * weight).max()) <= limit or not f.is_line:
-        return None
-    scaling = Family(1.0, 0.0, 1.0 if k else 0.0, 0.0, -m if k else 0.0)
-    shift = Family(0.0, 1.0, 0.0, 0.0, k)
-    families = []
-    for family in (shift, scaling):
-        residual = max(certificate.residual(family.at(t)) for t in (0.5, -1.1))
-        families.append(replace(family, residual=residual))
-    return families
-
-
-def _reflected(certificate: Certificate) -> Relation:
-    """f(−z) for an affine function: −f(z) + 2 f(0), and f(z) for a constant."""
-    zero, one = certificate.f(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
-    constant = abs(one - zero) <= certificate.tolerance * abs(zero)
-    relation = Relation(-1.0, 0.0, 1.0) if constant else Relation(-1.0, 0.0, -1.0, 0.0, 2 * zero)
-    return relation.measured(certificate.residual(relation))
-
-
-def _result(certificate: Certificate, continuous: list[Family], discrete: Discrete) -> Intertwiners:
+def _result(
+    certificate: Certificate, continuous: list[Family], discrete: Discrete, nearly: float = NEARLY
+) -> Intertwiners:
     f, generators = certificate.f, tuple(discrete.generators)
     rejected = sorted(discrete.rejected, key=lambda r: r.residual)
     accepted = [*(r.residual for r in generators), *(r.residual for r in continuous)]
@@ -214,7 +190,7 @@ def _result(certificate: Certificate, continuous: list[Family], discrete: Discre
         generators=generators,
         relations=_with_products(certificate, generators),
         group=_group(f, continuous, generators),
-        nearly=_nearly(rejected),
+        nearly=_nearly(rejected, generators, nearly),
         gap=gap,
         tolerance=certificate.tolerance,
         searched="; ".join(discrete.searched),
@@ -222,15 +198,21 @@ def _result(certificate: Certificate, continuous: list[Family], discrete: Discre
     )
 
 
-def _nearly(rejected: Sequence[Relation]) -> tuple[Relation, ...]:
+def _nearly(
+    rejected: Sequence[Relation], accepted: Sequence[Relation], limit: float
+) -> tuple[Relation, ...]:
     """The best rejected relations, one for each neighbourhood: that in short numbers."""
-    good = [r for r in rejected if r.residual <= NEARLY and abs(r.a) > 1e-9]
+    good = [r for r in rejected if r.residual <= limit and abs(r.a) > 1e-9]
     good.sort(key=lambda r: (not (is_short(r.beta) and is_short(r.alpha)), r.residual))
     kept: list[Relation] = []
-    for relation in good:
-        if all(abs(relation.beta - r.beta) + abs(relation.alpha - r.alpha) > 0.1 for r in kept):
+    for relation in good:  # next to one that holds, others nearly do
+        if not any(_close(relation, other) for other in (*accepted, *kept)):
             kept.append(relation)
     return tuple(kept[:3])
+
+
+def _close(one: Relation, other: Relation) -> bool:
+    return abs(one.beta - other.beta) + abs(one.alpha - other.alpha) <= 0.1
 
 
 def _with_products(

@@ -83,9 +83,11 @@ class Certificate:
         unit = min(1.0, self.f.typical)  # b and c carry the unit of f
         b, c = (0.0 if abs(x) <= closeness * self.f.typical else x for x in (b, c))
         values = (short(x, closeness * size) for x, size in ((a, 1.0), (b, unit), (c, unit)))
-        neat = Relation(alpha, beta, *values)
-        neat = neat.measured(self.residual(neat))
-        return neat if neat.residual <= max(self.tolerance / 1e2, 2 * plain.residual) else plain
+        for neat in (Relation(alpha, beta, *values), Relation(alpha, beta, a, b, c)):
+            neat = neat.measured(self.residual(neat))
+            if neat.residual <= max(self.tolerance / 1e2, 10 * plain.residual):
+                return neat
+        return plain
 
     def best(self, alphas: list[float], betas: list[float]) -> Relation:
         """The relation of least residual among maps, short numbers first."""
