@@ -124,6 +124,19 @@ def test_a_linear_term_goes_into_a_path_beside_the_layer(f) -> None:
     assert error(model, broken) > 1e-2
 
 
+def test_softplus_beyond_its_threshold_is_another_function() -> None:
+    """torch returns z above 20, so that the reflection is wrong by e^−20 = 2e-9 there."""
+    model = Parallel(F.softplus, path=True)
+    assert lifted(model, GATED, units=0, skip="w.weight")
+    model.v.bias.data[0] = 20.5
+    with pytest.raises(ValueError, match="the function changes by"):
+        lifted(model, GATED, units=0, skip="w.weight")
+    assert lifted(model, GATED, units=0, skip="w.weight", tolerance=1e-8)
+    exact = Parallel(lambda z: F.softplus(z, threshold=1000), path=True)
+    exact.load_state_dict(model.state_dict())
+    assert error(exact, lifted(exact, GATED, units=0, skip="w.weight")) <= 1e-12
+
+
 def test_two_matrices_read_the_units() -> None:
     class Two(nn.Module):
         def __init__(self):
