@@ -241,8 +241,23 @@ def test_a_path_that_is_none_is_noticed_by_its_function() -> None:
 
 
 def test_units_that_pass_two_functions_are_refused() -> None:
-    model = Parallel(lambda z: torch.sigmoid(z) * torch.tanh(z))
+    class Split(Parallel):
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.v(x)
+            return self.u(torch.sigmoid(z)) + self.w(x) + self.u.weight.sum() * z.sum(-1, True)
+
     with pytest.raises(NotPointwise):
+        lifted(Split(torch.sigmoid, path=True), FLIP)
+
+
+def test_a_function_of_several_calls_is_one_function() -> None:
+    def swing(z: Tensor) -> Tensor:
+        return torch.tanh(z) * z.abs()
+
+    model = Parallel(swing)
+    (odd,) = intertwiners(swing).relations
+    assert error(model, lifted(model, odd, units=2)) <= 1e-12
+    with pytest.raises(ValueError, match="a relation of that function"):
         lifted(model, FLIP)
 
 
