@@ -8,6 +8,10 @@ from .action_check import ActionCheck as ActionCheck
 from .action_check import Row as Row
 from .action_check import Verdict as Verdict
 from .actions import check_action as check_action
+from .activations.lift import lift as lift
+from .activations.registration import register_rule as register_rule
+from .activations.relation import Family as Family
+from .activations.relation import Relation as Relation
 from .cocycle import AbstractChange as AbstractChange
 from .cocycle import change_between as change_between
 from .cocycle import cocycle as cocycle
@@ -26,6 +30,8 @@ from .frames import SphericalFrame as SphericalFrame
 from .inheritance import inherit as inherit
 from .inheritance import on_units as on_units
 from .inheritance import with_appended as with_appended
+from .intertwiners import Intertwiners as Intertwiners
+from .intertwiners import intertwiners as intertwiners
 from .layers import lipschitz_bound as lipschitz_bound
 from .layers import move_layers as move_layers
 from .layers import move_two_layers as move_two_layers
