@@ -161,9 +161,7 @@ def test_integrated_terms_vanish_on_the_exact_action_alone(generator: torch.Gene
 
 def test_what_does_not_fit_is_refused(generator: torch.Generator) -> None:
     samples = SCALAR.draw(3, generator, WIDE)
-    with pytest.raises(
-        ValueError, match=r"\(2, 2\) came, .*was expected.*Pass h\[None\]"
-    ):
+    with pytest.raises(ValueError, match=r"\(2, 2\) came, .*was expected.*Pass h\[None\]"):
         terms_on(matrix_action, torch.eye(2, dtype=WIDE), SCALAR, samples)
     with pytest.raises(ValueError, match="'wrong' was expected to be one of .*commutator.*Pass"):
         terms_on(matrix_action, known(SCALAR), SCALAR, samples, associativity="wrong")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from .action_network import ActionNetwork
-from .fields import matrix_action
+from .fields import Fields, matrix_action
 from .measures import (
     Median,
     Report,
     finite_errors,
     invariant_share,
     known_share,
-    velocities,
 )  # fmt: skip
 from .objective import ASSOCIATIVITY, terms_on
 from .problem import Params, Problem, Samples
-
-_FRESH = 2000
 
 
 @dataclass(frozen=True)
@@ -61,32 +58,38 @@ class Learned:
         return {name: part[0] for name, part in self.problem.parts(moved).items()}
 
 
+def _laws(fields: Fields) -> dict[str, float]:
+    """Each measure of associativity."""
+    with torch.no_grad():
+        return {name: float(measure(fields)) for name, measure in ASSOCIATIVITY.items()}
+
+
 def measured(
     problem: Problem,
     network: ActionNetwork,
     generators: torch.Tensor,
-    curve: tuple[Mapping[str, float], ...],
+    curve: Sequence[Mapping[str, float]],
     associativity: str,
+    samples: Samples,
     generator: torch.Generator,
 ) -> Learned:
-    """The result, with its report on samples that training has not seen."""
+    """The result, with its report on fresh samples in float64."""
     network, h = network.double(), generators.double()
-    samples = problem.draw(_FRESH, generator, torch.float64)
-    fields = velocities(network, h, problem, samples)
     known = problem.known if problem.known is not None and len(problem.known) else None
-    kinds = {a: terms_on(network, h, problem, samples, associativity=a) for a in ASSOCIATIVITY}
-    exact = {} if known is None else {
-        a: terms_on(matrix_action, known, problem, samples, associativity=a) for a in ASSOCIATIVITY
-    }  # fmt: skip
+    with torch.no_grad():
+        fields = Fields(network, h, problem, samples)
+    exact = None if known is None else Fields(matrix_action, known, problem, samples)
+    own = {"associativity": associativity}
     report = Report(
         finite=finite_errors(network, h, problem, samples, generator),
-        invariant=Median.of(invariant_share(problem, samples, fields)),
-        known=None if known is None else Median.of(known_share(problem, samples, fields)),
-        speed=Median.of(fields.norm(dim=-1)),
-        terms=kinds[associativity],
-        exact=exact.get(associativity),
-        associativity={a: terms["associativity"] for a, terms in kinds.items()},
-        exact_associativity={a: t["associativity"] for a, t in exact.items()} or None,
-        samples=_FRESH,
+        small=finite_errors(network, h, problem, samples, generator, 0.1),
+        invariant=Median.of(invariant_share(problem, samples, fields.velocity)),
+        known=None if known is None else Median.of(known_share(problem, samples, fields.velocity)),
+        speed=Median.of(fields.velocity.norm(dim=-1)),
+        terms=terms_on(network, h, problem, samples, **own),
+        exact=None if known is None else terms_on(matrix_action, known, problem, samples, **own),
+        associativity=_laws(fields),
+        exact_associativity=None if exact is None else _laws(exact),
+        samples=len(samples),
     )
-    return Learned(problem, network, h, curve, report)
+    return Learned(problem, network, h, tuple(curve), report)

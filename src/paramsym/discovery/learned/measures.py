@@ -42,11 +42,11 @@ class Median:
 
 @dataclass(frozen=True)
 class Finite:
-    """One generator h at the finite element exp(h).
+    """One generator h at a finite element exp(th).
 
     Args:
-        distance: ‖a_X(exp h, θ) − θ‖.
-        change: |L(a_X(exp h, θ), X) − L(θ, X)| / L(θ, X).
+        distance: ‖a_X(exp(th), θ) − θ‖.
+        change: |L(a_X(exp(th), θ), X) − L(θ, X)| / L(θ, X).
         elsewhere: the same change after a step of the same length in a random direction: what an
             action that knows nothing would do.
     """
@@ -62,8 +62,9 @@ def finite_errors(
     problem: Problem,
     samples: Samples,
     generator: torch.Generator,
+    time: float = 1.0,
 ) -> tuple[Finite, ...]:
-    """Each generator at exp(h), on samples.
+    """Each generator at exp(th), on samples.
 
     Args:
         action: a_X.
@@ -71,8 +72,9 @@ def finite_errors(
         problem: what the loss is.
         samples: fresh ones.
         generator: of the random directions.
+        time: t.
     """
-    return tuple(_finite(action, h, problem, samples, generator) for h in generators)
+    return tuple(_finite(action, time * h, problem, samples, generator) for h in generators)
 
 
 def _finite(
@@ -146,6 +148,7 @@ class Report:
 
     Args:
         finite: the finite elements exp(h), one per generator.
+        small: the finite elements exp(h/10).
         invariant: cosine between ξ_h and ker D_θF(·, X), over all generators.
         known: cosine between ξ_h and the span of the known generators, where there are any.
         speed: ‖ξ_h‖.
@@ -158,6 +161,7 @@ class Report:
     """
 
     finite: tuple[Finite, ...]
+    small: tuple[Finite, ...]
     invariant: Median
     known: Median | None
     speed: Median
@@ -169,11 +173,12 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"on {self.samples} fresh samples; medians with their 95 % intervals"]
-        for i, each in enumerate(self.finite):
-            lines.append(
-                f"exp(h{i}): θ moves by {each.distance}, the loss changes by {each.change} of "
-                f"itself; in a random direction by {each.elsewhere}"
-            )
+        for name, elements in (("exp(h{})", self.finite), ("exp(h{}/10)", self.small)):
+            for i, each in enumerate(elements):
+                lines.append(
+                    f"{name.format(i)}: θ moves by {each.distance}, the loss changes by "
+                    f"{each.change} of itself; in a random direction by {each.elsewhere}"
+                )
         lines.append(f"cosine to ker DF: {self.invariant}, tenth {self.invariant.lowest_tenth:.3g}")
         if self.known is not None:
             lines.append(f"cosine to what is known: {self.known}, "

@@ -21,7 +21,6 @@ from .orthogonality import orthogonality
 from .problem import Problem, Samples
 from .sparsity import sparsity
 
-_START = 1.0  # the standard deviation of the first entries of h
 _RECORDED = 50  # steps between two rows of the training curve
 
 
@@ -36,6 +35,7 @@ class Schedule:
         rate: learning rate at the start.
         decay: its factor every `decay_every` steps; 1 for none.
         decay_every: steps.
+        fresh: samples of the report, which training has not seen.
     """
 
     steps: int = 5000
@@ -44,6 +44,7 @@ class Schedule:
     rate: float = 1e-3
     decay: float = 0.6
     decay_every: int = 1000
+    fresh: int = 2000
 
 
 def _require(
@@ -63,7 +64,8 @@ def _require(
         )
     counts = {
         "generators": generators, "size": 1 if size is None else size, "steps": schedule.steps,
-        "batch": schedule.batch, "samples": schedule.samples, "decay_every": schedule.decay_every,
+        "batch": schedule.batch, "samples": schedule.samples, "fresh": schedule.fresh,
+        "decay_every": schedule.decay_every,
     }  # fmt: skip
     if wrong := [name for name, count in counts.items() if count < 1]:
         raise ValueError(
@@ -161,7 +163,7 @@ def learn(
     n = size or problem.size
     network = ActionNetwork(problem, n, generator, hidden)
     first = torch.randn(generators, n, n, generator=generator, dtype=torch.float64)
-    h = (_START * first).float().requires_grad_()
+    h = (first / n**0.5).float().requires_grad_()  # of spectral radius one
     optimizer = torch.optim.Adam([*network.parameters(), h], lr=schedule.rate)
     rates = torch.optim.lr_scheduler.StepLR(optimizer, schedule.decay_every, schedule.decay)
     curve: list[dict[str, float]] = []
@@ -181,4 +183,5 @@ def learn(
         if step % _RECORDED == 0 or step == schedule.steps - 1:
             curve.append(_recorded(here, step, total, terms))
     network.requires_grad_(False)
-    return measured(problem, network, h.detach(), tuple(curve), associativity, generator)
+    samples = problem.draw(schedule.fresh, generator, torch.float64)
+    return measured(problem, network, h.detach(), curve, associativity, samples, generator)
