@@ -79,15 +79,17 @@ def measured(
     with torch.no_grad():
         fields = Fields(network, h, problem, samples)
     exact = None if known is None else Fields(matrix_action, known, problem, samples)
-    own = {"associativity": associativity}
+    law = associativity
     report = Report(
         finite=finite_errors(network, h, problem, samples, generator),
         small=finite_errors(network, h, problem, samples, generator, 0.1),
         invariant=Median.of(invariant_share(problem, samples, fields.velocity)),
         known=None if known is None else Median.of(known_share(problem, samples, fields.velocity)),
         speed=Median.of(fields.velocity.norm(dim=-1)),
-        terms=terms_on(network, h, problem, samples, **own),
-        exact=None if known is None else terms_on(matrix_action, known, problem, samples, **own),
+        terms=terms_on(network, h, problem, samples, associativity=law),
+        exact=None
+        if known is None
+        else terms_on(matrix_action, known, problem, samples, associativity=law),
         associativity=_laws(fields),
         exact_associativity=None if exact is None else _laws(exact),
         samples=len(samples),

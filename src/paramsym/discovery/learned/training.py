@@ -38,7 +38,7 @@ class Schedule:
         fresh: samples of the report, which training has not seen.
     """
 
-    steps: int = 5000
+    steps: int = 3000
     batch: int = 128
     samples: int = 10_000
     rate: float = 1e-3
