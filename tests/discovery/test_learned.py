@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from paramsym.discovery import Verdict, check_action
 from paramsym.discovery.learned import (
     DATA_DEPENDENT,
     HOMOGENEOUS,
@@ -225,3 +226,44 @@ def test_samples_are_rows(generator: torch.Generator) -> None:
     samples = layered([2, 3, 1], data=2).draw(4, generator, WIDE)
     assert isinstance(samples[:2], Samples) and len(samples[:2]) == 2
     assert samples.data().shape == (4, 6) and len(samples.repeated(3)) == 12
+
+
+def test_check_action_takes_it_and_refuses_it_as_a_symmetry(learned: Learned) -> None:
+    """The same definitions, by the same function, hold on gθ and fail on what was learned."""
+    problem, h = learned.problem, learned.generators[0]
+
+    def loss(params: dict[str, torch.Tensor], data: tuple) -> torch.Tensor:
+        theta = problem.flat({name: part[None] for name, part in params.items()})
+        return problem.loss(Samples(theta, data[0][None], data[1][None]))[0]
+
+    def elements(generator: torch.Generator) -> torch.Tensor:
+        return torch.linalg.matrix_exp(h * torch.rand((), generator=generator, dtype=WIDE))
+
+    def drawn(generator: torch.Generator) -> Samples:
+        return problem.draw(1, generator, WIDE)
+
+    def params(generator: torch.Generator) -> dict[str, torch.Tensor]:
+        return {n: part[0] for n, part in problem.parts(drawn(generator).parameters).items()}
+
+    def data(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        one = drawn(generator)
+        return one.inputs[0], one.targets[0]
+
+    checked = check_action(
+        learned.action, loss, elements=elements, params=params, data=data, samples=16
+    )
+    assert checked["loss invariance"].verdict is Verdict.FAILS
+    assert checked["associativity"].verdict is Verdict.FAILS
+
+    exact = torch.tensor([[1.0, 0.0], [0.0, -1.0]], dtype=WIDE)
+
+    def rescaling(g: torch.Tensor, params: dict[str, torch.Tensor], data: tuple) -> dict:
+        return {"W1": g[0, 0] * params["W1"], "W2": g[1, 1] * params["W2"]}
+
+    held = check_action(
+        rescaling, loss, params=params, data=data, samples=16,
+        elements=lambda generator: torch.linalg.matrix_exp(
+            exact * torch.rand((), generator=generator, dtype=WIDE)
+        ),
+    )  # fmt: skip
+    assert held.is_symmetry
