@@ -32,7 +32,7 @@ from paramsym.discovery.learned import (
     learn,
     matrix_action,
 )
-from paramsym.discovery.learned.measures import finite_errors
+from paramsym.discovery.learned.measures import finite_errors, velocities
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -83,7 +83,8 @@ def _generators(path: str, matrices: list[torch.Tensor], titles: list[str], note
         if len(matrix) <= 4:
             for (i, j), value in np.ndenumerate(matrix.numpy()):
                 dark = abs(value) > 0.6 * reach
-                axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                text = f"{value:.1g}" if abs(value) > 0.02 * reach else "0"
+                axis.text(j, i, text, ha="center", va="center", fontsize=8,
                           color="white" if dark else "black")  # fmt: skip
         axis.set(title=title, xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
@@ -126,8 +127,8 @@ def laws() -> None:
         law: trained(f"scalar, γ₄ = 10, {law}", problem, weights=MOVING, associativity=law)
         for law in LAWS
     }
-    found["integrated (A.3), γ₁ = 10"] = trained(
-        "scalar, γ₄ = 10, integrated + size",
+    found["integrated (A.3)"] = trained(
+        "scalar, γ₄ = 10, integrated (A.3)",
         problem,
         weights=MOVING,
         objective="integrated",
@@ -149,6 +150,10 @@ def _finite_figure(problem: Problem, found: dict[str, Learned]) -> None:
         ]
         distance = [p.distance.value for p in points]
         axis.loglog(distance, [p.change.value for p in points], "o-", ms=3, c=colour, label=label)
+    flowed = _flowed(found["commutator"], samples, steps=20)
+    console.print(f"flow of the learned field to t = 1: distance, change {flowed[-1]}")
+    axis.loglog(*zip(*flowed, strict=True), "s-", ms=3, c=COLOURS[4],
+                label="flow of the field learned with commutator")  # fmt: skip
     points = [
         finite_errors(matrix_action, problem.known, problem, samples, generator, float(t))[0]
         for t in np.geomspace(0.01, 1, 9)
@@ -165,6 +170,27 @@ def _finite_figure(problem: Problem, found: dict[str, Learned]) -> None:
     plt.close(figure)
 
 
+def _flowed(learned: Learned, samples: Samples, steps: int) -> list[tuple[float, float]]:
+    """Distances and loss changes along exp(tξ) of the learned field itself, by Runge and Kutta."""
+    problem, theta = learned.problem, samples.parameters
+    before = problem.loss(samples).sum(1)
+
+    def field(at: torch.Tensor) -> torch.Tensor:
+        found = velocities(learned.network, learned.generators, problem, samples.at(at))
+        return found[0] / steps
+
+    points = []
+    at = theta
+    for _ in range(steps):
+        first = field(at)
+        second = field(at + first / 2)
+        third = field(at + second / 2)
+        at = at + (first + 2 * second + 2 * third + field(at + third)) / 6
+        change = (problem.loss(samples.at(at)).sum(1) - before).abs() / before
+        points.append((float((at - theta).norm(dim=1).median()), float(change.median())))
+    return points
+
+
 def _pair(name: str, problem: Problem, weights: Weights, schedule: Schedule) -> dict[str, Learned]:
     return {
         law: trained(f"{name}, {law}", problem, generators=3, weights=weights, associativity=law,
@@ -179,9 +205,9 @@ LONG = Schedule(steps=2500, batch=64, decay=1.0)
 def _captioned(path: str, learned: Learned, name: str) -> None:
     report = learned.report
     titles = [
-        f"moves {each.distance.value:.2f}, loss {100 * each.change.value:.0f} %\n"
-        f"(random {100 * each.elsewhere.value:.0f} %)"
-        for each in report.finite
+        f"|h| = {float(h.norm()):.2g}, moves {each.distance.value:.2f},\n"
+        f"loss {100 * each.change.value:.0f} % (random {100 * each.elsewhere.value:.0f} %)"
+        for each, h in zip(report.finite, learned.generators, strict=True)
     ]
     note = (f"learned generators, {name}; cosine to ker DF: median {report.invariant.value:.3f}, "
             f"lowest tenth {report.invariant.lowest_tenth:.2f}")  # fmt: skip

@@ -37,7 +37,7 @@ class Median:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
 @dataclass(frozen=True)

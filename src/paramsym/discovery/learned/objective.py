@@ -56,6 +56,15 @@ def require_associativity(name: str, here: str) -> None:
         )
 
 
+def regularisers(fields: Fields, signed: bool, beta: float) -> dict[str, torch.Tensor]:
+    """The terms (8) to (10), which are no conditions: they choose among symmetries."""
+    return {
+        "size": size(fields, beta),
+        "orthogonality": orthogonality(fields.generators, signed),
+        "sparsity": sparsity(fields.generators),
+    }
+
+
 def six_terms(
     fields: Fields, associativity: str, signed: bool = True, beta: float = 1.0
 ) -> dict[str, torch.Tensor]:
@@ -64,9 +73,7 @@ def six_terms(
         "invariance": invariance(fields),
         "identity": identity(fields),
         "associativity": ASSOCIATIVITY[associativity](fields),
-        "size": size(fields, beta),
-        "orthogonality": orthogonality(fields.generators, signed),
-        "sparsity": sparsity(fields.generators),
+        **regularisers(fields, signed, beta),
     }
 
 

@@ -11,15 +11,8 @@ from .action_network import HIDDEN, ActionNetwork
 from .fields import Fields
 from .integrated import integrated
 from .learned import Learned, measured
-from .objective import (
-    HOMOGENEOUS,
-    Weights,
-    require_associativity,
-    six_terms,
-)  # fmt: skip
-from .orthogonality import orthogonality
+from .objective import HOMOGENEOUS, Weights, regularisers, require_associativity, six_terms
 from .problem import Problem, Samples
-from .sparsity import sparsity
 
 _RECORDED = 50  # steps between two rows of the training curve
 
@@ -127,9 +120,9 @@ def learn(
     """Learn k generators and the action of their group, with no more than the loss to go by.
 
     min over h and a of γ₁ invariance + γ₂ identity + γ₃ associativity + γ₄ size + γ₅ orthogonality
-    + γ₆ sparsity, objective (11), or of the integrated alternative with exponentials. What comes
-    out is an approximate action: read `report` before using it, and prefer an action that is
-    invariant by construction where one can be built.
+    + γ₆ sparsity, objective (11), or with the first three integrated, of exponentials; without the
+    others the action that moves nothing is optimal there. What comes out is an approximate action:
+    read `report` before using it, and prefer one that is invariant by construction.
 
     Args:
         problem: the network; `layered` makes those of the paper.
@@ -169,12 +162,13 @@ def learn(
     curve: list[dict[str, float]] = []
     for step in range(schedule.steps):
         rows = torch.randint(schedule.samples, (schedule.batch,), generator=generator)
+        fields = Fields(network, h, problem, data[rows])
         if objective == "infinitesimal":
-            terms = six_terms(Fields(network, h, problem, data[rows]), associativity, signed, beta)
+            terms = six_terms(fields, associativity, signed, beta)
         else:
             times = 2 * torch.rand(schedule.batch, generator=generator) - 1
             terms = integrated(network, h, problem, data[rows], times)
-            terms |= {"orthogonality": orthogonality(h, signed), "sparsity": sparsity(h)}
+            terms |= regularisers(fields, signed, beta)
         total = weights.total(terms)
         optimizer.zero_grad(set_to_none=True)
         total.backward()
