@@ -163,6 +163,10 @@ def test_what_does_not_fit_is_refused(generator: torch.Generator) -> None:
     samples = SCALAR.draw(3, generator, WIDE)
     with pytest.raises(ValueError, match=r"\(2, 2\) came, .*was expected.*Pass h\[None\]"):
         terms_on(matrix_action, torch.eye(2, dtype=WIDE), SCALAR, samples)
+    with pytest.raises(ValueError, match="invariance is nan, a finite number.*Look for NaN"):
+        terms_on(matrix_action, known(SCALAR) * float("nan"), SCALAR, samples)
+    with pytest.raises(ValueError, match=r"action gave \(3,\), the shape \(B, P\).*Wrap"):
+        terms_on(lambda g, theta, _: theta.sum(1) * g[:, 0, 0], known(SCALAR), SCALAR, samples)
     with pytest.raises(ValueError, match="'wrong' was expected to be one of .*commutator.*Pass"):
         terms_on(matrix_action, known(SCALAR), SCALAR, samples, associativity="wrong")
     with pytest.raises(ValueError, match="at least three positive widths.*Pass for example"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 
 import torch
 
@@ -106,7 +107,8 @@ def terms_on(
         invariance, identity, associativity, size, orthogonality, sparsity, unweighted.
 
     Raises:
-        ValueError: generators that are no (k, n, n), or an unknown associativity.
+        ValueError: generators that are no (k, n, n), an unknown associativity, an action that gives
+            another shape, or a term that is not finite.
 
     Source: "Finding symmetry in neural network parameter spaces", equations (5) to (10).
     """
@@ -119,5 +121,17 @@ def terms_on(
         )
     with torch.no_grad():
         fields = Fields(action, generators, problem, samples)
+        if fields.at_identity.shape != samples.parameters.shape:
+            raise ValueError(
+                f"{here}: the action gave {tuple(fields.at_identity.shape)}, the shape (B, P) = "
+                f"{tuple(samples.parameters.shape)} of θ was expected. Wrap an action of one "
+                "sample in torch.func.vmap."
+            )
         terms = six_terms(fields, associativity, signed, beta)
-    return {name: float(value) for name, value in terms.items()}
+    found = {name: float(value) for name, value in terms.items()}
+    if wrong := [name for name, value in found.items() if not isfinite(value)]:
+        raise ValueError(
+            f"{here}: {wrong[0]} is {found[wrong[0]]}, a finite number was expected. Look for NaN "
+            "in the samples and the generators, or for where the action is not defined."
+        )
+    return found
