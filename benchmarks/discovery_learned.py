@@ -76,7 +76,7 @@ def trained(label: str, problem: Problem, seed: int = 0, **options) -> Learned:
 
 def _generators(path: str, matrices: list[torch.Tensor], titles: list[str], note: str) -> None:
     """Matrices as coloured squares, each on a scale of its own."""
-    figure, axes = plt.subplots(1, len(matrices), figsize=(2.5 * len(matrices), 2.9))
+    figure, axes = plt.subplots(1, len(matrices), figsize=(2.5 * len(matrices), 3.3))
     for axis, matrix, title in zip(np.atleast_1d(axes), matrices, titles, strict=True):
         reach = float(matrix.abs().max())
         axis.imshow(matrix, cmap="RdBu", vmin=-reach, vmax=reach)
