@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.measure import size_of
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import lifted
 from paramsym.recording.record import split_inputs
@@ -17,7 +18,7 @@ from paramsym.recording.running import call_at, preserved, seeded
 from .sampling import Points, Sampler
 
 _PROBES = 64
-_FINITE_PROBES = 4
+_FINITE_PROBES = 8
 _FLAT = {torch.float64: 1e-12, torch.float32: 1e-5}  # of a gradient, relative to all of it
 _SAME = {torch.float64: 1e-9, torch.float32: 1e-4}  # of outputs, relative to their size
 
@@ -81,6 +82,12 @@ def require_function(sampler: Sampler) -> None:
             "expected: integers, as of argmax, have no derivative. Choose a differentiable output "
             "with outputs=…, a function of what the model returns."
         )
+    if not any(_has_numbers(sampler) for _ in range(_FINITE_PROBES)):
+        raise ValueError(
+            f"{caller}: all outputs are NaN or infinite at {_FINITE_PROBES} random weights and "
+            "inputs, but numbers were expected. Look for a logarithm, root or division of what "
+            "can be zero or negative, or choose other outputs with outputs=…."
+        )
     point = sampler.points(1)
     (first, written), (second, _) = (_run(sampler, point, seed) for seed in (1, 2))
     if written:
@@ -89,14 +96,20 @@ def require_function(sampler: Sampler) -> None:
             "and inputs was expected: a state makes the next output another one. Set "
             "training=False, or track_running_stats=False in normalisation layers."
         )
-    size = max((float(t.abs().max()) for t in first if t.numel()), default=0.0)
-    off = max((float((a - b).abs().max()) for a, b in zip(first, second, strict=True)), default=0.0)
+    off, size = _change(first, second)
     if off > _SAME[sampler.dtype] * size:
         raise ValueError(
             f"{caller}: two runs at the same weights and inputs differ by {off / size:.1e} of the "
             "output, but a function was expected: dropout or noise draws random numbers. Set "
             "training=False, or take the noise as an input of the model."
         )
+
+
+def _has_numbers(sampler: Sampler) -> bool:
+    """Whether some output at a random point is finite."""
+    with torch.no_grad():
+        found = sampler.values(sampler.points(1))
+    return any(bool(t.isfinite().any()) for t in found)
 
 
 def _run(sampler: Sampler, point: Points, seed: int) -> tuple[list[Tensor], str]:
@@ -159,7 +172,14 @@ def _depends(sampler: Sampler, name: str) -> bool:
         moved = Points({**point.weights, name: other.weights[name]}, point.leaves, point.covectors)
         with torch.no_grad():
             before, after = sampler.values(point), sampler.values(moved)
-        for a, b in zip(before, after, strict=True):
-            if float((a - b).abs().max()) > _SAME[sampler.dtype] * float(a.abs().max()):
-                return True
+        off, size = _change(before, after)
+        if off > _SAME[sampler.dtype] * size:
+            return True
     return False
+
+
+def _change(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
+    """The largest change of an output, and the largest output, of those that are finite."""
+    pairs = [(size_of(a - b), size_of(a)) for a, b in zip(before, after, strict=True) if a.numel()]
+    changes, sizes = zip(*pairs, strict=True)
+    return max(float(c.max()) for c in changes), max(float(size.max()) for size in sizes)

@@ -191,7 +191,9 @@ class Sampler:
             return functional(self.model, state, args, kwargs, self.outputs, self.training)
 
     def _pairing(self, weights: dict[str, Tensor], leaves: list[Tensor], v: Tensor) -> Tensor:
-        return _flat(self._values(weights, leaves)) @ v
+        values = _flat(self._values(weights, leaves))
+        # what is infinite, as a masked score, has no derivative, and hides no other output
+        return torch.where(values.isfinite(), values, 0.0) @ v
 
     def gradients(self, points: Points) -> dict[str, Tensor]:
         """∇_θ ⟨v, F(θ, x)⟩ for each sample, in float64: name → (samples, *shape)."""
