@@ -3,3 +3,8 @@
 An action of a group G on parameters may depend on the data: a_X(g, θ) with a_X(I, θ) = θ,
 a_X(g₂, a_X(g₁, θ)) = a_X(g₂g₁, θ) and L(a_X(g, θ), X) = L(θ, X).
 """
+
+from .found import LinearSymmetries as LinearSymmetries
+from .generators import Gap as Gap
+from .generators import Generator as Generator
+from .linear_symmetries import linear_symmetries as linear_symmetries
