@@ -75,7 +75,9 @@ def _brackets(
         )
         values = numpy.concatenate([-left.data, right.data])
         found = csr_array(coo_array((values, (j, flat)), shape=(count, width * width)))
-        row = numpy.repeat(numpy.arange(count), numpy.diff(numpy.asarray(found.indptr)))
+        row = numpy.repeat(
+            numpy.arange(count), numpy.diff(numpy.asarray(found.indptr, dtype=numpy.int64))
+        )
         others = numpy.isin(found.indices, places, invert=True)
         outside = numpy.bincount(row[others], found.data[others] ** 2, minlength=count)
         yield found[:, places].toarray(), outside

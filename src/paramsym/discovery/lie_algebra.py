@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy
 import torch
@@ -26,6 +27,7 @@ from paramsym.discovery.vector_fields import (
     VectorField,
     homogeneous_matrices,
 )
+from paramsym.structure.tangent import as_real
 
 LIMIT = 256  # dimensions up to which an algebra that is not abelian is recognised
 CLOSED = 1e-6  # the largest remainder of a bracket that counts as none
@@ -40,17 +42,32 @@ class BasisField:
     matrix: csr_array
 
     def velocity(self, params: Mapping[str, torch.Tensor], /) -> dict[str, torch.Tensor]:
-        """ξ(θ) for the tensors that move."""
-        first = next(iter(params.values()))
-        row = self.coordinates.row(params, first).detach()
-        moved = self.matrix @ numpy.append(row.to(torch.float64).numpy(), 1.0)
-        found = self.coordinates.params(torch.from_numpy(moved[:-1]).to(row.dtype))
-        rows = numpy.unique(self.matrix.tocoo().coords[0])
-        places = self.coordinates.places
+        """ξ(θ) for the tensors that move, in the shape and dtype of each."""
+        own = {n: as_real(params[n]) for n in self.coordinates.shapes}
+        one = next(iter(own.values())).new_ones(1)
+        x = torch.cat([*(tensor.reshape(-1) for tensor in own.values()), one])
+        rows, columns, values = self._entries
+        moved = x.new_zeros(len(x)).index_add(0, rows, values.to(x) * x[columns])
+        found = {n: moved[self.coordinates.places[n]].reshape(own[n].shape) for n in self.targets}
         return {
-            n: v for n, v in found.items()
-            if ((places[n].start <= rows) & (rows < places[n].stop)).any()
-        }  # fmt: skip
+            n: torch.view_as_complex(v.contiguous()) if params[n].is_complex() else v
+            for n, v in found.items()
+        }
+
+    @cached_property
+    def _entries(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        entries = self.matrix.tocoo()
+        rows, columns = (torch.from_numpy(c.astype(numpy.int64)) for c in entries.coords)
+        return rows, columns, torch.from_numpy(entries.data)
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The tensors that move."""
+        rows = self._entries[0]
+        places = self.coordinates.places
+        return tuple(
+            n for n, s in places.items() if bool(((s.start <= rows) & (rows < s.stop)).any())
+        )
 
     def __str__(self) -> str:
         return describe(self.matrix, self.coordinates)

@@ -127,7 +127,7 @@ def linear_symmetries(
     return LinearSymmetries(
         generators, gap, ansatz.level,
         _searched(sampler, ansatz, constraints, trivial.shape[1], found.dead, dead), dead, shapes,
-        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, judged.noise,
+        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, judged.noise, affine,
     )  # fmt: skip
 
 
