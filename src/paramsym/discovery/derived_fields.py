@@ -75,6 +75,12 @@ class Derived:
     bends: Tensor
     constants: Tensor
 
+    @property
+    def size(self) -> float:
+        """The largest velocity, of parameters and buffers: what is small beside it is zero."""
+        sizes = [x.abs().max() for x in (self.values, self.buffers) if x.numel()]
+        return float(torch.stack(sizes).max()) if sizes else 1.0
+
 
 def states(
     shapes: Shapes, symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None,

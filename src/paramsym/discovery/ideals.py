@@ -26,7 +26,7 @@ def span(vectors: Array) -> Array:
     """An orthonormal basis of what the columns span; columns are not rescaled to each other."""
     if not vectors.size:
         return numpy.zeros((len(vectors), 0))
-    left, values, _ = numpy.linalg.svd(vectors, full_matrices=False)
+    left, values, _ = numpy.linalg.svd(_sketched(vectors), full_matrices=False)
     return left[:, values > RANK * max(values[0], 1e-300)] if values[0] > RANK**2 else left[:, :0]
 
 
@@ -34,10 +34,21 @@ def null(matrix: Array, scale: float) -> Array:
     """An orthonormal basis of the null space; singular values below RANK · scale are zero."""
     if not matrix.size:
         return numpy.eye(matrix.shape[1])
-    if len(matrix) > 2 * matrix.shape[1]:
-        matrix = numpy.linalg.qr(matrix)[1]
-    _, values, right = numpy.linalg.svd(matrix)
+    _, values, right = numpy.linalg.svd(_sketched(matrix.T).T)
     return right[int((values > RANK * scale).sum()) :].T
+
+
+def _sketched(vectors: Array) -> Array:
+    """Random combinations of many columns, a few more than rows, that span the same.
+
+    Their lengths keep the scale of the singular values: the mean square of a combination of n
+    columns with weights of variance 1/m is n/m of theirs.
+    """
+    rows, columns = vectors.shape
+    if columns <= 2 * rows + 20:
+        return vectors
+    weights = draw(torch.Generator().manual_seed(0), columns, rows + 10)
+    return vectors @ weights / numpy.sqrt(rows + 10)
 
 
 def size_of(f: Array) -> float:

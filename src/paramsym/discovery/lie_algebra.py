@@ -29,7 +29,7 @@ from paramsym.discovery.vector_fields import (
 )
 from paramsym.structure.tangent import as_real
 
-LIMIT = 256  # dimensions up to which an algebra that is not abelian is recognised
+LIMIT = 160  # dimensions up to which an algebra that is not abelian is recognised
 CLOSED = 1e-6  # the largest remainder of a bracket that counts as none
 _LINES = 24
 
