@@ -12,9 +12,10 @@ from torch.func import functional_call
 from paramsym.discovery import LinearSymmetries, linear_symmetries
 from paramsym.discovery import constraints as constraints_module
 from paramsym.discovery.ansatz import Ansatz
+from paramsym.discovery.certificate import EXACT
 from paramsym.discovery.constraints import Constraints
 from paramsym.discovery.generators import Block
-from paramsym.discovery.linear_symmetries import EXACT, LEVELS
+from paramsym.discovery.linear_symmetries import LEVELS
 from paramsym.discovery.null_space import smallest
 from paramsym.discovery.sampling import Sampler
 
@@ -356,6 +357,17 @@ def test_a_model_is_left_as_it_was():
 def test_outputs_choose_the_function():
     model = nn.Sequential(perceptron((2, 3, 2), identity), Apply(lambda x: (x, x.argmax(-1))))
     assert linear_symmetries(model, example(2), outputs=lambda pair: pair[0]).dimension == 9
+
+
+def test_some_of_the_parameters_may_move_and_the_others_stay():
+    deep = nn.Sequential(
+        *perceptron((2, 3, 3), torch.relu), Apply(torch.relu), nn.Linear(3, 2, bias=False)
+    )
+    assert linear_symmetries(deep, example(2)).dimension == 6
+    found = linear_symmetries(deep, example(2), names=["0.*", "2.*"])
+    assert found.dimension == 3 and list(found.shapes) == ["0.weight", "2.weight"]
+    assert "nothing that moves 4.weight, or by them" in found.searched
+    assert linear_symmetries(deep, example(2), names="0.weight").dimension == 0
 
 
 def test_auto_takes_the_largest_level_that_fits():

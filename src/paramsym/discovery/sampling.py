@@ -72,8 +72,9 @@ class Sampler:
         self.model, self.outputs, self.training = model, outputs, training
         self.generator, self.dtype, self.fresh = generator, dtype, fresh
         self.state = converted(model, dtype)
-        self.own = {n: p for n, p in self.state.items() if n in dict(model.named_parameters())}
-        self.own = {n: p for n, p in self.own.items() if p.is_floating_point() or p.is_complex()}
+        names = [n for n, _ in model.named_parameters()]
+        numbers = {n: self.state[n] for n in names}
+        self.own = {n: p for n, p in numbers.items() if p.is_floating_point() or p.is_complex()}
         self.shapes = {n: tuple(as_real(p).shape) or (1,) for n, p in self.own.items()}
         self.lengths = self._lengths(inputs)
         self.given, self.tree = pytree.tree_flatten(split_inputs(inputs))
