@@ -275,6 +275,17 @@ def test_a_tensor_that_nothing_depends_on_is_reported_and_no_generator():
     assert "k.bias" not in found.shapes
 
 
+def test_the_perceptron_of_a_transformer_block():
+    layer = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True, dropout=0.0)
+    inputs = (torch.randn(1, 3, 4),)
+    # a scale of each of six units; and the same number added to all outputs, which the norm takes
+    # away, at any rate that is linear in a column of the last map (4), or in its bias (4)
+    for names, dimension in ((["linear1.*", "linear2.weight"], 6 + 4), ("linear*", 6 + 4 + 4)):
+        found = linear_symmetries(layer, inputs, "sides", names=names)
+        assert found.dimension == dimension and found.gap.largest_null < 1e-13
+        assert found.gap.next >= 1e-4
+
+
 def test_buffers_are_constants_and_ties_are_one_tensor():
     normalised = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     assert linear_symmetries(normalised, (torch.randn(4, 2),), "sides").dimension == 6

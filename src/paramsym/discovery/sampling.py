@@ -8,6 +8,7 @@ the size of what passes; buffers are constants of the function and stay as they 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -200,9 +201,11 @@ class Sampler:
         """∇_θ ⟨v, F(θ, x)⟩ for each sample, in float64: name → (samples, *shape)."""
         if self.batched:
             try:
-                found = torch.func.vmap(torch.func.grad(self._pairing))(
-                    points.weights, points.leaves, points.covectors
-                )
+                with warnings.catch_warnings():  # an operator without a batching rule is looped over
+                    warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                    found = torch.func.vmap(torch.func.grad(self._pairing))(
+                        points.weights, points.leaves, points.covectors
+                    )
                 if self._confirmed(points, found):
                     return {n: g.detach().double().cpu() for n, g in found.items()}
             except _REFUSED:
