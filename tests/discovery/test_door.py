@@ -141,12 +141,12 @@ def test_derivatives_that_are_seldom_finite():
 
 def test_more_unknowns_than_the_limit():
     model = perceptron((30, 32, 30), torch.relu)
-    words = ["level='full'", "3,686,400 unknowns", "P = 1,920", "limit=6,000", "457 TB",
+    words = ["level='full'", "3,686,400 unknowns", "P = 1,920", "limit=6,000", "467 TB",
              "years", "level='sides', with 3,848 unknowns", "pass limit=3686400"]  # fmt: skip
     refused(words, model, example(30), level="full")
     words = ["level='tensors'", "1,843,200 unknowns", "level='sides'"]
     refused(words, model, example(30), level="tensors")
-    words = ["level='auto'", "3,848 unknowns", "level 'sides'", "498 MB", "seconds",
+    words = ["level='auto'", "3,848 unknowns", "level 'sides'", "509 MB", "seconds",
              "names=…", "a smaller network"]  # fmt: skip
     refused(words, model, example(30), limit=100)
 

@@ -13,7 +13,7 @@ from .sampling import Points, Sampler
 _KEPT = 1 << 26  # entries of all rows that are kept; more are drawn again for each pass
 _PATIENCE = 4  # samples that are drawn for each row, until too few of them are finite
 _SPARE_ROWS = 64
-_OVERSAMPLING = 1.1  # rows per unknown
+_OVERSAMPLING = 1.25  # rows per unknown
 # Rows shorter than this share of the median count as so long: in a saturated network a gradient is
 # the rounding of what cancelled, and scaled to one it would be noise of size one.
 _SHORTEST = 1e-3

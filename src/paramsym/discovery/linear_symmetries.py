@@ -36,8 +36,8 @@ LEVELS: dict[str, Callable[[Shapes, bool], Ansatz]] = {
 }  # fmt: skip
 LIMIT = 6000  # unknowns: about a gigabyte, and half a minute
 
-_MATRICES = 4.2  # of unknowns × unknowns, in memory at one time
-_OPERATIONS = 1.5  # times the cube of the unknowns
+_MATRICES = 4.3  # of unknowns × unknowns, in memory at one time
+_OPERATIONS = 1.6  # times the cube of the unknowns
 _RATE = 2e10  # operations in a second, of one core
 
 
@@ -86,7 +86,7 @@ def linear_symmetries(
         threshold: the largest residual of a generator, where constraints and coefficients have norm
             one. None: 1e-11, or 32 times the noise of a direction's constraints if this is more,
             which is measured by differences along lines of parameters (Moré and Wild 2011).
-        limit: unknowns; time is about 1.5 n³ operations and memory 34 n² bytes.
+        limit: unknowns; time is about 1.6 n³ operations and memory 34 n² bytes.
         dtype: float64, with upcasts in the forward pass lifted; or float32, to run it as it is.
         generator: of the samples; by default one with seed 0.
         progress: is told what is being done.

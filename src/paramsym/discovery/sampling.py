@@ -201,7 +201,7 @@ class Sampler:
         """∇_θ ⟨v, F(θ, x)⟩ for each sample, in float64: name → (samples, *shape)."""
         if self.batched:
             try:
-                with warnings.catch_warnings():  # an operator without a batching rule is looped over
+                with warnings.catch_warnings():  # what has no batching rule is looped over
                     warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                     found = torch.func.vmap(torch.func.grad(self._pairing))(
                         points.weights, points.leaves, points.covectors
