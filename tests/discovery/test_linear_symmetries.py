@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -176,6 +178,51 @@ def test_relu_30_32_30_by_sides():
         back = (velocity["2.weight"] / weights["2.weight"]).detach()
         assert float((rates - rates.mean(1, keepdim=True)).abs().max()) < 1e-11
         assert float((back + rates.mean(1)).abs().max()) < 1e-11
+
+
+@pytest.mark.parametrize("hidden", [2, 3])
+def test_one_input_and_one_output_have_the_orthogonal_group_of_a_quadratic_form(hidden: int):
+    """f(x) = ⟨w₂, w₁⟩ x: so(h, h), of which GL_h acts on each tensor by itself."""
+    model = perceptron((1, hidden, 1), identity)
+    found = {level: linear_symmetries(model, example(1), level) for level in LEVELS}
+    dimensions = {level: f.dimension for level, f in found.items()}
+    group = hidden * (2 * hidden - 1)
+    assert dimensions == {"full": group, "tensors": hidden**2, "sides": hidden**2}
+    require_finite_symmetries(model, found["full"])
+
+
+@given(
+    sizes=st.tuples(*[st.integers(2, 4)] * 3),
+    function=st.sampled_from([torch.relu, torch.abs, torch.tanh]),
+    bias=st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_scales_of_units_are_all_that_perceptrons_have(
+    sizes: tuple[int, int, int], function: Callable[[Tensor], Tensor], bias: bool
+):
+    found = linear_symmetries(perceptron(sizes, function, bias), example(sizes[0]), "tensors")
+    assert found.dimension == (0 if function is torch.tanh else sizes[1])
+    assert found.gap.largest_null <= 1e-13 and found.gap.next >= 1e-4
+
+
+def test_a_norm_is_blind_to_scales_only_without_its_epsilon():
+    def search(epsilon: float) -> LinearSymmetries:
+        norm = nn.LayerNorm(3, eps=epsilon, elementwise_affine=False)
+        return linear_symmetries(nn.Sequential(nn.Linear(2, 3, bias=False), norm), example(2))
+
+    nearly, exactly = search(1e-5), search(0.0)
+    # the same number added to a column, at six rates for each of two columns; and one scale
+    assert (nearly.dimension, exactly.dimension) == (12, 13)
+    assert 1e-8 < nearly.gap.next and exactly.gap.next >= 1e-4
+
+
+def test_the_weights_of_the_model_are_not_read():
+    model = perceptron((2, 3, 2), torch.relu, bias=True)
+    before = dense(linear_symmetries(model, example(2)))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    assert torch.equal(before, dense(linear_symmetries(model, example(2))))
 
 
 def test_affine_generators_hold_the_linear_ones_and_shifts():
