@@ -283,7 +283,8 @@ def test_in_single_precision_the_threshold_is_the_measured_noise(kind: str):
             return linear_symmetries(model, example(2), dtype=torch.float32)
         return linear_symmetries(InSingle(model), example(2))
 
-    for function, dimension in ((torch.relu, 3), (identity, 9), (torch.tanh, 0)):
+    known = [(torch.relu, 3), (torch.tanh, 0), (identity, 9)]
+    for function, dimension in known if kind == "float32" else known[:2]:
         found = search(function)
         assert found.dimension == dimension, found
         assert found.gap.next >= 1e-4
@@ -291,6 +292,17 @@ def test_in_single_precision_the_threshold_is_the_measured_noise(kind: str):
             assert 1e-12 < found.noise < 1e-7 and EXACT < found.generators[0].threshold < 1e-5
             assert 1e-10 < found.gap.largest_null < found.generators[0].threshold
     assert search(lambda x: nn.functional.softplus(x, beta=100.0)).dimension == 0
+
+
+def test_in_single_precision_samples_that_saturate_excuse_themselves_alone():
+    """A softmax of scores of size 60 loses half of the digits of its derivative."""
+    for seed in (4, 5):
+        generator = torch.Generator().manual_seed(seed)
+        inputs = (torch.randn(1, 3, 3),)
+        found = linear_symmetries(
+            Attention(), inputs, "sides", dtype=torch.float32, generator=generator
+        )
+        assert found.dimension == 8 and found.dead == ("k.bias",) and found.gap.next > 1e-3
 
 
 def test_without_noise_the_threshold_is_exact():

@@ -40,18 +40,19 @@ class Constraints:
         self.sampler.generator = torch.Generator().manual_seed(self.seed)
         keeps = self.count * self.ansatz.unknowns <= _KEPT
         batches = []
-        for rows in self.rows(self.count):
+        for rows, _ in self.rows(self.count):
             yield rows
             if keeps:
                 batches.append(rows)
         self.kept = batches
 
-    def rows(self, count: int) -> Iterator[Tensor]:
-        """So many constraints at samples that are drawn now."""
+    def rows(self, count: int) -> Iterator[tuple[Tensor, Points]]:
+        """So many constraints at samples that are drawn now, and the samples."""
         found = drawn = 0
         while found < count:
             for size in self.sampler.batches(count - found):
-                rows, _ = self.at(self.sampler.points(size))
+                points = self.sampler.points(size)
+                rows, good = self.at(points)
                 found, drawn = found + len(rows), drawn + size
                 if drawn > _PATIENCE * max(found, _SPARE_ROWS):
                     raise ValueError(
@@ -61,7 +62,8 @@ class Constraints:
                         "for a root, logarithm or division of what can be zero or negative, or "
                         "choose other outputs with outputs=…."
                     )
-                yield rows
+                if len(rows):
+                    yield rows, points.among(good)
 
     def at(
         self, points: Points, weights: Mapping[str, Tensor] | None = None

@@ -84,8 +84,9 @@ def linear_symmetries(
         training: run in training mode.
         fresh: False keeps the inputs as they are, for symmetries on these samples only.
         threshold: the largest residual of a generator, where constraints and coefficients have norm
-            one. None: 1e-11, or 32 times the noise of a direction's constraints if this is more,
-            which is measured by differences along lines of parameters (Moré and Wild 2011).
+            one. None: 1e-11, or 32 times the noise of a direction's constraints if this is more:
+            that of nine samples in ten, or the sample's own, by differences along lines of
+            parameters (Moré and Wild 2011).
         limit: unknowns; time is about 1.6 n³ operations and memory 34 n² bytes.
         dtype: float64, with upcasts in the forward pass lifted; or float32, to run it as it is.
         generator: of the samples; by default one with seed 0.
