@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from torch import Tensor
+
+from paramsym.structure.symmetry import ParameterSymmetry
+
+from .comparison import Comparison, compare_fields
 from .generators import Gap, Generator
+from .lie_algebra import LieAlgebra, lie_algebra
+from .vector_fields import WORK, Coordinates
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,7 @@ class LinearSymmetries:
         idle: coefficients that enter no constraint, since they move dead entries of a tensor.
         samples: constraints that were solved, each at weights and inputs of its own.
         noise: the largest rounding error of a generator's constraints, by differences.
+        affine: whether constants were searched.
     """
 
     generators: tuple[Generator, ...]
@@ -37,11 +47,43 @@ class LinearSymmetries:
     idle: int
     samples: int
     noise: float
+    affine: bool = False
 
     @property
     def dimension(self) -> int:
         """How many generators there are."""
         return len(self.generators)
+
+    @cached_property
+    def algebra(self) -> LieAlgebra:
+        """The Lie algebra of the generators: a sparse basis that can be read, and its name.
+
+        Raises:
+            ValueError: so many parameters that their matrices take too long.
+        """
+        error = 10 * self.gap.largest_null / self.gap.next if self.generators else 0.0
+        return lie_algebra(self.generators, self.shapes, tolerance=min(max(1e-8, error), 1e-2))
+
+    def compare(
+        self, symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None = None
+    ) -> Comparison:
+        """What was found against a derived symmetry, in both directions.
+
+        Both are spaces of vector fields; what counts are combinations with constant coefficients.
+        Of the derived fields those are compared that leave buffers where they are, and their
+        linearity in θ is measured.
+
+        Args:
+            symmetry: what `find_symmetry` derived for the same model.
+            params: a state dict whose buffers are taken; by default they are drawn.
+
+        Raises:
+            ValueError: the symmetry of another model, one with free inputs or outputs, or so many
+                generators and parameters that they do not fit in memory.
+        """
+        readable = len(self.generators) * Coordinates(self.shapes).size ** 2 <= WORK
+        fields = self.algebra.basis if readable else self.generators
+        return compare_fields(fields, self.shapes, symmetry, params, self.affine, self.searched)
 
     def __str__(self) -> str:
         lines = [

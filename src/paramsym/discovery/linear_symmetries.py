@@ -128,7 +128,7 @@ def linear_symmetries(
     return LinearSymmetries(
         generators, gap, ansatz.level,
         _searched(sampler, ansatz, constraints, found.dead, dead), dead, shapes,
-        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise,
+        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
     )  # fmt: skip
 
 
