@@ -141,13 +141,13 @@ def test_derivatives_that_are_seldom_finite():
 
 def test_more_unknowns_than_the_limit():
     model = perceptron((30, 32, 30), torch.relu)
-    words = ["level='full'", "3,686,400 unknowns", "P = 1,920", "limit=6,000", "457 TB",
+    words = ["level='full'", "3,686,400 unknowns", "P = 1,920", "limit=6,000", "467 TB",
              "years", "level='sides', with 3,848 unknowns", "pass limit=3686400"]  # fmt: skip
     refused(words, model, example(30), level="full")
     words = ["level='tensors'", "1,843,200 unknowns", "level='sides'"]
     refused(words, model, example(30), level="tensors")
-    words = ["level='auto'", "3,848 unknowns", "level 'sides'", "498 MB", "seconds",
-             "Search a smaller network"]  # fmt: skip
+    words = ["level='auto'", "3,848 unknowns", "level 'sides'", "509 MB", "seconds",
+             "names=…", "a smaller network"]  # fmt: skip
     refused(words, model, example(30), limit=100)
 
 
@@ -155,3 +155,23 @@ def test_settings_that_are_none():
     refused(["level='blocks'", "'full', 'tensors', 'sides'", "Choose 'auto'"], level="blocks")
     refused(["threshold=0.0", "between 0 and 1", "Leave it out"], threshold=0.0)
     refused(["dtype=torch.float16", "float64 or torch.float32"], dtype=torch.float16)
+
+
+def test_names_that_are_none():
+    refused(["'3.weight' matches no floating parameter", "0.weight"], names=["3.weight"])
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x).relu()
+
+    refused(["names='unused.*'", "depend on none of these"], Layer(), names="unused.*")
+    assert linear_symmetries(Layer(), example(3)).dead == ("unused.weight", "unused.bias")
+
+
+def test_weights_without_numbers():
+    model = nn.Linear(3, 2, device="meta")
+    refused(["'weight' is on the meta device", "to_empty", "are not read"], model)

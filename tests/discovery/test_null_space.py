@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -82,20 +80,14 @@ def test_a_gram_matrix_in_panels_is_the_product(generator: torch.Generator):
 def test_noise_is_recovered_from_differences_and_a_smooth_function_has_none(
     generator: torch.Generator,
 ):
-    t = torch.arange(7, dtype=torch.float64)[:, None, None]
+    t = torch.arange(10, dtype=torch.float64)[:, None, None]
     smooth = torch.sin(1e-3 * t + torch.linspace(0, 1, 400).double()[None, :, None])
-    errors = 1e-6 * torch.randn(7, 400, 2, generator=generator, dtype=torch.float64)
+    errors = 1e-6 * torch.randn(10, 400, 2, generator=generator, dtype=torch.float64)
     found = differences(smooth + errors * torch.tensor([1.0, 100.0]).double())
-    assert found.tolist() == pytest.approx([1e-6, 1e-4], rel=0.15)
-    assert float(differences(smooth)) < 1e-15
-
-
-def test_kinks_that_few_samples_cross_are_no_noise():
-    kinked = torch.zeros(7, 100, 1, dtype=torch.float64)
-    kinked[3:, :5] = 1.0
-    assert float(differences(kinked)) == 0.0
-    kinked[3:, :50] = 1.0
-    assert float(differences(kinked)) > 0.1
+    assert found.shape == (400, 2)
+    assert found.square().mean(0).sqrt().tolist() == pytest.approx([1e-6, 1e-4], rel=0.1)
+    assert float((found[:, 0] > 1e-7).double().mean()) > 0.95  # few are quiet by chance
+    assert float(differences(smooth).max()) < 1e-15
 
 
 def test_noise_of_single_precision_is_seen_inside_of_double(generator: torch.Generator):
@@ -107,5 +99,5 @@ def test_noise_of_single_precision_is_seen_inside_of_double(generator: torch.Gen
     def rounded(params) -> Tensor:
         return params["w"].float().tanh().double().sum(1, keepdim=True)
 
-    coarse = float(noise(rounded, weights, generator))
-    assert 1e-9 < coarse < 1e-6 and math.log10(coarse / float(noise(exact, weights, generator))) > 6
+    coarse, fine = (noise(f, weights, generator).median() for f in (rounded, exact))
+    assert 1e-9 < float(coarse) < 1e-6 and float(coarse / fine) > 1e6

@@ -109,9 +109,11 @@ class Ansatz:
         level: its name.
         pieces: what it is the sum of.
         searched: in words, what it holds, and what it does not.
+        shapes: of the tensors that it is about.
     """
 
     level: str
+    shapes: Shapes
     pieces: Sequence[Piece]
     searched: str
 

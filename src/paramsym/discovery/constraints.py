@@ -13,7 +13,7 @@ from .sampling import Points, Sampler
 _KEPT = 1 << 26  # entries of all rows that are kept; more are drawn again for each pass
 _PATIENCE = 4  # samples that are drawn for each row, until too few of them are finite
 _SPARE_ROWS = 64
-_OVERSAMPLING = 1.1  # rows per unknown
+_OVERSAMPLING = 1.25  # rows per unknown
 # Rows shorter than this share of the median count as so long: in a saturated network a gradient is
 # the rounding of what cancelled, and scaled to one it would be noise of size one.
 _SHORTEST = 1e-3
@@ -40,18 +40,19 @@ class Constraints:
         self.sampler.generator = torch.Generator().manual_seed(self.seed)
         keeps = self.count * self.ansatz.unknowns <= _KEPT
         batches = []
-        for rows in self.rows(self.count):
+        for rows, _ in self.rows(self.count):
             yield rows
             if keeps:
                 batches.append(rows)
         self.kept = batches
 
-    def rows(self, count: int) -> Iterator[Tensor]:
-        """So many constraints at samples that are drawn now."""
+    def rows(self, count: int) -> Iterator[tuple[Tensor, Points]]:
+        """So many constraints at samples that are drawn now, and the samples."""
         found = drawn = 0
         while found < count:
             for size in self.sampler.batches(count - found):
-                rows, _ = self.at(self.sampler.points(size))
+                points = self.sampler.points(size)
+                rows, good = self.at(points)
                 found, drawn = found + len(rows), drawn + size
                 if drawn > _PATIENCE * max(found, _SPARE_ROWS):
                     raise ValueError(
@@ -61,7 +62,8 @@ class Constraints:
                         "for a root, logarithm or division of what can be zero or negative, or "
                         "choose other outputs with outputs=…."
                     )
-                yield rows
+                if len(rows):
+                    yield rows, points.among(good)
 
     def at(
         self, points: Points, weights: Mapping[str, Tensor] | None = None

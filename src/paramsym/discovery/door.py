@@ -28,7 +28,11 @@ def require_numbers(model: torch.nn.Module, inputs: Any) -> None:
     caller = f"linear_symmetries(model={type(model).__name__})"
     for name, tensor in model.named_parameters():
         if tensor.device.type == "meta":
-            continue
+            raise ValueError(
+                f"{caller}: {name!r} is on the meta device, but tensors on a device with numbers "
+                "were expected, since the model is run. Call model.to_empty(device='cpu'); the "
+                "weights themselves are not read."
+            )
         if not bool(tensor.isfinite().all()):
             bad = int((~tensor.isfinite()).sum())
             raise ValueError(
@@ -36,7 +40,7 @@ def require_numbers(model: torch.nn.Module, inputs: Any) -> None:
                 "numbers were expected. Load weights that are finite, or initialise the model anew."
             )
     for name, tensor in model.named_buffers():
-        if tensor.device.type != "meta" and bool(tensor.isnan().any()):
+        if bool(tensor.isnan().any()):
             raise ValueError(
                 f"{caller}: the buffer {name!r} has entries that are NaN, but numbers were "
                 "expected, since buffers are constants of the function. Reset it, for example "

@@ -16,4 +16,4 @@ def full(shapes: Shapes, affine: bool) -> Ansatz:
         f"every entry of every tensor by every entry of every tensor{and_constants(affine)}: "
         f"all {'affine' if affine else 'linear'} vector fields"
     )
-    return Ansatz("full", [*pieces, *constants(shapes, affine)], words)
+    return Ansatz("full", shapes, [*pieces, *constants(shapes, affine)], words)

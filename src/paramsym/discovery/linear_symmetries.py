@@ -10,24 +10,23 @@ everywhere, for almost all samples of an analytic function. No rule of any opera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from paramsym.recording.record import Inputs
+from paramsym.structure.patterns import UnknownName, matching
 from paramsym.terminal.progress import silent
 
 from .ansatz import Ansatz
+from .certificate import judged
 from .constraints import Constraints
 from .door import require_function, require_gradients, require_numbers, require_variety
 from .found import LinearSymmetries
 from .full import full
 from .generators import Gap, Shapes
-from .noise import noise
-from .null_space import Smallest, smallest
+from .null_space import smallest
 from .sampling import Sampler
 from .sides import sides
 from .tensors import tensors
@@ -37,12 +36,8 @@ LEVELS: dict[str, Callable[[Shapes, bool], Ansatz]] = {
 }  # fmt: skip
 LIMIT = 6000  # unknowns: about a gigabyte, and half a minute
 
-EXACT = 1e-11  # the residual of a generator, if rounding is far below
-_NOISES = 32  # and in units of the measured noise, if it is not
-_FRESH, _WIDE, _NOISY = 128, 64, 24  # samples of a certificate: usual, of large inputs, on lines
-_SPREAD = 8.0
-_MATRICES = 4.2  # of unknowns × unknowns, in memory at one time
-_OPERATIONS = 1.5  # times the cube of the unknowns
+_MATRICES = 4.3  # of unknowns × unknowns, in memory at one time
+_OPERATIONS = 1.6  # times the cube of the unknowns
 _RATE = 2e10  # operations in a second, of one core
 
 
@@ -52,6 +47,7 @@ def linear_symmetries(
     level: str = "auto",
     *,
     affine: bool = False,
+    names: str | Iterable[str] | None = None,
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     fresh: bool = True,
@@ -82,13 +78,16 @@ def linear_symmetries(
             have; "sides", a matrix along each axis of each tensor; "auto", the first of these with
             at most `limit` unknowns.
         affine: search θ ↦ Mθ + m, with a constant for each entry.
+        names: of the parameters that may move, in dependence on each other alone: a name or a
+            pattern as "encoder.*", or several; by default all. The others are drawn as well.
         outputs: chooses F from what the model returns.
         training: run in training mode.
         fresh: False keeps the inputs as they are, for symmetries on these samples only.
         threshold: the largest residual of a generator, where constraints and coefficients have norm
-            one. None: 1e-11, or 32 times the noise of a direction's constraints if this is more,
-            which is measured by differences along lines of parameters (Moré and Wild 2011).
-        limit: unknowns; time is about 1.5 n³ operations and memory 34 n² bytes.
+            one. None: 1e-11, or 32 times the noise of a direction's constraints if this is more:
+            that of nine samples in ten, or the sample's own, by differences along lines of
+            parameters (Moré and Wild 2011).
+        limit: unknowns; time is about 1.6 n³ operations and memory 34 n² bytes.
         dtype: float64, with upcasts in the forward pass lifted; or float32, to run it as it is.
         generator: of the samples; by default one with seed 0.
         progress: is told what is being done.
@@ -111,23 +110,25 @@ def linear_symmetries(
     require_variety(sampler)
     require_function(sampler)
     dead = require_gradients(sampler)
-    shapes = {n: shape for n, shape in sampler.shapes.items() if n not in dead}
+    chosen = _named(names, sampler.shapes)
+    shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
+    _require_shapes(shapes, names)
     ansatz = _chosen(level, shapes, affine, limit)
     constraints = Constraints(sampler, ansatz, generator)
     trivial = ansatz.trivial()
     found = smallest(constraints, ansatz.unknowns, trivial, generator, progress)
     sampler.generator = generator
     progress("certificates")
-    judged = _judged(constraints, found, threshold)
+    verdict = judged(constraints, found, threshold)
     generators = tuple(
-        ansatz.generator(found.vectors[:, k], *judged.of(k)) for k in judged.accepted
+        ansatz.generator(found.vectors[:, k], *verdict.of(k)) for k in verdict.accepted
     )
-    others = [size for k, size in enumerate(found.sizes.tolist()) if k not in judged.accepted]
+    others = [size for k, size in enumerate(found.sizes.tolist()) if k not in verdict.accepted]
     gap = Gap(max((g.residual for g in generators), default=0.0), min(others, default=math.inf))
     return LinearSymmetries(
         generators, gap, ansatz.level,
-        _searched(sampler, ansatz, constraints, trivial.shape[1], found.dead, dead), dead, shapes,
-        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, judged.noise, affine,
+        _searched(sampler, ansatz, constraints, found.dead, dead), dead, shapes,
+        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
     )  # fmt: skip
 
 
@@ -149,6 +150,29 @@ def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -
         )
 
 
+def _named(names: str | Iterable[str] | None, known: Shapes) -> set[str]:
+    """The parameters that may move."""
+    if names is None:
+        return set(known)
+    try:
+        return matching([names] if isinstance(names, str) else [*names], known, "")
+    except UnknownName as error:
+        near = ", ".join(error.near) or "none"
+        raise ValueError(
+            f"linear_symmetries(names=…): {error.pattern!r} matches no floating parameter; a name "
+            f"or a pattern of some of {near} was expected. Names are those of "
+            "model.named_parameters(), where a tied tensor has its first one."
+        ) from None
+
+
+def _require_shapes(shapes: Shapes, names: object) -> None:
+    if not shapes:
+        raise ValueError(
+            f"linear_symmetries(names={names!r}): the outputs depend on none of these parameters, "
+            "but at least one was expected to matter. Choose others."
+        )
+
+
 def _chosen(level: str, shapes: Shapes, affine: bool, limit: int) -> Ansatz:
     """The ansatz of a level, or the first that fits.
 
@@ -167,7 +191,7 @@ def _chosen(level: str, shapes: Shapes, affine: bool, limit: int) -> Ansatz:
     offer = (
         f"Take level={after[0]!r}, with {sizes[after[0]].unknowns:,} unknowns"
         if after
-        else "Search a smaller network of the same kind, or a part of it"
+        else "Search a part of the parameters with names=…, or a smaller network of the same kind"
     )
     raise ValueError(
         f"linear_symmetries(level={level!r}): {n:,} unknowns for P = {entries:,} parameters at "
@@ -191,57 +215,11 @@ def _time(unknowns: int) -> str:
     return f"{seconds:.2g} seconds"
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Residuals of directions on fresh samples, their thresholds, and which of them pass."""
-
-    residuals: list[float]
-    thresholds: list[float]
-    accepted: list[int]
-    noise: float
-
-    def of(self, k: int) -> tuple[float, float]:
-        return self.residuals[k], self.thresholds[k]
-
-
-def _judged(constraints: Constraints, found: Smallest, threshold: float | None) -> _Judged:
-    """Which of the directions are generators, by samples that they were not found on."""
-    sampler, vectors = constraints.sampler, found.vectors
-    fresh = [rows @ vectors for rows in constraints.rows(_FRESH)]
-    sampler.spread = _SPREAD
-    fresh += [rows @ vectors for rows in constraints.rows(_WIDE)]
-    sampler.spread = 1.0
-    residuals = torch.cat(fresh).abs().amax(dim=0)
-    noises = _noise(constraints, vectors)
-    if threshold is None:
-        thresholds = (_NOISES * noises).clamp_min(EXACT)
-    else:
-        thresholds = torch.full_like(residuals, threshold)
-    accepted = (residuals <= thresholds).nonzero()[:, 0].tolist()
-    largest = float(noises[accepted].max()) if accepted else 0.0
-    return _Judged(residuals.tolist(), thresholds.tolist(), accepted, largest)
-
-
-def _noise(constraints: Constraints, vectors: Tensor) -> Tensor:
-    """The computational noise of each direction's constraints."""
-    points = constraints.sampler.points(_NOISY)
-    _, good = constraints.at(points)
-    points = points.among(good)
-
-    def along(weights: Mapping[str, Tensor]) -> Tensor:
-        rows, there = constraints.at(points, weights)
-        whole = rows.new_zeros(len(there), rows.shape[1])
-        whole[there] = rows
-        return whole @ vectors
-
-    return noise(along, points.weights, constraints.sampler.generator)
-
-
 def _searched(
-    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, trivial: int, idle: int,
-    dead: tuple[str, ...],
+    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, idle: int, dead: tuple[str, ...]
 ) -> str:  # fmt: skip
     """What was searched, and where, in words."""
+    trivial, shapes = ansatz.trivial().shape[1], ansatz.shapes
     words = [
         f"{ansatz.searched}; {ansatz.unknowns:,} unknowns, {constraints.count:,} constraints at "
         "random weights"
@@ -253,6 +231,9 @@ def _searched(
         words[0] += f" and inputs, of which these stayed as given: {kept}"
     else:
         words[0] += f", at the given inputs only: {kept}"
+    still = [n for n in sampler.shapes if n not in shapes and n not in dead]
+    if still:
+        words.append(f"nothing that moves {', '.join(still)}, or by them")
     if trivial:
         words.append(f"{trivial} trivial directions of the ansatz left out (multiples of the "
                      "identity along two axes that cancel)")  # fmt: skip

@@ -1,8 +1,8 @@
 """How much of a constraint is rounding: differences along a line of parameters.
 
 A constraint c(t) = ⟨∇F, Mθ⟩ at θ(t) = θ + t·δ is smooth in t, and what is computed is c(t) + ε with
-errors ε that change from point to point. The sixth difference of a smooth function over seven
-points is the sixth power of their distance, which vanishes, but that of ε has the variance
+errors ε that change from point to point. The sixth differences of a smooth function are the sixth
+power of the distance of its points, which vanishes, but those of ε have the variance
 12!/(6!)² Var ε. No second precision and no twin of the model is needed for this, so that rounding
 inside of a forward pass is seen as well as that of its parameters.
 """
@@ -19,19 +19,14 @@ _ORDER = 6
 # Relative: many roundings of float32, and so short that curvature does not count and kinks, as of
 # a ReLU, are seldom crossed.
 _STEP = 1e-6
-_QUANTILE, _NORMAL = 0.9, 1.645  # of samples, and of |ε| in standard deviations of a normal one
+_POINTS = 10  # on a line: four differences, so that none is small by chance
 
 
 def differences(values: Tensor) -> Tensor:
-    """The standard deviation of ε for each column of (points, samples, columns).
-
-    By a high quantile over the samples: errors have long tails, but a kink that one of them crosses
-    must not count.
-    """
+    """The standard deviation of ε along axis 0, from all sixth differences."""
     for _ in range(_ORDER):
         values = values.diff(dim=0)
-    gain = math.sqrt(math.comb(2 * _ORDER, _ORDER))
-    return values[0].abs().quantile(_QUANTILE, dim=0) / (_NORMAL * gain)
+    return values.square().mean(dim=0).sqrt() / math.sqrt(math.comb(2 * _ORDER, _ORDER))
 
 
 def noise(
@@ -39,7 +34,7 @@ def noise(
     weights: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Tensor:
-    """The computational noise of constraints, one number for each direction.
+    """The computational noise of constraints, (samples, directions).
 
     Args:
         constraints: of weights, name → (samples, *shape), to (samples, directions).
@@ -55,6 +50,6 @@ def noise(
     }
     line = [
         constraints({n: w * (1 + k * _STEP * slopes[n]) for n, w in weights.items()})
-        for k in range(_ORDER + 1)
+        for k in range(_POINTS)
     ]
     return differences(torch.stack(line))

@@ -66,7 +66,8 @@ def smallest(
     gram, count = gram_of(rows(), unknowns)
     diagonal = gram.diagonal()
     alive = diagonal > _DEAD * diagonal.mean()
-    gram = gram[alive][:, alive]
+    if not bool(alive.all()):
+        gram = gram[alive][:, alive]
     deflated = _independent(deflated[alive])
     progress("null space")
     inverse = _Inverse(gram, deflated)

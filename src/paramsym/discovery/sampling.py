@@ -8,6 +8,7 @@ the size of what passes; buffers are constants of the function and stay as they 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,8 +73,9 @@ class Sampler:
         self.model, self.outputs, self.training = model, outputs, training
         self.generator, self.dtype, self.fresh = generator, dtype, fresh
         self.state = converted(model, dtype)
-        self.own = {n: p for n, p in self.state.items() if n in dict(model.named_parameters())}
-        self.own = {n: p for n, p in self.own.items() if p.is_floating_point() or p.is_complex()}
+        names = [n for n, _ in model.named_parameters()]
+        numbers = {n: self.state[n] for n in names}
+        self.own = {n: p for n, p in numbers.items() if p.is_floating_point() or p.is_complex()}
         self.shapes = {n: tuple(as_real(p).shape) or (1,) for n, p in self.own.items()}
         self.lengths = self._lengths(inputs)
         self.given, self.tree = pytree.tree_flatten(split_inputs(inputs))
@@ -199,9 +201,11 @@ class Sampler:
         """∇_θ ⟨v, F(θ, x)⟩ for each sample, in float64: name → (samples, *shape)."""
         if self.batched:
             try:
-                found = torch.func.vmap(torch.func.grad(self._pairing))(
-                    points.weights, points.leaves, points.covectors
-                )
+                with warnings.catch_warnings():  # what has no batching rule is looped over
+                    warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                    found = torch.func.vmap(torch.func.grad(self._pairing))(
+                        points.weights, points.leaves, points.covectors
+                    )
                 if self._confirmed(points, found):
                     return {n: g.detach().double().cpu() for n, g in found.items()}
             except _REFUSED:

@@ -14,4 +14,4 @@ def sides(shapes: Shapes, affine: bool) -> Ansatz:
         f"{and_constants(affine)}; not: several tensors mixed, and entries of one tensor mixed in "
         "other ways"
     )
-    return Ansatz("sides", [*pieces, *constants(shapes, affine)], words)
+    return Ansatz("sides", shapes, [*pieces, *constants(shapes, affine)], words)

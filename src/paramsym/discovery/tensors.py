@@ -31,7 +31,7 @@ def tensors(shapes: Shapes, affine: bool) -> Ansatz:
         f"every entry of a tensor by every entry of the same tensor, and {between}"
         f"{and_constants(affine)}; not: other pairs of tensors"
     )
-    return Ansatz("tensors", [*pieces, *constants(shapes, affine)], words)
+    return Ansatz("tensors", shapes, [*pieces, *constants(shapes, affine)], words)
 
 
 def alike(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
