@@ -73,10 +73,12 @@ def _brackets(
                 (jp % width).astype(numpy.int64) * width + q,
             ]
         )
-        values = numpy.concatenate([-left.data, right.data])
+        values = numpy.concatenate([numpy.negative(left.data), right.data])
         found = csr_array(coo_array((values, (j, flat)), shape=(count, width * width)))
-        starts = numpy.asarray(found.indptr)
-        row = numpy.repeat(numpy.arange(count), starts[1:] - starts[:-1])
-        others = numpy.isin(found.indices, places, invert=True)
-        outside = numpy.bincount(row[others], found.data[others] ** 2, minlength=count)
-        yield found[:, places].toarray(), outside
+        entries = found.tocoo()
+        others = numpy.isin(entries.coords[1], places, invert=True)
+        squares = entries.data[others] ** 2
+        yield (
+            found[:, places].toarray(),
+            numpy.bincount(entries.coords[0][others], squares, minlength=count),
+        )

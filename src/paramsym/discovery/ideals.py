@@ -171,8 +171,8 @@ def summands(f: Array, generator: torch.Generator) -> list[Array]:
 
     The abelian summand, if there is one, comes last. For the rest every weight space of ad x lies
     in one summand, where x is generic; the ideals that weight spaces generate, united where they
-    meet, are J_1, …, J_n, and summand a is the centraliser of all J_b with b ≠ a. What does not
-    come apart so is returned whole.
+    meet, are J_1, …, J_n, and summand a is J_a with what of the Cartan subalgebra of x commutes
+    with all other J_b. What does not come apart so is returned whole.
     """
     whole = numpy.eye(len(f))
     derived = product(f, whole, whole)
@@ -198,13 +198,24 @@ def _split(f: Array, generator: torch.Generator) -> list[Array]:
     ideals = _weight_ideals(f, generator)
     if len(ideals) < 2:
         return [whole]
+    cartan = null(ad(f, draw(generator, len(f))), size_of(f))
     found = []
-    for a in range(len(ideals)):
+    for a, own in enumerate(ideals):
         others = numpy.hstack([ideal for b, ideal in enumerate(ideals) if b != a])
-        found.append(centraliser(f, others))
+        effect = numpy.einsum("jb,ijk,ih->bkh", others, f, cartan, optimize=True)
+        still = cartan @ null(effect.reshape(-1, cartan.shape[1]), size_of(f))
+        found.append(span(numpy.hstack([own, still])))
     together = numpy.hstack(found)
     direct = together.shape[1] == len(f) and span(together).shape[1] == len(f)
-    return found if direct else [whole]
+    return found if direct and _commute(f, found) else [whole]
+
+
+def _commute(f: Array, parts: list[Array]) -> bool:
+    """Whether parts that span the algebra are ideals: brackets between any two of them vanish."""
+    after = [numpy.hstack(parts[k + 1 :]) for k in range(len(parts) - 1)]
+    return not any(
+        product(f, part, rest).shape[1] for part, rest in zip(parts[:-1], after, strict=True)
+    )
 
 
 def _weight_ideals(f: Array, generator: torch.Generator) -> list[Array]:

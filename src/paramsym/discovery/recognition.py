@@ -194,8 +194,20 @@ def direct_sum(parts: Sequence[Summand]) -> str:
     for part in parts:
         if part.kind in _ABELIAN and part.kind != SCALINGS:
             counts[part.kind] += part.dimension
+    names = _repeated(names)
     names += [_power(kind, counts[kind]) for kind in _ABELIAN if counts[kind]]
+    if len(names) > 1:
+        names = [f"({name})" if "⋉" in name else name for name in names]
     return " ⊕ ".join(names) or "0"
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    """Three equal summands or more as a power."""
+    found = []
+    for name, count in Counter(names).items():
+        base = f"({name})" if " " in name else name
+        found += [f"{base}^{count}"] if count > 2 else [name] * count
+    return found
 
 
 _ABELIAN = (SCALINGS, ROTATIONS, TRANSLATIONS, UNIPOTENT, SPIRALS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints import Checkpoint, CheckpointError
+from paramsym.checkpoints import Checkpoint, CheckpointError, fitting
 from paramsym.discovery import LinearSymmetries, linear_symmetries
 from paramsym.discovery.comparison import Comparison
 from paramsym.discovery.lie_algebra import LieAlgebra
@@ -62,16 +63,17 @@ def discover(
         progress: is told what is being done.
 
     Raises:
-        CheckpointError: a model without numbers, or a program that is to be run in training mode.
-        ValueError: as `linear_symmetries`.
+        CheckpointError: a model without numbers, a program that is to be run in training mode, or
+            in place of the `ValueError` of `linear_symmetries`.
     """
     _require_numbers(checkpoint, training)
     model, inputs = checkpoint.model, checkpoint.inputs
     options: dict[str, Any] = {} if limit is None else {"limit": limit}
-    found = linear_symmetries(
-        model, inputs, level, affine=affine, training=training, generator=generator,
-        progress=progress, **options,
-    )  # fmt: skip
+    with fitting(checkpoint, training), _refusals(checkpoint.label):
+        found = linear_symmetries(
+            model, inputs, level, affine=affine, training=training, generator=generator,
+            progress=progress, **options,
+        )  # fmt: skip
     result = Discovered(checkpoint.label, type(model).__name__, found)
     progress("recognising the algebra")
     try:
@@ -86,6 +88,25 @@ def discover(
         return replace(result, comparison=found.compare(symmetry, checkpoint.state()))
     except (TraceError, ValueError) as error:
         return replace(result, without_comparison=str(error))
+
+
+_CALL = "linear_symmetries("  # what its refusals begin with
+
+
+@contextmanager
+def _refusals(label: str) -> Iterator[None]:
+    """Inside, what `linear_symmetries` refuses becomes an error about the source."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if not text.startswith(_CALL):
+            raise
+        came, _, instead = text.partition("): ")[2].partition(". ")
+        raise CheckpointError(
+            label, came, "a differentiable function of weights and inputs, and a search that fits",
+            instead.rstrip(".") or "See the message",
+        ) from error  # fmt: skip
 
 
 def _require_numbers(checkpoint: Checkpoint, training: bool) -> None:
