@@ -19,7 +19,6 @@ from paramsym.discovery.null_space import smallest
 
 from .networks import (
     Apply,
-    Attention,
     Branches,
     Tokens,
     dense,
@@ -251,25 +250,6 @@ def test_what_stays_of_the_inputs_is_told():
     assert "at the given inputs only: (2, 2) of int64, (2, 1, 1) of float32" in found.searched
     # row 4 of the table is never read: what moves it enters no constraint
     assert found.idle == 3 * sum(p.numel() for p in Tokens().parameters())
-
-
-def test_a_tensor_that_nothing_depends_on_is_reported_and_no_generator():
-    found = linear_symmetries(Attention(), (torch.randn(1, 3, 3),))
-    assert found.dead == ("k.bias",) and "k.bias" in found.searched
-    assert found.dimension == 8  # gl₂ between queries and keys, and between values and outputs
-    assert all("k.bias" not in g.targets for g in found.generators)
-    assert "k.bias" not in found.shapes
-
-
-def test_the_perceptron_of_a_transformer_block():
-    layer = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True, dropout=0.0)
-    inputs = (torch.randn(1, 3, 4),)
-    # a scale of each of six units; and the same number added to all outputs, which the norm takes
-    # away, at any rate that is linear in a column of the last map (4), or in its bias (4)
-    for names, dimension in ((["linear1.*", "linear2.weight"], 6 + 4), ("linear*", 6 + 4 + 4)):
-        found = linear_symmetries(layer, inputs, "sides", names=names)
-        assert found.dimension == dimension and found.gap.largest_null < 1e-13
-        assert found.gap.next >= 1e-4
 
 
 def test_buffers_are_constants_and_ties_are_one_tensor():
