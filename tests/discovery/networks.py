@@ -7,6 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from paramsym.discovery import LinearSymmetries
+from paramsym.discovery.constraints import Constraints
+from paramsym.discovery.linear_symmetries import LEVELS
+from paramsym.discovery.sampling import Sampler
+
 
 class Apply(nn.Module):
     """A function as a layer."""
@@ -79,3 +84,17 @@ def leaky(x: Tensor) -> Tensor:
 def example(width: int) -> tuple[Tensor]:
     """One input, of which the shape alone counts."""
     return (torch.linspace(-1, 1, width)[None],)
+
+
+def sampled(model: nn.Module, level: str, seed: int = 1) -> Constraints:
+    """Constraints of a level, none of which is drawn yet."""
+    generator = torch.Generator().manual_seed(seed)
+    width = next(p for p in model.parameters()).shape[1]
+    sampler = Sampler(model, example(width), None, False, generator, torch.float64, True)
+    sampler.measure()
+    return Constraints(sampler, LEVELS[level](sampler.shapes, False), generator)
+
+
+def dense(found: LinearSymmetries) -> Tensor:
+    """Generators as rows of flattened matrices, (generators, P²)."""
+    return torch.stack([g.dense(found.shapes)[0].flatten() for g in found.generators])
