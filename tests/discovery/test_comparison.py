@@ -143,6 +143,31 @@ def test_buffers_are_held():
     assert found.derived < everything and found.agrees
 
 
+def test_parameters_that_were_not_searched_are_held():
+    model = nn.Sequential(linear(2, 2), nn.ReLU(), linear(2, 2), nn.ReLU(), linear(2, 2))
+    assert compared(model, 2).derived == 4
+    part = compared(model, 2, names=["0.weight", "2.weight"])
+    assert part.found == part.derived == part.both == 2
+
+
+def test_dead_parameters_may_move():
+    """The bias of keys is dead, and the basis of queries and keys moves it along."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = linear(2, 2), linear(2, 2, True), linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(self.q(x) @ self.k(x).mT, -1) @ self.v(x)
+
+    inputs = (torch.randn(3, 2),)
+    model = Attention()
+    found = linear_symmetries(model, inputs)
+    against = found.compare(find_symmetry(model, inputs))
+    assert found.dead == ("k.bias",) and against.both == 4 and against.agrees
+
+
 def test_tied_tensors_are_compared_under_one_name():
     found = compared(Tied(), 3)
     assert found.found == found.derived == found.both > 0

@@ -135,6 +135,7 @@ def compare_fields(
     params: Mapping[str, Tensor] | None = None,
     affine: bool = False,
     searched: str = "",
+    dead: Sequence[str] = (),
     generator: torch.Generator | None = None,
 ) -> Comparison:
     """Compare affine vector fields with those of a derived symmetry.
@@ -149,6 +150,8 @@ def compare_fields(
         params: a state dict whose buffers are taken; by default they are drawn.
         affine: whether constants were searched.
         searched: what was searched, in words, to be kept with the result.
+        dead: parameters that the function ignores; derived fields may move them. All others that
+            are not in `shapes` are held as buffers are.
         generator: draws the parameters; by default seeded with 0.
 
     Raises:
@@ -156,7 +159,7 @@ def compare_fields(
             generators and parameters that they do not fit in memory.
     """
     generator = generator or torch.Generator().manual_seed(0)
-    span = _compared(fields, shapes, symmetry, params, generator)
+    span = _compared(fields, shapes, symmetry, params, dead, generator)
     kept = span.affine if affine else span.linear
     both = rank(span.own) + rank(kept) - rank(span.own, kept)
     beyond = rank(span.own) - both
@@ -173,12 +176,13 @@ def compare_fields(
 
 def _compared(
     fields: Sequence[VectorField], shapes: Mapping[str, tuple[int, ...]],
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None, generator: torch.Generator,
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None, dead: Sequence[str],
+    generator: torch.Generator,
 ) -> _Spans:  # fmt: skip
     """Both spaces at so many points that no combination vanishes at all of them by chance."""
     count, before = _POINTS, None
     while True:
-        points = states(shapes, symmetry, params, count, generator)
+        points = states(shapes, symmetry, params, count, generator, dead)
         span = _Spans(_stacked(fields, points), derived_fields(symmetry, points), points, generator)
         ranks = rank(span.own), rank(span.values)
         full = ranks == (len(fields), len(span.values))
@@ -249,7 +253,7 @@ class _Spans:
     def _coordinates(self, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of coordinates within a span of rows: at rest, and of these affine and linear."""
         scale = self.derived.size
-        resting = _vanishing(start, self.derived.buffers, scale)
+        resting = _vanishing(start, self.derived.held, scale)
         affine = _vanishing(resting, self.derived.bends, scale)
         return resting, affine, _vanishing(affine, self.derived.constants, scale)
 
