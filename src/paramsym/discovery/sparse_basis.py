@@ -121,7 +121,8 @@ def _scaled(rows: numpy.ndarray) -> numpy.ndarray:
     for row in found:
         sizes = numpy.abs(row[row != 0])
         kinds, counts = numpy.unique(sizes.round(9), return_counts=True)
-        common = kinds[counts == counts.max()].min() if counts.max() > 1 else sizes.max()
+        alike = counts.max() > 1 or _is_plain(sizes / sizes.min())
+        common = kinds[counts == counts.max()].min() if alike else sizes.max()
         first = row[numpy.isclose(numpy.abs(row), common, rtol=1e-8, atol=2e-9)][0]
         row /= first
     return found
