@@ -96,6 +96,26 @@ def states(
     Raises:
         ValueError: the symmetry is of another model, or has free inputs or outputs.
     """
+    _require_fixed(symmetry)
+    names = _names(shapes, symmetry)
+    full = {n: symmetry.shape(n) for n in symmetry.signature}
+    complexes = {m for n, m in names.items() if shapes[n] == (*full[m], 2)}
+    rest = _buffers(symmetry, full, params, generator)
+    ignored = {*names.values(), *(symmetry.ties.get(n, n) for n in dead), *symmetry.dead}
+    still = tuple(n for n in full if n in rest or n not in ignored)
+    real = {n: (*s, 2) if n in complexes else s for n, s in full.items() if n not in rest}
+    signs = {n: _signs(shape, generator) for n, shape in real.items()}
+
+    def drawn() -> State:
+        numbers = {n: s * (0.5 + _uniform(s.shape, generator)) for n, s in signs.items()}
+        state = {n: torch.view_as_complex(x) if n in complexes else x for n, x in numbers.items()}
+        own = {n: numbers[m].reshape(shapes[n]) for n, m in names.items()}
+        return State({**state, **rest}, own, names, still)
+
+    return [drawn() for _ in range(count)]
+
+
+def _require_fixed(symmetry: ParameterSymmetry) -> None:
     if symmetry.inputs or symmetry.outputs:
         free = ", ".join([*symmetry.inputs, *symmetry.outputs])
         raise ValueError(
@@ -103,26 +123,10 @@ def states(
             "leaves the function unchanged was expected. Derive it with find_symmetry(model, "
             "inputs), without free inputs and outputs."
         )
-    names = _names(shapes, symmetry)
-    full = {n: symmetry.shape(n) for n in symmetry.signature}
-    complexes = {m for n, m in names.items() if shapes[n] == (*full[m], 2)}
-    rest = _buffers(symmetry, full, params, generator)
-    ignored = {*names.values(), *(symmetry.ties.get(n, n) for n in dead), *symmetry.dead}
-    still = tuple(n for n in full if n in rest or n not in ignored)
-    signs = {
-        n: _signs((*s, 2) if n in complexes else s, generator)
-        for n, s in full.items() if n not in rest
-    }  # fmt: skip
-    found = []
-    for _ in range(count):
-        real = {
-            n: s * (0.5 + torch.rand(s.shape, generator=generator, dtype=torch.float64))
-            for n, s in signs.items()
-        }
-        state = {n: torch.view_as_complex(x) if n in complexes else x for n, x in real.items()}
-        own = {n: real[m].reshape(shapes[n]) for n, m in names.items()}
-        found.append(State({**state, **rest}, own, names, still))
-    return found
+
+
+def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
 
 
 def _names(shapes: Shapes, symmetry: ParameterSymmetry) -> dict[str, str]:
@@ -157,7 +161,7 @@ def _buffers(
             wide = torch.promote_types(given.dtype, torch.float64)
             found[name] = given.to(wide) if given.is_floating_point() else given
         else:
-            found[name] = 0.5 + torch.rand(full[name], generator=generator, dtype=torch.float64)
+            found[name] = 0.5 + _uniform(full[name], generator)
     return found
 
 
