@@ -4,10 +4,36 @@ An action of a group G on parameters may depend on the data: a_X(g, θ) with a_X
 a_X(g₂, a_X(g₁, θ)) = a_X(g₂g₁, θ) and L(a_X(g, θ), X) = L(θ, X).
 """
 
+from .action_check import ActionCheck as ActionCheck
+from .action_check import Row as Row
+from .action_check import Verdict as Verdict
+from .actions import check_action as check_action
+from .cocycle import AbstractChange as AbstractChange
+from .cocycle import change_between as change_between
+from .cocycle import cocycle as cocycle
+from .commutators import commutator_defect as commutator_defect
+from .commutators import field as field
+from .commutators import published_associativity as published_associativity
 from .comparison import Comparison as Comparison
+from .constructed import ConstructedAction as ConstructedAction
+from .constructed import constructed_action as constructed_action
+from .data_dependent import DataDependentAction as DataDependentAction
+from .data_dependent import data_dependent_action as data_dependent_action
+from .degenerate import Degenerate as Degenerate
+from .estimates import Estimate as Estimate
 from .found import LinearSymmetries as LinearSymmetries
+from .frames import HouseholderFrame as HouseholderFrame
+from .frames import NearJump as NearJump
+from .frames import SphericalFrame as SphericalFrame
 from .generators import Gap as Gap
 from .generators import Generator as Generator
+from .inheritance import inherit as inherit
+from .inheritance import on_units as on_units
+from .inheritance import with_appended as with_appended
+from .layers import lipschitz_bound as lipschitz_bound
+from .layers import move_layers as move_layers
+from .layers import move_two_layers as move_two_layers
+from .level_sets import RankDrops as RankDrops
 from .lie_algebra import LieAlgebra as LieAlgebra
 from .lie_algebra import lie_algebra as lie_algebra
 from .linear_symmetries import linear_symmetries as linear_symmetries
