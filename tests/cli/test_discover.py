@@ -89,6 +89,14 @@ def test_a_level_and_constants_can_be_asked_for(run: Command):
     assert found["comparison"] is None and found["comparison_missing_because"] == "not asked for"
 
 
+def test_some_parameters_alone_may_move(run: Command):
+    args = ("discover", f"{HERE}:Branches", "--names", "w1.weight,w2.weight", "--json")
+    found = json.loads(run(*args).output)
+    assert found["dimension"] == 1 and found["comparison"]["agrees"]
+    shown = run("discover", f"{HERE}:Branches", "--names", "u.*", code=2).stderr
+    assert "matches no" in " ".join(shown.split())
+
+
 def test_the_seed_decides_the_samples(run: Command):
     def residual(seed: int) -> float:
         args = ("discover", f"{HERE}:Relu", "--no-compare", "--json", "--seed", seed)

@@ -132,7 +132,7 @@ def test_a_large_torus_is_recognised_and_a_large_algebra_is_called_large(monkeyp
     found = of(disguised(algebras.diagonal(9), seeded()))
     assert found.name == "R^9" and found.defect < 1e-12 and found.closed
     found = of(algebras.gl(3))
-    assert found.name == "unrecognised: dimension 9, and at most 8 are taken apart"
+    assert found.name == "unrecognised, dimension 9: at most 8 are taken apart"
     assert not found.closed
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paramsym.cli.options import AsJson, Inputs, Key, Source, Weights, say_notes
+from paramsym.cli.options import AsJson, Inputs, Key, Source, Weights, patterns, say_notes
 from paramsym.terminal import Progress
 
 
@@ -32,6 +32,14 @@ def discover(
     limit: Annotated[
         int | None, typer.Option(min=1, help="The most unknowns of the search. Default: 6000.")
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="The parameters that may move, all others being held: names or patterns. May be "
+            "repeated.",
+        ),
+    ] = None,
     training: Annotated[
         bool, typer.Option("--training", help="The function of the training mode.")
     ] = False,
@@ -50,8 +58,9 @@ def discover(
         checkpoint = open_checkpoint(source, weights, inputs, False, key)
         generator = torch.Generator().manual_seed(seed)
         found = report.discover(
-            checkpoint, level, affine, training, compare, limit, generator, progress
-        )
+            checkpoint, level, affine, training, compare, limit, patterns(names), generator,
+            progress,
+        )  # fmt: skip
     say_notes(checkpoint.notes)
     if as_json:
         typer.echo(report.discovered_json(found))

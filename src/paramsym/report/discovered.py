@@ -47,6 +47,7 @@ def discover(
     training: bool = False,
     compare: bool = True,
     limit: int | None = None,
+    names: list[str] | None = None,
     generator: torch.Generator | None = None,
     progress: Callable[[str], None] = silent,
 ) -> Discovered:
@@ -59,6 +60,7 @@ def discover(
         training: the function of the training mode.
         compare: derive the symmetry, too.
         limit: the most unknowns; by default that of `linear_symmetries`.
+        names: patterns of the parameters that may move; by default all.
         generator: draws the samples.
         progress: is told what is being done.
 
@@ -68,7 +70,7 @@ def discover(
     """
     _require_numbers(checkpoint, training)
     model, inputs = checkpoint.model, checkpoint.inputs
-    options: dict[str, Any] = {} if limit is None else {"limit": limit}
+    options: dict[str, Any] = {"names": names, **({} if limit is None else {"limit": limit})}
     with fitting(checkpoint, training), _refusals(checkpoint.label):
         found = linear_symmetries(
             model, inputs, level, affine=affine, training=training, generator=generator,
