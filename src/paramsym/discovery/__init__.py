@@ -18,15 +18,19 @@ from .cocycle import cocycle as cocycle
 from .commutators import commutator_defect as commutator_defect
 from .commutators import field as field
 from .commutators import published_associativity as published_associativity
+from .comparison import Comparison as Comparison
 from .constructed import ConstructedAction as ConstructedAction
 from .constructed import constructed_action as constructed_action
 from .data_dependent import DataDependentAction as DataDependentAction
 from .data_dependent import data_dependent_action as data_dependent_action
 from .degenerate import Degenerate as Degenerate
 from .estimates import Estimate as Estimate
+from .found import LinearSymmetries as LinearSymmetries
 from .frames import HouseholderFrame as HouseholderFrame
 from .frames import NearJump as NearJump
 from .frames import SphericalFrame as SphericalFrame
+from .generators import Gap as Gap
+from .generators import Generator as Generator
 from .inheritance import inherit as inherit
 from .inheritance import on_units as on_units
 from .inheritance import with_appended as with_appended
@@ -40,3 +44,6 @@ from .learned import layered as layered
 from .learned import learn as learn
 from .learned import terms_on as terms_on
 from .level_sets import RankDrops as RankDrops
+from .lie_algebra import LieAlgebra as LieAlgebra
+from .lie_algebra import lie_algebra as lie_algebra
+from .linear_symmetries import linear_symmetries as linear_symmetries
