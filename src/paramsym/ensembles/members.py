@@ -99,8 +99,9 @@ class MemberEnsemble(nn.Module):
         return {name: self.get_buffer(_buffer(name)) for name in self.names}
 
     def member(self, place: int) -> dict[str, Tensor]:
-        """The complete state of one member; what it shares is the network's own."""
-        return own_state(self.model) | {n: t[place] for n, t in self.stacked().items()}
+        """The complete state of one member by all names; what it shares is the network's own."""
+        state = own_state(self.model) | {n: t[place] for n, t in self.stacked().items()}
+        return {name: state[first] for name, first in _first_names(self.model).items()}
 
     def logits(self, *inputs: Any) -> Tensor:
         """What each member answers: (members, batch, …, classes).

@@ -109,6 +109,7 @@ class OrbitEnsemble(MemberEnsemble):
         refusals.require_options(members, strength, method, generator, correction)
         batch = inputs if isinstance(inputs, tuple) else (inputs,)
         refusals.require_finite_inputs(batch)
+        refusals.require_finite_weights(own_state(model))
         self._hold(model, outputs, chunk)
         if symmetry is None:
             symmetry = find_symmetry(self.model, _few(batch), outputs=outputs)

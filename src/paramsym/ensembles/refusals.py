@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -56,6 +57,17 @@ def require_finite_inputs(batch: tuple[Any, ...]) -> None:
                 f"OrbitEnsemble(inputs=…): input {place} has entries that are not finite; finite "
                 "ones were expected, since the correction is fitted on them. Leave out the samples "
                 "that have any."
+            )
+
+
+def require_finite_weights(state: Mapping[str, Tensor]) -> None:
+    """A network of finite numbers."""
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"OrbitEnsemble(model=…): {name!r} has entries that are not finite; finite ones "
+                "were expected, since members are made of them. Go back to a state before the "
+                "training diverged."
             )
 
 
