@@ -55,6 +55,7 @@ def test_fgsm_of_one_network_is_the_formula() -> None:
     signs = slope(lambda z, place: cross_entropy(model(z)[0], y[place]), x).sign()
     wanted = (x + 0.05 * signs).clamp(0, 1)
     assert torch.equal(attack(model, x, y, epsilon=0.05, clip=CLIP), wanted)
+    assert torch.equal(attack(model, x, y.int(), epsilon=0.05, clip=CLIP), wanted)
     assert not torch.equal(attack(model, x, (y + 1) % 10, epsilon=0.05, clip=CLIP), wanted)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from paramsym.checking.pointwise import NotPointwise
 from paramsym.ensembles import OrbitEnsemble, fitted_correction
-from paramsym.ensembles.methods import METHODS
+from paramsym.ensembles.methods import METHODS, Draw
 from tests.ensembles.networks import HIDDEN, apart, convolutional, digits, seeded, trained
 
 
@@ -93,6 +93,32 @@ def test_shuffled_corrections_have_the_entries_of_the_group() -> None:
     assert both[0].fits == both[1].fits
     assert apart(shuffle.flatten().sort()[0], group.flatten().sort()[0]) < 1e-9
     assert apart(shuffle, group) > 0.1
+
+
+def test_elements_are_drawn_with_variance_one_over_width() -> None:
+    """One ε moves narrow and wide layers alike: the singular values of M lie in [0, 2]."""
+    for units in (8, 200):
+        hidden = torch.zeros(units, 1).double()
+        draw = Draw(hidden, torch.tanh, 0.3, seeded())
+        g = torch.stack([METHODS["group"].element(draw) for _ in range(40)])
+        m = (g - torch.eye(units).double()) / 0.3
+        assert float(m.std()) == pytest.approx(units**-0.5, rel=0.05)
+        assert 1.5 < float(torch.linalg.matrix_norm(m, 2).median()) < 2.5
+
+
+def test_corrections_of_deficient_rank_have_least_norm() -> None:
+    generator = seeded()
+    wanted = torch.randn(5, 30, generator=generator, dtype=torch.float64)
+    given = torch.randn(5, 3, generator=generator, dtype=torch.float64) @ torch.randn(
+        3, 30, generator=generator, dtype=torch.float64
+    )
+    found = fitted_correction(wanted, given)
+    assert apart(found.matrix, wanted @ torch.linalg.pinv(given, rcond=1e-10)) < 1e-10
+    assert found.rank == 3 and found.condition == float("inf") and found.residual > 0.1
+    full = fitted_correction(wanted, wanted)
+    assert apart(full.matrix, torch.eye(5).double()) < 1e-12 and full.residual < 1e-12
+    nothing = fitted_correction(torch.zeros(5, 30), torch.zeros(5, 30))
+    assert nothing.rank == 0 and nothing.residual == 0 and not bool(nothing.matrix.any())
 
 
 def test_a_generator_says_all_that_is_random() -> None:

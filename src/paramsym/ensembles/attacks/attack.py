@@ -73,7 +73,7 @@ def attack(
     if random_start and generator is not None:
         drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
         start = into(start + epsilon * (2 * drawn.to(x.device) - 1))
-    loss = loss_of(model, y, through)
+    loss = loss_of(model, y.long(), through)
     with evaluating(model):
         if method == "fgsm":
             return into(fast_gradient_sign(loss, start, epsilon))
