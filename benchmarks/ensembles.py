@@ -1,6 +1,6 @@
 """Do members of one data-dependent orbit make an ensemble, and a robust one?
 
-    python benchmarks/ensembles.py [clean attacks conditioning errors] [--data FOLDER]
+    python benchmarks/ensembles.py [clean attacks conditioning errors strong] [--data FOLDER]
         [--cache FOLDER] [--seeds N] [--only CIFAR-10 …] [--minutes M] [--tables]
 
 Figures 10 and 11 of arXiv:2210.17216 with error bars over networks trained from different seeds.
@@ -10,6 +10,7 @@ Figures 10 and 11 of arXiv:2210.17216 with error bars over networks trained from
   accuracy under the strongest of all, sample by sample.
 * `conditioning`: the correction by the number of images it was fitted on, from 32 (as many as
   there are units) to 2,000; and the published wrapper, which fits on the batch under test.
+* `strong`: the same attacks on members that are moved far, ε = 3.
 * `errors`: what clipping centred images to [0, 1] and a second softmax do to the numbers.
 
 What was run is kept in the cache, one file for each data set and seed, and not run again. The
@@ -45,6 +46,7 @@ RADII = {"CIFAR-10": (0.002, 0.004, 0.008, 0.012), "MNIST": (0.02, 0.04, 0.08, 0
 STEPS = 7
 ARMS = (("group", 0.1, 2000), ("group", 0.57, 2000), ("group", 0.57, HIDDEN),
         *((method, 0.57, 2000) for method in METHODS if method != "group"))  # fmt: skip
+STRONG = (("group", 3.0, 2000), ("interpolated-permutation", 3.0, 2000))
 SAMPLES = (HIDDEN, 36, 48, 64, 128, 512, 2000)
 MEMBERS = 20
 Record = dict[str, Any]
@@ -111,7 +113,7 @@ def tried(net: Trained, model: nn.Module, name: str) -> dict[str, Tensor]:
     return made
 
 
-def attacks(net: Trained) -> Record:
+def attacks(net: Trained, arms: tuple[tuple[str, float, int], ...] = ARMS) -> Record:
     """Accuracies by attempt, and under the strongest of those of one radius.
 
     One pool of attempts for the network and for its ensemble: what was made through either is
@@ -119,7 +121,7 @@ def attacks(net: Trained) -> Record:
     """
     found: Record = {"arms": []}
     own = tried(net, net.model, "single")
-    for method, strength, samples in ARMS:
+    for method, strength, samples in arms:
         ensemble = net.ensemble(method, strength, samples)
         pool = own | tried(net, ensemble, "ensemble")
         arm: Record = {"method": method, "strength": strength, "samples": samples, "radii": []}
@@ -134,6 +136,11 @@ def attacks(net: Trained) -> Record:
             arm["radii"].append(entry)
         found["arms"].append(arm)
     return found
+
+
+def strong(net: Trained) -> Record:
+    """As `attacks`, of members that are moved far."""
+    return attacks(net, STRONG)
 
 
 def conditioning(net: Trained) -> Record:
@@ -207,7 +214,7 @@ def errors(net: Trained) -> Record:
 
 
 PARTS: dict[str, Callable[[Trained], Record]] = {
-    part.__name__: part for part in (clean, attacks, conditioning, errors)
+    part.__name__: part for part in (clean, attacks, conditioning, errors, strong)
 }
 
 

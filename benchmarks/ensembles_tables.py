@@ -84,8 +84,8 @@ ALL: dict[str, tuple[str, Judged]] = {
 }
 
 
-def attacks(cache: Path, name: str) -> None:
-    found = records(cache, "attacks", name)
+def attacks(cache: Path, name: str, part: str = "attacks") -> None:
+    found = records(cache, part, name)
     for place in (1, 3):
         radius = found[0]["arms"][0]["radii"][place]["radius"]
         for title, columns in (("FGSM", ATTEMPTS), ("PGD", STEPS), ("all attempts", ALL)):
@@ -98,6 +98,10 @@ def attacks(cache: Path, name: str) -> None:
                 row(f"{arm['method']}, {arm['strength']:g}, {arm['samples']}",
                     *(shown(judge(e, who) for e in entries) for who, judge in columns.values()),
                     *((shown(gains, True),) if last else ()))  # fmt: skip
+
+
+def strong(cache: Path, name: str) -> None:
+    attacks(cache, name, "strong")
 
 
 def conditioning(cache: Path, name: str) -> None:
@@ -131,7 +135,7 @@ def errors(cache: Path, name: str) -> None:
 
 def main(cache: Path) -> None:
     """Those whose records are there."""
-    for part in (clean, attacks, conditioning, errors):
+    for part in (clean, attacks, strong, conditioning, errors):
         for name in DATA:
             if records(cache, part.__name__, name):
                 part(cache, name)

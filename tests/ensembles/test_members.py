@@ -144,6 +144,28 @@ def test_the_network_keeps_its_mode_and_the_ensemble_is_in_evaluation() -> None:
     assert apart(answers, looped(ensemble, model, x)) < 1e-5
 
 
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x).mean(1))
+
+
+def test_a_layer_inside_a_transformer_and_positions_count_as_samples() -> None:
+    torch.manual_seed(0)
+    model, x = Encoder(), torch.randn(30, 5, 8)
+    ensemble = OrbitEnsemble(model, x[:4], "mlp", 3, 0.5, generator=seeded())  # 20 for 16 units
+    assert set(ensemble.names) == {f"layer.{n}" for n in (
+        "linear1.weight", "linear1.bias", "linear2.weight")}  # fmt: skip
+    with torch.no_grad():
+        assert apart(ensemble.logits(x), looped(ensemble, model, x)) < 1e-5
+    with pytest.raises(ValueError, match="15 samples came for the 16 units"):
+        OrbitEnsemble(model, x[:3], "mlp", 3, generator=seeded())
+
+
 def test_the_answer_can_be_differentiated_by_the_inputs() -> None:
     x, _ = digits()
     ensemble = OrbitEnsemble(trained(), x, "mlp", 5, 0.5, generator=seeded())

@@ -8,12 +8,15 @@ the layers before the first that is moved, carries no such axis, and is computed
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from paramsym.recording.running import exclusive
 
 from .voting import majority_vote
 
@@ -116,10 +119,11 @@ class MemberEnsemble(nn.Module):
             made = functional_call(self.model, moved, inputs)
             return made if self.outputs is None else self.outputs(made)
 
-        if not stacked:  # all members are the network itself
-            made = one({})
+        with _layer_by_layer():
+            if stacked:
+                return torch.vmap(one, chunk_size=self.chunk)(stacked)
+            made = one({})  # all members are the network itself
             return made.expand(self.count, *made.shape)
-        return torch.vmap(one, chunk_size=self.chunk)(stacked)
 
     def mean_logits(self, *inputs: Any) -> Tensor:
         """The mean over members of their logits: (batch, …, classes)."""
@@ -132,6 +136,18 @@ class MemberEnsemble(nn.Module):
     def forward(self, *inputs: Any) -> Tensor:
         """`mean_logits`, so that the ensemble stands wherever one network did."""
         return self.mean_logits(*inputs)
+
+
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Without the fused encoder layer, one opaque kernel that vmap runs member by member."""
+    with exclusive:
+        enabled = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def sharing_copy(model: nn.Module) -> nn.Module:
