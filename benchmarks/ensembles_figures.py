@@ -45,7 +45,7 @@ def clean(cache: Path) -> None:
         axis.minorticks_off()
         axis.set_title(f"{name}, network {estimate(r['single'] for r in found)[0]:.3f}")
         axis.set_xlabel("strength ε")
-        axis.set_ylim(-1.2, 0.03)
+        axis.set_ylim(-1.2, 0.008)
     axes[0].set_ylabel("accuracy of the vote − network")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     _save(figure, "clean")
@@ -53,7 +53,7 @@ def clean(cache: Path) -> None:
 
 def attacks(cache: Path) -> None:
     """Figure 11: accuracy by radius under attacks, weak ones and the strongest."""
-    figure, axes = plt.subplots(len(DATA), 3, figsize=(11, 6.4), sharey="row", sharex="row")
+    figure, axes = plt.subplots(len(DATA), 3, figsize=(11, 6.8), sharey="row", sharex="row")
     for line, name in zip(axes, DATA, strict=True):
         found = records(cache, "attacks", name)
         for axis, attempt, title in zip(line, SHOWN, TITLES, strict=True):
@@ -70,7 +70,7 @@ def attacks(cache: Path) -> None:
         line[0].set_ylabel("accuracy")
     for axis in axes[-1]:
         axis.set_xlabel("radius")
-    axes[0, 0].legend()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     _save(figure, "attacks")
 
 
@@ -79,6 +79,8 @@ def _line(axis: Any, found: list, k: int, attempt: str, label: str, colour: str)
     who, judge = {**ATTEMPTS, **ALL}[attempt]
     at, points = [0.0], [estimate(r["arms"][k]["radii"][0][who]["clean"] for r in found)]
     for place, entry in enumerate(found[0]["arms"][k]["radii"]):
+        if attempt in ALL and not any(name.startswith("pgd") for name in entry["single"]):
+            continue  # only FGSM was tried there
         at.append(entry["radius"])
         points.append(estimate(judge(r["arms"][k]["radii"][place], who) for r in found))
     alone = who == "single"
