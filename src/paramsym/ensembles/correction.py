@@ -61,7 +61,7 @@ def fitted_correction(after: Tensor, moved: Tensor) -> Correction:
 
 
 def batch_correction(after: Tensor, moved: Tensor) -> Tensor:
-    """π = σ(H) σ(gH)⁺ of the batch at hand, one for each g; differentiable.
+    """π = σ(H) σ(gH)⁺ of the batch at hand, one for each g.
 
     For k ≤ h samples in general position π σ(gH) = σ(H) whatever g is.
 

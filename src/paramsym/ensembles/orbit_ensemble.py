@@ -64,7 +64,8 @@ class OrbitEnsemble(MemberEnsemble):
     depends on that sample only. `correction="batch"` is the published wrapper, which puts
     σ'(H) = σ(H) σ(gH)⁺ σ(gH) in the place of σ with H of the batch under test. For batches of at
     most h samples σ'(H) = σ(H) and all members are the network itself; for larger ones the answer
-    to a sample depends on its batch mates. It is there to be measured, and for nothing else.
+    to a sample depends on its batch mates. It is there to be measured, and for nothing else: its
+    gradient takes π as a constant, so that an attack through it is no adaptive one.
 
     Attributes:
         fits: for each member how well π was determined; empty for methods that fit nothing.
