@@ -38,7 +38,13 @@ from ensembles_networks import ATTACKED, CLIP, HIDDEN, Data, data, folder_of_dat
 from torch import Tensor, nn
 
 from paramsym import find_symmetry
-from paramsym.ensembles import OrbitEnsemble, attack, fitted_correction, robust_accuracy
+from paramsym.ensembles import (
+    OrbitEnsemble,
+    attack,
+    fitted_correction,
+    majority_vote,
+    robust_accuracy,
+)
 from paramsym.ensembles.methods import METHODS
 
 STRENGTHS = (0.1, 0.3, 0.57, 1.0, 3.0)  # 0.57 = 0.1 √32: entries of εM have variance 0.01
@@ -79,7 +85,8 @@ class Trained:
     def both(self, ensemble: OrbitEnsemble) -> tuple[float, float]:
         """Clean accuracy on all test images, by vote and by mean logits."""
         x, y = self.data.test
-        return share(ensemble.vote(x) == y), share(ensemble.mean_logits(x).argmax(-1) == y)
+        logits = ensemble.logits(x)
+        return share(majority_vote(logits) == y), share(logits.mean(0).argmax(-1) == y)
 
 
 def share(right: Tensor) -> float:
@@ -127,8 +134,10 @@ def attacks(net: Trained, arms: tuple[tuple[str, float, int], ...] = ARMS) -> Re
         arm: Record = {"method": method, "strength": strength, "samples": samples, "radii": []}
         for radius in RADII[net.data.name]:
             at = {"clean": net.x} | {n: x for n, x in pool.items() if n.split()[1] == f"{radius:g}"}
-            judged = {"single": net.model, "vote": ensemble.vote,
-                      "mean": lambda x, e=ensemble: e.mean_logits(x).argmax(-1)}  # fmt: skip
+            with torch.no_grad():
+                logits = {id(x): ensemble.logits(x) for x in at.values()}
+            judged = {"single": net.model, "vote": lambda x, of=logits: majority_vote(of[id(x)]),
+                      "mean": lambda x, of=logits: of[id(x)].mean(0).argmax(-1)}  # fmt: skip
             entry: Record = {"radius": radius}
             for name, predict in judged.items():
                 result = robust_accuracy(predict, net.y, at)
