@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -146,6 +148,8 @@ def test_the_published_wrapper_is_no_ensemble_up_to_as_many_samples_as_units() -
     answers = model(x[100:116])
     assert apart(fitted.logits(x[100:116]), answers.expand(6, *answers.shape)) > 1e-3
     assert wrapped.fits == ()
+    narrow = copy.deepcopy(wrapped).float()
+    assert apart(narrow.logits(x[:8].float()), model(x[:8]).expand(6, 8, 10).float()) < 1e-4
 
 
 def test_above_that_its_answer_to_a_sample_depends_on_batch_mates() -> None:

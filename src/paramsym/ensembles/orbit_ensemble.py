@@ -151,7 +151,7 @@ class OrbitEnsemble(MemberEnsemble):
     def _published(self, inputs: tuple[Any, ...]) -> Tensor:
         """Members whose correction is computed on the batch that is to be judged."""
         hidden = _hidden(self.site, inputs)
-        elements = self.get_buffer("elements")
+        elements = self.get_buffer("elements").to(hidden)
         pi = batch_correction(self.site.function(hidden), self.site.function(elements @ hidden))
         state = own_state(self.model)
         stacked = dict(self.stacked())
