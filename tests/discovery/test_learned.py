@@ -202,24 +202,53 @@ def broken(params: dict[str, torch.Tensor], inputs: torch.Tensor) -> torch.Tenso
     return params["W1"] @ inputs / 0
 
 
+def mixed(params: dict[str, torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
+    made = params["W2"] @ params["W1"] @ inputs
+    return made - made.mean(0, keepdim=True)
+
+
 BAD = [
     (SCALAR, {"associativity": "none"}, "'none' was expected to be one of.*Pass"),
     (SCALAR, {"objective": "other"}, "'other' was expected to be \"infinitesimal\".*Pass"),
-    (SCALAR, {"generators": 0}, "generators=0 came, a positive number.*at least 1"),
-    (SCALAR, {"size": 0}, "size=0 came, a positive number"),
+    (SCALAR, {"generators": 0}, "generators=0 came, a positive whole number.*at least 1"),
+    (SCALAR, {"size": 0}, "size=0 came, a positive whole number"),
     (SCALAR, {"schedule": Schedule(steps=0)}, "steps=0 came"),
     (SCALAR, {"schedule": Schedule(batch=20, samples=10)}, "20 out of 10 samples.*smaller"),
     (replace(SCALAR, function=lambda p, x: x[:, :, 0]), {}, r"outputs \(2, 1\).*\(2, 1, 1\) were"),
     (replace(SCALAR, function=broken), {}, "not finite at standard normal.*Rescale"),
     (SCALAR, {"schedule": replace(SHORT, rate=1e30)}, "at step .*, a finite number.*Lower"),
+    (replace(SCALAR, function=mixed), {}, "beside a second one.*Keep the samples"),
+    (SCALAR, {"schedule": replace(SHORT, rate=1e9)}, "Lower Schedule"),
+    (SCALAR, {"schedule": replace(SHORT, fresh=5)}, "fresh=5 samples came.*at least 10"),
+    (SCALAR, {"generators": 1.5}, "generators=1.5 came, a positive whole number"),
+    (SCALAR, {"hidden": (8, 0)}, r"hidden\[1\]=0 came"),
+    (SCALAR, {"beta": -1.0}, "beta=-1.0 came.*Leave the defaults"),
+    (SCALAR, {"weights": Weights(0, 0, 0, 0, 0, 0)}, "weights that are all zero came"),
+    (SCALAR, {"weights": Weights(identity=-1)}, "weights.identity=-1 came"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("problem", "options", "message"), BAD, ids=[str(i) for i in range(9)])
+@pytest.mark.parametrize(
+    ("problem", "options", "message"), BAD, ids=[str(i) for i in range(len(BAD))]
+)
 def test_what_cannot_be_learned_is_refused(problem: Problem, options: dict, message: str) -> None:
     options = {"schedule": SHORT, **options}
     with pytest.raises(ValueError, match=f"learn\\(problem with P = 2\\).*{message}"):
         learn(problem, generator=seeded(0), **options)
+
+
+def test_the_integrated_objective_does_not_ask_for_a_default_dtype() -> None:
+    before = torch.get_default_dtype()
+    schedule = Schedule(steps=2, batch=8, samples=20, fresh=16)
+    found = []
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            learned = learn(SCALAR, generator=seeded(0), objective="integrated", schedule=schedule)
+            found.append(learned.generators)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(*found)
 
 
 def test_samples_are_rows(generator: torch.Generator) -> None:

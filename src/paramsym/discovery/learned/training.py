@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -15,6 +16,7 @@ from .objective import HOMOGENEOUS, Weights, regularisers, require_associativity
 from .problem import Problem, Samples
 
 _RECORDED = 50  # steps between two rows of the training curve
+_FEWEST = 10  # samples, for intervals of 95 %
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ def _require(
     associativity: str,
     objective: str,
     schedule: Schedule,
+    hidden: Sequence[int],
+    weights: Weights,
+    beta: float,
 ) -> None:
-    """Options that there are, and counts that are positive."""
+    """Options that there are, counts that are positive, and numbers that mean something."""
     require_associativity(associativity, here)
     if objective not in ("infinitesimal", "integrated"):
         raise ValueError(
@@ -57,18 +62,38 @@ def _require(
         )
     counts = {
         "generators": generators, "size": 1 if size is None else size, "steps": schedule.steps,
-        "batch": schedule.batch, "samples": schedule.samples, "fresh": schedule.fresh,
-        "decay_every": schedule.decay_every,
+        "batch": schedule.batch, "samples": schedule.samples, "decay_every": schedule.decay_every,
+        **{f"hidden[{i}]": width for i, width in enumerate(hidden)},
     }  # fmt: skip
-    if wrong := [name for name, count in counts.items() if count < 1]:
+    if wrong := [name for name, count in counts.items() if count < 1 or count != int(count)]:
         raise ValueError(
-            f"{here}: {wrong[0]}={counts[wrong[0]]} came, a positive number was expected. Pass at "
-            "least 1."
+            f"{here}: {wrong[0]}={counts[wrong[0]]} came, a positive whole number was expected. "
+            "Pass at least 1."
         )
+    if schedule.fresh < _FEWEST:
+        raise ValueError(
+            f"{here}: fresh={schedule.fresh} samples came for the report, at least {_FEWEST} were "
+            "expected, since fewer have no 95 % interval. Leave Schedule(fresh=2000)."
+        )
+    _require_numbers(here, weights, beta, schedule)
     if schedule.batch > schedule.samples:
         raise ValueError(
             f"{here}: batches of {schedule.batch} out of {schedule.samples} samples came, no more "
             "than there are were expected. Pass a smaller Schedule(batch=…)."
+        )
+
+
+def _require_numbers(here: str, weights: Weights, beta: float, schedule: Schedule) -> None:
+    """Weights of which some count, and a length and rates that are positive."""
+    gammas = asdict(weights)
+    positive = {"beta": beta, "rate": schedule.rate, "decay": schedule.decay}
+    wrong = [f"weights.{n}={v}" for n, v in gammas.items() if not 0 <= v < math.inf]
+    wrong += [f"{n}={v}" for n, v in positive.items() if not 0 < v < math.inf]
+    wrong += [] if any(gammas.values()) else ["weights that are all zero"]
+    if wrong:
+        raise ValueError(
+            f"{here}: {wrong[0]} came, and finite numbers were expected: weights of at least zero, "
+            "some of them positive, and beta, rate and decay above zero. Leave the defaults."
         )
 
 
@@ -86,6 +111,26 @@ def _require_function(here: str, problem: Problem, samples: Samples) -> None:
             f"{here}: its function gave numbers that are not finite at standard normal parameters, "
             "finite ones were expected. Rescale it, or restrict where it is defined."
         )
+    alone = problem.outputs_at(samples[:1])
+    if not torch.allclose(alone, found[:1], rtol=1e-3, atol=1e-5):
+        raise ValueError(
+            f"{here}: its function gives a sample another answer beside a second one, and one "
+            "function for every row was expected. Keep the samples of a batch apart; wrap a "
+            "function of one sample in torch.func.vmap."
+        )
+
+
+def _require_finite(here: str, network: ActionNetwork, h: torch.Tensor, fresh: Samples) -> None:
+    """An action that has numbers at exp(h)."""
+    parts = fresh.parameters, fresh.inputs, fresh.targets
+    samples = Samples(*(part.to(h.dtype) for part in parts))
+    for element in torch.linalg.matrix_exp(h):
+        moved = network(element.expand(len(samples), *element.shape), samples.parameters, samples)
+        if not bool(moved.isfinite().all()):
+            raise ValueError(
+                f"{here}: the action that was trained gives no finite numbers at exp(h) on fresh "
+                "samples, and some were expected. Lower Schedule(rate=…)."
+            )
 
 
 def _recorded(
@@ -143,14 +188,15 @@ def learn(
         The action, its generators, the training curve, and what was measured on fresh samples.
 
     Raises:
-        ValueError: an unknown option, a count below one, a batch larger than the samples, a
-            function that does not fit its shapes, or an objective that is no longer finite.
+        ValueError: an unknown option, a count below one, weights or rates that mean nothing, a
+            batch larger than the samples, a function that does not fit its shapes or mixes
+            samples, or an objective or action that is no longer finite.
 
     Source: "Finding symmetry in neural network parameter spaces", section 5, A.2 and A.3.
     """
     schedule = schedule or Schedule()
     here = f"learn(problem with P = {problem.size})"
-    _require(here, generators, size, associativity, objective, schedule)
+    _require(here, generators, size, associativity, objective, schedule, hidden, weights, beta)
     data = problem.draw(schedule.samples, generator, torch.float32)
     _require_function(here, problem, data[:2])
     n = size or problem.size
@@ -166,7 +212,7 @@ def learn(
         if objective == "infinitesimal":
             terms = six_terms(fields, associativity, signed, beta)
         else:
-            times = 2 * torch.rand(schedule.batch, generator=generator) - 1
+            times = 2 * torch.rand(schedule.batch, generator=generator, dtype=h.dtype) - 1
             terms = integrated(network, h, problem, data[rows], times)
             terms |= regularisers(fields, signed, beta)
         total = weights.total(terms)
@@ -178,4 +224,5 @@ def learn(
             curve.append(_recorded(here, step, total, terms))
     network.requires_grad_(False)
     samples = problem.draw(schedule.fresh, generator, torch.float64)
+    _require_finite(here, network, h.detach(), samples)
     return measured(problem, network, h.detach(), curve, associativity, samples, generator)
