@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .scales import norms
+
 LIMIT = 1e8  # of condition numbers: half of the digits of float64
 _WHOLE = 128  # up to so many units singular values of g cost less than all the rest
 
@@ -97,10 +99,10 @@ def features(
             "expected. Look at the parameters and the batch."
         )
     found = function(before)
-    sizes = torch.linalg.vector_norm(found.detach(), dim=0)
-    tiny = torch.finfo(found.dtype).tiny ** 0.5
-    for sample in (~(sizes > tiny) | ~sizes.isfinite()).nonzero().flatten().tolist():
-        at = float(torch.linalg.vector_norm(before[:, sample].detach()))
+    sizes = norms(found.detach())
+    tiny = torch.finfo(found.dtype).tiny
+    for sample in (~(sizes >= tiny) | ~sizes.isfinite()).nonzero().flatten().tolist():
+        at = float(norms(before[:, sample].detach()))
         raise Degenerate(
             f"{where}: σ(z) has norm {float(sizes[sample]):.2g} at sample {sample}, where |z| is "
             f"{at:.2g}; a vector other than zero was expected, because no frame begins with zero. "
@@ -120,6 +122,6 @@ def features(
 def _condition(columns: Tensor) -> float:
     if columns.shape[1] == 1:
         return 1.0
-    scaled = columns / torch.linalg.vector_norm(columns, dim=0).max()
+    scaled = columns / norms(columns).max()
     values = torch.linalg.svdvals(torch.linalg.qr(scaled, mode="r")[1])
     return float(values[0] / values[-1]) if float(values[-1]) else float("inf")

@@ -23,6 +23,7 @@ from torch import Tensor
 from .cocycle import AbstractChange, Function, change_between
 from .degenerate import LIMIT, features, require_invertible, require_square
 from .frames import AbstractFrame
+from .scales import norms
 
 
 def move_two_layers(
@@ -214,6 +215,6 @@ def lipschitz_bound(
     require_square(g, len(inner), where)
     start, _ = features(function, inner @ signal, f"{where}, before g")
     end, _ = features(function, g @ (inner @ signal), f"{where}, after g")
-    sizes = [float(torch.linalg.vector_norm(s)) for s in (start, end)]
-    norms = [float(torch.linalg.matrix_norm(m, 2)) for m in (outer, inner, g)]
-    return constant * norms[0] * norms[1] * norms[2] * sizes[0] / sizes[1]
+    sizes = [float(norms(s)) for s in (start, end)]
+    operators = [float(torch.linalg.matrix_norm(m, 2)) for m in (outer, inner, g)]
+    return constant * operators[0] * operators[1] * operators[2] * sizes[0] / sizes[1]

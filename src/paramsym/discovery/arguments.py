@@ -1,0 +1,101 @@
+"""What comes from a caller, looked at before torch meets it: one door per public function.
+
+A message says what came, what was expected, where, and what to do instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .degenerate import Degenerate
+from .scales import norms
+
+
+def require_real(place: str, /, *, finite: bool = True, **named: Any) -> None:
+    """Refuse what is no tensor of real numbers, or of another dtype or device than the first one.
+
+    Args:
+        place: for messages.
+        finite: whether NaN and infinities are refused as well.
+        named: by the name of the argument; None is passed over.
+
+    Raises:
+        ValueError: with the name of the first argument that is something else.
+    """
+    first: tuple[str, Tensor] | None = None
+    for name, tensor in named.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            raise ValueError(
+                f"{place}: {name} came as {_kind(tensor)}, and a tensor was expected. Pass "
+                "torch.as_tensor(…) of it, in the dtype of the others."
+            )
+        if not tensor.is_floating_point() or tensor.is_meta:
+            raise ValueError(
+                f"{place}: {name} came in {tensor.dtype} on {tensor.device}, and real "
+                "floating-point numbers were expected: GL_h(R) acts on real weights. Pass its "
+                "real part, .double() of integers, or a tensor that is not on meta."
+            )
+        first = first or (name, tensor)
+        if (tensor.dtype, tensor.device) != (first[1].dtype, first[1].device):
+            raise ValueError(
+                f"{place}: {name} came in {tensor.dtype} on {tensor.device} beside {first[0]} in "
+                f"{first[1].dtype} on {first[1].device}, and the same were expected. Convert it "
+                f"by {name}.to({first[0]})."
+            )
+        if finite and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"{place}: {name} has entries that are not finite, and numbers were expected. "
+                "Look at what made it."
+            )
+
+
+def _kind(item: Any) -> str:
+    return "None" if item is None else f"a {type(item).__name__}"
+
+
+def require_matrix(place: str, name: str, tensor: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Refuse another shape; None stands for any size but zero.
+
+    Raises:
+        ValueError: with both shapes.
+    """
+    came = tuple(tensor.shape)
+    fits = len(came) == len(shape) and all(
+        size > 0 and wanted in (None, size) for size, wanted in zip(came, shape, strict=True)
+    )
+    if not fits:
+        expected = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"{place}: {name} of shape {came} came, and ({expected}) was expected, with at least "
+            "one entry along each axis. Transpose, reshape or leave the call out."
+        )
+
+
+def as_columns(place: str, given: Any, name: str = "columns") -> Tensor:
+    """S of shape (h, k) with 1 ≤ k ≤ h, of columns that have a length; (h,) is one column.
+
+    Raises:
+        ValueError: another shape or dtype.
+        Degenerate: a column that is zero, not finite, or of a length beyond the range of its dtype.
+    """
+    require_real(place, finite=False, **{name: given})
+    columns = given[:, None] if given.ndim == 1 else given
+    if columns.ndim != 2 or not 1 <= columns.shape[1] <= columns.shape[0]:
+        raise ValueError(
+            f"{place}: {name} of shape {tuple(given.shape)} came; (h,) or (h, k) with 1 ≤ k ≤ h "
+            "was expected, since a matrix of size h has no more columns. Pass vectors as columns."
+        )
+    sizes = norms(columns.detach())
+    tiny = torch.finfo(columns.dtype).tiny
+    for at in (~((sizes >= tiny) & sizes.isfinite())).nonzero().flatten().tolist():
+        raise Degenerate(
+            f"{place}: column {at} of {name} has length {float(sizes[at]):.2g}; one that is "
+            f"neither zero nor beyond the range of {columns.dtype} was expected, because no "
+            "invertible matrix begins with it. Leave it out, or look at what made it."
+        )
+    return columns
