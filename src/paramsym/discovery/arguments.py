@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from .degenerate import Degenerate
+from .networks import Network
 from .scales import norms
 
 
-def require_real(place: str, /, *, finite: bool = True, **named: Any) -> None:
+def require_real(place: str, /, **named: Any) -> None:
     """Refuse what is no tensor of real numbers, or of another dtype or device than the first one.
 
     Args:
         place: for messages.
-        finite: whether NaN and infinities are refused as well.
         named: by the name of the argument; None is passed over.
 
     Raises:
@@ -47,7 +48,17 @@ def require_real(place: str, /, *, finite: bool = True, **named: Any) -> None:
                 f"{first[1].dtype} on {first[1].device}, and the same were expected. Convert it "
                 f"by {name}.to({first[0]})."
             )
-        if finite and not bool(tensor.isfinite().all()):
+
+
+def require_finite(place: str, /, **named: Any) -> None:
+    """As `require_real`, and refuse NaN and infinities.
+
+    Raises:
+        ValueError: with the name of the first argument that is something else.
+    """
+    require_real(place, **named)
+    for name, tensor in named.items():
+        if tensor is not None and not bool(tensor.isfinite().all()):
             raise ValueError(
                 f"{place}: {name} has entries that are not finite, and numbers were expected. "
                 "Look at what made it."
@@ -83,7 +94,7 @@ def as_columns(place: str, given: Any, name: str = "columns") -> Tensor:
         ValueError: another shape or dtype.
         Degenerate: a column that is zero, not finite, or of a length beyond the range of its dtype.
     """
-    require_real(place, finite=False, **{name: given})
+    require_real(place, **{name: given})
     columns = given[:, None] if given.ndim == 1 else given
     if columns.ndim != 2 or not 1 <= columns.shape[1] <= columns.shape[0]:
         raise ValueError(
@@ -99,3 +110,69 @@ def as_columns(place: str, given: Any, name: str = "columns") -> Tensor:
             "invertible matrix begins with it. Leave it out, or look at what made it."
         )
     return columns
+
+
+def require_limit(place: str, limit: float) -> None:
+    """Refuse what is no bound on condition numbers, which are 1 at least.
+
+    Raises:
+        ValueError: NaN, or less than 1.
+    """
+    if not limit >= 1:
+        raise ValueError(
+            f"{place}: limit={limit} came, and a condition number was expected, 1 or more. Leave "
+            "it at 1e8, half of the digits of float64."
+        )
+
+
+def require_batch(place: str, batch: Any) -> None:
+    """Refuse inputs without an entry or with NaN; infinities may be those of a mask.
+
+    Raises:
+        ValueError: with the position of the tensor.
+    """
+    for at, leaf in enumerate(pytree.tree_leaves(batch)):
+        if not isinstance(leaf, Tensor):
+            continue
+        if not leaf.numel():
+            raise ValueError(
+                f"{place}: tensor {at} of the batch has shape {tuple(leaf.shape)}, without an "
+                "entry, and at least one sample was expected. Pass the samples on which outputs "
+                "are to stay."
+            )
+        if bool(leaf.isnan().any()):
+            raise ValueError(
+                f"{place}: tensor {at} of the batch, of shape {tuple(leaf.shape)}, has NaN, and "
+                "numbers were expected. Leave out the samples that have it."
+            )
+
+
+def require_network(place: str, model: Any, batch: Any, training: bool) -> None:
+    """Refuse what is no module with numbers, or a batch that it does not take.
+
+    Raises:
+        ValueError: another kind of object, parameters on the meta device, nothing or NaN in the
+            batch, or what the model said of it.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"{place}: {_kind(model)} came, and an nn.Module was expected, whose parameters have "
+            "names. Wrap a function in a module that owns its weights."
+        )
+    meta = [n for n, t in (*model.named_parameters(), *model.named_buffers()) if t.is_meta]
+    if meta:
+        raise ValueError(
+            f"{place}: {meta[0]!r} of {type(model).__name__} is on the meta device, and numbers "
+            "were expected. Load the weights, or model.to_empty(device='cpu') and initialise them."
+        )
+    require_batch(place, batch)
+    try:
+        with torch.no_grad():
+            Network(model, training)({}, batch)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        said = str(error).strip().splitlines() or [""]
+        raise ValueError(
+            f"{place}: {type(model).__name__} does not run on this batch ({type(error).__name__}: "
+            f"{said[0][:200]}), and inputs as the model takes them were expected. Pass a tuple of "
+            "positional inputs or a dict of keyword arguments, in the model's dtype."
+        ) from error

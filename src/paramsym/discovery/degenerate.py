@@ -85,8 +85,14 @@ def features(
         Degenerate: more samples than units; numbers that are not finite; σ(z) = 0 at a sample,
             as for z = 0 with σ(0) = 0, and for a ReLU layer that is closed there; columns that
             depend on each other.
+        ValueError: σ gives something else than one real number for each.
     """
     h, k = before.shape
+    if not k:
+        raise Degenerate(
+            f"{where}: a batch of no samples came for {h} units; at least one was expected, since "
+            "nothing is to stay in place otherwise. Pass the batch on which outputs are to stay."
+        )
     if k > h:
         raise Degenerate(
             f"{where}: a batch of {k} samples came for {h} units; at most as many samples as units "
@@ -99,6 +105,7 @@ def features(
             "expected. Look at the parameters and the batch."
         )
     found = function(before)
+    _require_entrywise(found, before, where)
     sizes = norms(found.detach())
     tiny = torch.finfo(found.dtype).tiny
     for sample in (~(sizes >= tiny) | ~sizes.isfinite()).nonzero().flatten().tolist():
@@ -117,6 +124,19 @@ def features(
             "rank: leave samples out, or move by another element."
         )
     return found, condition
+
+
+def _require_entrywise(found: object, before: Tensor, where: str) -> None:
+    if isinstance(found, Tensor) and (found.shape, found.dtype) == (before.shape, before.dtype):
+        return
+    came = f"a {type(found).__name__}"
+    if isinstance(found, Tensor):
+        came = f"{found.dtype} of shape {tuple(found.shape)}"
+    raise ValueError(
+        f"{where}: the function gave {came} for {before.dtype} of shape {tuple(before.shape)}, and "
+        "one number for each was expected, in the same dtype. Pass an entrywise function such as "
+        "torch.tanh."
+    )
 
 
 def _condition(columns: Tensor) -> float:

@@ -104,12 +104,16 @@ class HouseholderFrame(AbstractFrame):
         away: columns that are to lie on the far side of the jump, of shape (h,) or (h, k).
         margin: of the refused cone.
 
+    Raises:
+        Degenerate: a column of `away` that is zero or not finite, or depends on others.
+        ValueError: a margin that is no distance of unit vectors, or columns of another shape.
+
     Source: norm times Householder reflection for Proposition D.3; Lemma D.6, whose proof is left
     out there, for several columns.
     """
 
     def __init__(self, away: Tensor | None = None, margin: float = MARGIN):
-        self.turn, self.margin = turn_away(away, "HouseholderFrame(away)"), margin
+        self.turn, self.margin = turn_away(away, margin, "HouseholderFrame"), margin
 
     def at(self, columns: Tensor) -> AbstractFrameAt:
         found = self._reduced(columns)
@@ -174,12 +178,15 @@ class SphericalFrame(AbstractFrame):
         away: a vector that is to be far from the jump, of shape (h,) or (h, 1).
         margin: of the refused cone.
 
+    Raises:
+        Degenerate, ValueError: as for `HouseholderFrame`.
+
     Source: Definition D.1 and Lemma D.2. (In section 4 the first column is said to be z/|z|; the
     matrix written there has z.)
     """
 
     def __init__(self, away: Tensor | None = None, margin: float = MARGIN):
-        self.turn, self.margin = turn_away(away, "SphericalFrame(away)"), margin
+        self.turn, self.margin = turn_away(away, margin, "SphericalFrame"), margin
 
     def at(self, columns: Tensor) -> AbstractFrameAt:
         z = self._coordinates(columns)

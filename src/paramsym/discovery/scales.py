@@ -27,7 +27,7 @@ def norms(columns: Tensor) -> Tensor:
 
 
 def geometric_mean(sizes: Tensor) -> Tensor:
-    """(a_1 ⋯ a_k)^{1/k} of positive numbers to rounding: the logarithm of 1e-300 has 690 of them."""
+    """(a_1 ⋯ a_k)^{1/k} of positive numbers to rounding; log 1e-300 alone has 690 of them."""
     scale = powers_of_two(sizes[None])
     exponents = scale.log2()
     middle = exponents.mean().round()

@@ -24,11 +24,16 @@ class Turn:
         return self.reflections.times(self.signs * v)
 
 
-def turn_away(away: Tensor | None, where: str) -> Turn | None:
+def turn_away(away: Tensor | None, margin: float, where: str) -> Turn | None:
     """Q with Q·away = −[R; 0], R upper triangular with positive diagonal."""
+    if not 0 <= margin <= 2:
+        raise ValueError(
+            f"{where}(margin={margin}): a distance of unit vectors was expected, from 0 to 2. "
+            "Leave it at 1e-3: rounding enters as its inverse."
+        )
     if away is None:
         return None
-    columns = as_columns(where, away, "away").detach()
+    columns = as_columns(f"{where}(away)", away, "away").detach()
     found = triangular(columns, stable=True)
     signs = columns.new_ones(len(columns), 1)
     signs[: columns.shape[1], 0] = -found.triangle.diagonal().sign()
@@ -40,7 +45,7 @@ def came(columns: Tensor, turn: Turn | None, where: str) -> Tensor:
     found = as_columns(where, columns)
     if turn is None:
         return found
-    require_real(where, finite=False, away=turn.signs, columns=columns)
+    require_real(where, away=turn.signs, columns=columns)
     if len(found) != len(turn.signs):
         raise ValueError(
             f"{where}: columns of {len(found)} entries came, and {len(turn.signs)} were expected, "
