@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from .commutators import Params
-from .level_sets import Curve, LevelSet, Normal, in_float64, tangential
+from .level_sets import Curve, LevelSet, Normal, in_float64, ordinary, tangential
 from .networks import Function, running
 from .starting_points import (
     PLACE,
@@ -42,6 +42,7 @@ from .starting_points import (
     reference_of,
     regular_jacobian,
     require_finite,
+    require_runs,
 )
 
 Frame = Literal["projected", "commuting"]
@@ -84,21 +85,27 @@ class ConstructedAction:
             data: X.
 
         Raises:
-            ValueError: other shapes or names, or NaN.
+            ValueError: other shapes or names, NaN, ties that came with different numbers, or a
+                batch that the network does not run on, without outputs or with too many.
             RankDrops: the curve leaves where J, or the chart, is regular.
         """
         self._require(h, params)
         if not h.any():
             return dict(params)
-        level = self._level(in_float64(dict(params)), in_float64(data))
-        velocity = h.detach().to(self.directions) @ self.directions
-        with running(level.function, level.params) as function:
-            level = replace(level, function=function)
-            found = level.state(
-                Curve(level, self._normal(level.data), self.tolerance).end(velocity)
-            )
+        with torch.inference_mode(False):
+            found = self._end(h, in_float64(dict(params)), in_float64(data))
         moved = {n for n in params if n in self.reference.shapes or n in self.reference.ties}
         return {n: found[n].to(t) if n in moved else t for n, t in params.items()}
+
+    def _end(self, h: Tensor, params: dict[str, Tensor], data: Any) -> dict[str, Tensor]:
+        """The end of the curve, in float64."""
+        level = self._level(params, data)
+        velocity = ordinary(h).detach().to(self.directions) @ self.directions
+        with running(level.function, level.params) as function:
+            level = replace(level, function=function)
+            require_runs(level, level.start(), int(self.following.sum()))
+            curve = Curve(level, self._normal(level.data), self.tolerance)
+            return level.state(curve.end(velocity))
 
     def velocity(self, direction: Tensor, params: Params, data: Any) -> dict[str, Tensor]:
         """Σ_i h_i ξ_i(θ), which `field` asks for; it is differentiable in θ.
@@ -109,8 +116,15 @@ class ConstructedAction:
             data: X.
         """
         self._require(direction, params)
-        level = replace(self._level(dict(params), data), wide=False)
+        with torch.inference_mode(False):
+            return self._velocity(*ordinary((direction, dict(params), data)))
+
+    def _velocity(
+        self, direction: Tensor, params: dict[str, Tensor], data: Any
+    ) -> dict[str, Tensor]:
+        level = replace(self._level(params, data), wide=False)
         at = level.start()
+        require_runs(level, at, int(self.following.sum()))
         jacobian, _ = level.jacobian(at)
         normal = self._normal(data)(jacobian).to(at.dtype)
         along = direction.to(at.dtype) @ self.directions.to(at.dtype)
@@ -137,11 +151,19 @@ class ConstructedAction:
 
     def _require(self, h: Tensor, params: Params) -> None:
         shape = (len(self.directions),)
+        if not isinstance(h, Tensor) or not isinstance(params, Mapping):
+            raise ValueError(
+                f"{PLACE}(…)(h, params, data): a {type(h).__name__} and a {type(params).__name__} "
+                f"came, and a tensor of shape {shape} and a dict of tensors were expected. Pass "
+                "torch.as_tensor(h) and dict(model.named_parameters())."
+            )
         if tuple(h.shape) != shape or not h.is_floating_point() or not torch.isfinite(h).all():
             raise ValueError(
                 f"{PLACE}(…)(h={h.reshape(-1)[:6].tolist()}): shape {tuple(h.shape)} came, and "
                 f"finite coordinates of shape {shape} were expected, one per direction."
             )
+        for name in {*self.reference.shapes} & {*params}:
+            require_finite(name, params[name])
         for name, expected in self.reference.shapes.items():
             if name not in params or params[name].shape != expected:
                 came = tuple(params[name].shape) if name in params else "nothing"
@@ -150,7 +172,13 @@ class ConstructedAction:
                     f"{tuple(expected)} was expected. Pass the parameters under the names that "
                     "the action was made with."
                 )
-            require_finite(name, params[name])
+        for name, first in self.reference.ties.items():
+            if name in params and not torch.equal(params[name], params[first]):
+                raise ValueError(
+                    f"{PLACE}(…)(params=…): {name!r} and {first!r} came with different numbers, "
+                    "and the same were expected, since the network ties them. Pass one of them "
+                    "alone, or a network that does not tie them."
+                )
 
 
 def constructed_action(
@@ -169,7 +197,8 @@ def constructed_action(
     \(\xi_i = v_i - N (J N)^{-1} J v_i\), \(J = D_\theta F(\cdot, X)\).
 
     Args:
-        function: F, a module or a function (params, data) → tensor, as a loss is.
+        function: F, a module or a function (params, data) → tensor, as a loss is. A module runs
+            in evaluation mode, whatever mode it is in: it is those answers that stay.
         data: X of the reference: a tensor, a tuple of positional inputs, or a dict of keyword
             arguments. The action takes others of the same form.
         params: θ₀, what moves, by name; for a module its trainable parameters by default. The
@@ -186,8 +215,9 @@ def constructed_action(
         The action, called as `action(h, params, data)`, with `velocity`, `directions`, `identity`.
 
     Raises:
-        ValueError: nothing to move on this batch, outputs that depend on each other or on no
-            parameter, answers that are random, not finite or no tensor, directions that do not fit.
+        ValueError: nothing to move on this batch, no outputs, a network that does not run on it;
+            outputs that depend on each other or on no parameter; answers that are random, not
+            finite or no tensor; parameters or directions that do not fit.
 
     Source: "Finding symmetry in neural network parameter spaces", sections 3.2 and 5.4, for what
         was learned there; Hairer, Lubich and Wanner, "Geometric numerical integration" (2006),
@@ -199,9 +229,11 @@ def constructed_action(
             f"{PLACE}(frame={frame!r}, tolerance={tolerance}): 'projected' or 'commuting', and a "
             f"number from {_FINEST:g} to 0.01 were expected. Take frame='projected' and 1e-12."
         )
-    reference = reference_of(function, data, params)
-    at = reference.start()
-    mask = mask_of(reference, following)
-    jacobian = regular_jacobian(reference, at, mask)
-    rows = directions_of(directions, jacobian)
-    return ConstructedAction(rows, len(jacobian), frame, reference, mask, tolerance)
+    with torch.inference_mode(False):
+        reference = reference_of(function, data, params)
+        at = reference.start()
+        mask = mask_of(reference, following)
+        require_runs(reference, at)
+        jacobian = regular_jacobian(reference, at, mask)
+        rows = directions_of(ordinary(directions), jacobian)
+        return ConstructedAction(rows, len(jacobian), frame, reference, mask, tolerance)
