@@ -126,7 +126,7 @@ def generic_inputs(
 
 
 def _drawn(leaf: torch.Tensor, generator: torch.Generator, spread: float) -> torch.Tensor:
-    if _is_mask(leaf):
+    if is_mask(leaf):
         return leaf.detach().double()
     wide, samples = torch.float64, (*leaf.shape[:1], *[1] * (leaf.ndim - 1))
     size, side, density = torch.rand(3, *samples, generator=generator, dtype=wide)
@@ -137,7 +137,8 @@ def _drawn(leaf: torch.Tensor, generator: torch.Generator, spread: float) -> tor
     return (size * (noise * kept + mean)).to(leaf.device)
 
 
-def _is_mask(tensor: torch.Tensor) -> bool:
+def is_mask(tensor: torch.Tensor) -> bool:
+    """Whether a floating tensor looks like a mask: two values at most, or not finite."""
     if not bool(tensor.isfinite().all()):
         return True
     return tensor.numel() > 2 and len(tensor.unique()) <= 2

@@ -1,0 +1,81 @@
+"""The rows of a search: constraints of an ansatz at random samples, each of length one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from .ansatz import Ansatz
+from .sampling import Points, Sampler
+
+_KEPT = 1 << 26  # entries of all rows that are kept; more are drawn again for each pass
+_PATIENCE = 4  # samples that are drawn for each row, until too few of them are finite
+_SPARE_ROWS = 64
+_OVERSAMPLING = 1.25  # rows per unknown
+# Rows shorter than this share of the median count as so long: in a saturated network a gradient is
+# the rounding of what cancelled, and scaled to one it would be noise of size one.
+_SHORTEST = 1e-3
+
+
+class Constraints:
+    """The same rows at every pass, batch by batch.
+
+    Attributes:
+        count: how many rows there are.
+    """
+
+    def __init__(self, sampler: Sampler, ansatz: Ansatz, generator: torch.Generator):
+        self.sampler, self.ansatz = sampler, ansatz
+        self.count = int(_OVERSAMPLING * ansatz.unknowns) + _SPARE_ROWS
+        self.seed = int(torch.randint(1 << 62, (), generator=generator))
+        self.kept: list[Tensor] = []
+        self.median: float | None = None  # length of a row, of the first batch
+
+    def __call__(self) -> Iterable[Tensor]:
+        return self.kept or self._drawn()
+
+    def _drawn(self) -> Iterator[Tensor]:
+        self.sampler.generator = torch.Generator().manual_seed(self.seed)
+        keeps = self.count * self.ansatz.unknowns <= _KEPT
+        batches = []
+        for rows, _ in self.rows(self.count):
+            yield rows
+            if keeps:
+                batches.append(rows)
+        self.kept = batches
+
+    def rows(self, count: int) -> Iterator[tuple[Tensor, Points]]:
+        """So many constraints at samples that are drawn now, and the samples."""
+        found = drawn = 0
+        while found < count:
+            for size in self.sampler.batches(count - found):
+                points = self.sampler.points(size)
+                rows, good = self.at(points)
+                found, drawn = found + len(rows), drawn + size
+                if drawn > _PATIENCE * max(found, _SPARE_ROWS):
+                    raise ValueError(
+                        f"linear_symmetries(model={type(self.sampler.model).__name__}): at "
+                        f"{drawn - found} of {drawn} random weights and inputs the derivatives are "
+                        "zero, NaN or infinite, but most of them were expected to be numbers. Look "
+                        "for a root, logarithm or division of what can be zero or negative, or "
+                        "choose other outputs with outputs=…."
+                    )
+                if len(rows):
+                    yield rows, points.among(good)
+
+    def at(
+        self, points: Points, weights: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Constraints at samples, and which samples gave one: not those without any derivative."""
+        if weights is not None:
+            points = Points(dict(weights), points.leaves, points.covectors)
+        gradients = self.sampler.gradients(points)
+        wide = {n: w.double().cpu() for n, w in points.weights.items()}
+        rows = self.ansatz.rows(gradients, wide)
+        length = torch.linalg.vector_norm(rows, dim=1)
+        good = length.isfinite() & (length > 0)
+        if self.median is None and bool(good.any()):
+            self.median = float(length[good].median())
+        return rows[good] / length[good, None].clamp_min(_SHORTEST * (self.median or 0.0)), good

@@ -1,0 +1,189 @@
+"""What linear symmetries are not searched for: each refused with what to do instead."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from paramsym.checking.measure import size_of
+from paramsym.recording.outputs import floating_outputs
+from paramsym.recording.precision import lifted
+from paramsym.recording.record import split_inputs
+from paramsym.recording.running import call_at, preserved, seeded
+
+from .sampling import Points, Sampler
+
+_PROBES = 64
+_FINITE_PROBES = 8
+_FLAT = {torch.float64: 1e-12, torch.float32: 1e-5}  # of a gradient, relative to all of it
+_SAME = {torch.float64: 1e-9, torch.float32: 1e-4}  # of outputs, relative to their size
+
+
+def require_numbers(model: torch.nn.Module, inputs: Any) -> None:
+    """Refuse weights that are not finite, and inputs that are NaN; infinite inputs are masks."""
+    caller = f"linear_symmetries(model={type(model).__name__})"
+    for name, tensor in model.named_parameters():
+        if tensor.device.type == "meta":
+            raise ValueError(
+                f"{caller}: {name!r} is on the meta device, but tensors on a device with numbers "
+                "were expected, since the model is run. Call model.to_empty(device='cpu'); the "
+                "weights themselves are not read."
+            )
+        if not bool(tensor.isfinite().all()):
+            bad = int((~tensor.isfinite()).sum())
+            raise ValueError(
+                f"{caller}: {bad} of {tensor.numel()} entries of {name!r} are NaN or infinite, but "
+                "numbers were expected. Load weights that are finite, or initialise the model anew."
+            )
+    for name, tensor in model.named_buffers():
+        if bool(tensor.isnan().any()):
+            raise ValueError(
+                f"{caller}: the buffer {name!r} has entries that are NaN, but numbers were "
+                "expected, since buffers are constants of the function. Reset it, for example "
+                "with reset_running_stats()."
+            )
+    for path, leaf in pytree.tree_flatten_with_path(split_inputs(inputs))[0]:
+        if isinstance(leaf, Tensor) and bool(leaf.isnan().any()):
+            raise ValueError(
+                f"{caller}: inputs{pytree.keystr(path[1:])} has entries that are NaN, but numbers "
+                "were expected. Give example inputs of the shape and kind that the model takes; "
+                "random ones do."
+            )
+
+
+def require_variety(sampler: Sampler) -> None:
+    """Refuse inputs that are the same in all samples and have one sample only."""
+    if sampler.varies:
+        return
+    leaves = [sampler.given[k] for k in sampler.tensors]
+    if leaves and max(leaf.shape[0] if leaf.ndim else 1 for leaf in leaves) > 1:
+        return
+    shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves) or "no tensor"
+    why = (
+        "integers that index no table and floats that look like masks are kept"
+        if sampler.fresh
+        else "fresh=False keeps them"
+    )
+    raise ValueError(
+        f"linear_symmetries(inputs=…): the inputs ({shapes}) hold one sample only, and it would be "
+        f"the same at all weights ({why}), so that what is found would hold at this sample alone. "
+        "Several samples or inputs that can be drawn anew were expected: give "
+        "torch.randn(2, …), which is replaced by fresh numbers at each weight, or more samples "
+        "along the first axis."
+    )
+
+
+def require_function(sampler: Sampler) -> None:
+    """Refuse outputs that are no numbers or random, and buffers that are written to."""
+    caller = f"linear_symmetries(model={type(sampler.model).__name__})"
+    if not sampler.measure():
+        raise ValueError(
+            f"{caller}: the model returned no floating tensor, but a function with values was "
+            "expected: integers, as of argmax, have no derivative. Choose a differentiable output "
+            "with outputs=…, a function of what the model returns."
+        )
+    if not any(_has_numbers(sampler) for _ in range(_FINITE_PROBES)):
+        raise ValueError(
+            f"{caller}: all outputs are NaN or infinite at {_FINITE_PROBES} random weights and "
+            "inputs, but numbers were expected. Look for a logarithm, root or division of what "
+            "can be zero or negative, or choose other outputs with outputs=…."
+        )
+    point = sampler.points(1)
+    (first, written), (second, _) = (_run(sampler, point, seed) for seed in (1, 2))
+    if written:
+        raise ValueError(
+            f"{caller}: a forward pass writes to the buffer {written!r}, but a function of weights "
+            "and inputs was expected: a state makes the next output another one. Set "
+            "training=False, or track_running_stats=False in normalisation layers."
+        )
+    off, size = _change(first, second)
+    if off > _SAME[sampler.dtype] * size:
+        raise ValueError(
+            f"{caller}: two runs at the same weights and inputs differ by {off / size:.1e} of the "
+            "output, but a function was expected: dropout or noise draws random numbers. Set "
+            "training=False, or take the noise as an input of the model."
+        )
+
+
+def _has_numbers(sampler: Sampler) -> bool:
+    """Whether some output at a random point is finite."""
+    with torch.no_grad():
+        found = sampler.values(sampler.points(1))
+    return any(bool(t.isfinite().any()) for t in found)
+
+
+def _run(sampler: Sampler, point: Points, seed: int) -> tuple[list[Tensor], str]:
+    """The outputs at a point, with all random generators seeded, and a buffer that was written."""
+    kept = {n: t.clone() for n, t in sampler.state.items()}
+    weights = {n: w[0] for n, w in point.weights.items()}
+    state, args, kwargs = sampler.filled(weights, [leaf[0] for leaf in point.leaves])
+    state = {n: t.clone() if n not in weights else t for n, t in state.items()}
+    wide = lifted() if sampler.dtype == torch.float64 else nullcontext()
+    with preserved(sampler.model, sampler.training), torch.no_grad(), wide:
+        seeded(seed)
+        returned = call_at(sampler.model, state, args, kwargs)
+        chosen = returned if sampler.outputs is None else sampler.outputs(returned)
+        found = [t.detach().clone() for t in floating_outputs(chosen)]
+    for name in state.keys() - weights.keys():
+        if not torch.equal(state[name].nan_to_num(), kept[name].nan_to_num()):
+            return found, name
+    return found, ""
+
+
+def require_gradients(sampler: Sampler) -> tuple[str, ...]:
+    """The tensors that the function does not depend on.
+
+    Raises:
+        ValueError: a tensor without gradient that the outputs do depend on, or no gradient at all.
+    """
+    caller = f"linear_symmetries(model={type(sampler.model).__name__})"
+    gradients = sampler.gradients(sampler.points(_PROBES))
+    sizes = {n: g.flatten(1).abs().amax(1) for n, g in gradients.items()}
+    whole = torch.stack([*sizes.values()]).amax(0)
+    finite = whole.isfinite()
+    if not bool(finite.any()):
+        raise ValueError(
+            f"{caller}: the derivatives are NaN or infinite at all of {_PROBES} random weights and "
+            "inputs, but numbers were expected. Look for a logarithm, root or division of what "
+            "can be zero or negative, or choose other outputs with outputs=…."
+        )
+    limit = _FLAT[sampler.dtype] * whole[finite]
+    flat = tuple(n for n, size in sizes.items() if bool((size[finite] <= limit).all()))
+    stepping = [name for name in flat if _depends(sampler, name)]
+    if stepping:
+        raise ValueError(
+            f"{caller}: the outputs change with {stepping[0]!r}, but their derivative by it is "
+            "zero; a differentiable model was expected, since the search reads derivatives only. "
+            "Replace sign, round, argmax or detach() by something with a derivative, or choose "
+            "other outputs with outputs=…."
+        )
+    if len(flat) == len(sizes):
+        raise ValueError(
+            f"{caller}: the outputs depend on none of the {len(sizes)} parameters, but a function "
+            "of parameters was expected. Choose outputs that depend on them with outputs=…."
+        )
+    return flat
+
+
+def _depends(sampler: Sampler, name: str) -> bool:
+    """Whether outputs change where one tensor is replaced by another draw."""
+    for _ in range(_FINITE_PROBES):
+        point, other = sampler.points(1), sampler.points(1)
+        moved = Points({**point.weights, name: other.weights[name]}, point.leaves, point.covectors)
+        with torch.no_grad():
+            before, after = sampler.values(point), sampler.values(moved)
+        off, size = _change(before, after)
+        if off > _SAME[sampler.dtype] * size:
+            return True
+    return False
+
+
+def _change(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
+    """The largest change of an output, and the largest output, of those that are finite."""
+    pairs = [(size_of(a - b), size_of(a)) for a, b in zip(before, after, strict=True) if a.numel()]
+    changes, sizes = zip(*pairs, strict=True)
+    return max(float(c.max()) for c in changes), max(float(size.max()) for size in sizes)

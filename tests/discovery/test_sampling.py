@@ -1,0 +1,143 @@
+"""Samples of constraints: batches beside a loop, the same rows at every pass, rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramsym.discovery import LinearSymmetries, linear_symmetries
+from paramsym.discovery import constraints as constraints_module
+from paramsym.discovery.certificate import EXACT
+
+from .networks import Attention, dense, example, identity, perceptron, sampled
+
+
+def test_the_weights_of_the_model_are_not_read():
+    model = perceptron((2, 3, 2), torch.relu, bias=True)
+    before = dense(linear_symmetries(model, example(2)))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    assert torch.equal(before, dense(linear_symmetries(model, example(2))))
+
+
+class InSingle(nn.Module):
+    """A function that rounds to float32 inside, where no cast can be lifted."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _Rounded.apply(
+            self.model[1](_Rounded.apply(self.model[0](x))) @ self.model[2].weight.T
+        )
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.detach().numpy().astype("float32").astype("float64"))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return torch.from_numpy(grad.detach().numpy().astype("float32").astype("float64"))
+
+
+@pytest.mark.parametrize("kind", ["float32", "rounded inside"])
+def test_in_single_precision_the_threshold_is_the_measured_noise(kind: str):
+    def search(function: Callable[[Tensor], Tensor]) -> LinearSymmetries:
+        model = perceptron((2, 3, 2), function)
+        if kind == "float32":
+            return linear_symmetries(model, example(2), dtype=torch.float32)
+        return linear_symmetries(InSingle(model), example(2))
+
+    known = [(torch.relu, 3), (torch.tanh, 0), (identity, 9)]
+    for function, dimension in known if kind == "float32" else known[:2]:
+        found = search(function)
+        assert found.dimension == dimension, found
+        assert found.gap.next >= 1e-4
+        if dimension:
+            assert 1e-12 < found.noise < 1e-7 and EXACT < found.generators[0].threshold < 1e-5
+            assert 1e-10 < found.gap.largest_null < found.generators[0].threshold
+    assert search(lambda x: nn.functional.softplus(x, beta=100.0)).dimension == 0
+
+
+def test_in_single_precision_samples_that_saturate_excuse_themselves_alone():
+    """A softmax of scores of size 60 loses half of the digits of its derivative."""
+    for seed in (4, 5):
+        generator = torch.Generator().manual_seed(seed)
+        inputs = (torch.randn(1, 3, 3),)
+        found = linear_symmetries(
+            Attention(), inputs, "sides", dtype=torch.float32, generator=generator
+        )
+        assert found.dimension == 8 and found.dead == ("k.bias",) and found.gap.next > 1e-3
+
+
+def test_without_noise_the_threshold_is_exact():
+    found = linear_symmetries(perceptron((3, 4, 3), torch.relu), example(3))
+    assert {g.threshold for g in found.generators} == {EXACT} and found.noise < 1e-15
+
+
+def test_gradients_by_batches_are_those_one_by_one_and_a_loop_serves_where_vmap_does_not():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = perceptron((2, 3, 2), torch.relu)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x) if float(x.sum()) > 0 else 2 * self.map(x)
+
+    plain, branching = perceptron((2, 3, 2), torch.relu), Branching()
+    one = sampled(plain, "full").sampler
+    points = one.points(5)
+    batched = one.gradients(points)
+    assert one.batched and one.checked
+    one.batched = False
+    looped = one.gradients(points)
+    for name in batched:
+        torch.testing.assert_close(batched[name], looped[name], rtol=1e-12, atol=1e-14)
+    sampler = sampled(branching, "full").sampler
+    sampler.gradients(sampler.points(2))
+    assert not sampler.batched
+    assert linear_symmetries(branching, example(2)).dimension == 3
+
+
+def test_a_batched_gradient_that_is_wrong_is_not_believed(monkeypatch: pytest.MonkeyPatch):
+    sampler = sampled(perceptron((2, 3, 2), torch.relu), "full").sampler
+    points, vmap = sampler.points(3), torch.func.vmap
+    right = sampler.gradients(points)
+
+    def doubled(function):
+        return lambda *args: {n: 2 * g for n, g in vmap(function)(*args).items()}
+
+    sampler.checked = False
+    monkeypatch.setattr(torch.func, "vmap", doubled)
+    for name, gradient in sampler.gradients(points).items():
+        torch.testing.assert_close(gradient, right[name])
+    assert not sampler.batched
+
+
+def test_rows_that_are_drawn_again_are_the_same(monkeypatch: pytest.MonkeyPatch):
+    model = perceptron((2, 3, 2), torch.relu)
+    kept = linear_symmetries(model, example(2))
+    monkeypatch.setattr(constraints_module, "_KEPT", 0)
+    constraints = sampled(model, "full")
+    first, again = ([*constraints()] for _ in range(2))
+    assert not constraints.kept
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert len(torch.cat(first).unique(dim=0)) == constraints.count
+    anew = linear_symmetries(model, example(2))
+    assert anew.gap.largest_null <= 1e-13 and anew.dimension == kept.dimension
+
+
+def test_the_same_generator_gives_the_same_result_and_the_global_one_is_left_alone():
+    model = perceptron((2, 3, 2), torch.relu)
+    before = torch.get_rng_state()
+    one, two = (linear_symmetries(model, example(2)) for _ in range(2))
+    other = linear_symmetries(model, example(2), generator=torch.Generator().manual_seed(3))
+    assert torch.equal(dense(one), dense(two)) and not torch.equal(dense(one), dense(other))
+    assert torch.equal(before, torch.get_rng_state())
