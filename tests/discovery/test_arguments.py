@@ -88,6 +88,7 @@ def test_other_kinds_of_numbers_are_refused_by_name(call: Call, name: str, value
         (value.long(), f"{said} came in torch.int64 on cpu, and real"),
         (value.tolist(), f"{said} came as a list, and a tensor was expected"),
         (value.to("meta"), f"{said} came in torch.float64 on meta"),
+        (value.to_sparse(), f"{said} came in torch.float64 on cpu .torch.sparse_coo., and real"),
         (value.float(), r"in torch.float(32|64) on cpu beside \S+ in torch.float(32|64)"),
     ):
         with pytest.raises(ValueError, match=why):
@@ -164,6 +165,19 @@ def test_batches_that_hold_nothing_in_place_are_refused() -> None:
     for batch in ((x.long(),), (x + 0j,), (normal(3, 4),), (x, x), (None,)):
         with pytest.raises(ValueError, match="Sequential does not run on this batch"):
             data_dependent_action(model, "mlp", batch)
+
+
+def test_it_works_in_inference_mode() -> None:
+    model, x = model_and_batch()
+    params = {n: t.detach() for n, t in model.state_dict().items()}
+    wanted = data_dependent_action(model, "mlp", (x,))(G, params)
+    other = data_dependent_action(model, "mlp", (x,)).on((x[:2],))(G, params)
+    with torch.inference_mode():
+        action = data_dependent_action(model, "mlp", (x * 1,))
+        found, again = action(G * 1, params), action.on((x[:2] * 1,))(G, params)
+    for name in params:
+        assert torch.equal(found[name], wanted[name])
+        assert torch.equal(again[name], other[name])
 
 
 def test_one_sample_without_an_axis_of_samples_is_one_sample() -> None:

@@ -56,11 +56,13 @@ def test_it_works_in_inference_mode(frame: Any) -> None:
     assert max(float((wanted[n] - PARAMS[n]).abs().max()) for n in PARAMS) > 0.05
 
 
-def test_a_module_keeps_its_answers_in_evaluation_mode() -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_keeps_its_answers_in_the_mode_that_was_asked_for(training: bool) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
     x = normal(3, 3, seed=2)
     params = {n: p.detach() for n, p in model.named_parameters()}
-    action = constructed_action(model, x)
+    action = constructed_action(model, x, training=training)
+    assert action.training is training
     moved = action(0.5 * normal(len(action.identity), seed=3), params, x)
     outputs = {}
     for mode in (False, True):
@@ -68,7 +70,7 @@ def test_a_module_keeps_its_answers_in_evaluation_mode() -> None:
         with torch.no_grad():
             pair = [torch.func.functional_call(model, p, (x,)) for p in (moved, params)]
         outputs[mode] = float((pair[0] - pair[1]).abs().max())
-    assert outputs[False] < 1e-12 and outputs[True] > 1e-3
+    assert outputs[training] < 1e-12 and outputs[not training] > 1e-3
 
 
 @pytest.mark.parametrize("method", ["__call__", "velocity"])

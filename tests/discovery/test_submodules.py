@@ -163,6 +163,24 @@ def test_the_attention_of_a_transformer_layer_keeps_its_answer() -> None:
     assert (moved[name] - params[name]).abs().max() > 0.1
 
 
+def test_an_action_keeps_the_answers_of_the_mode_that_the_network_runs_in() -> None:
+    inner = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    model, x = made(nn.Sequential(inner, nn.Tanh())), normal(3, 3, seed=2)
+    params = {n: t.detach() for n, t in model.state_dict().items()}
+    for training in (False, True):
+        action = constructed_action(inner, x, training=training)
+        moved = inherit(action, model, "0", x, training)(
+            0.5 * normal(len(action.identity)), params, x
+        )
+        model.train(training)
+        with torch.no_grad():
+            found = [torch.func.functional_call(model, dict(p), (x,)) for p in (moved, params)]
+        assert (found[0] - found[1]).abs().max() < 1e-12
+        model.eval()
+        with pytest.raises(ValueError, match=f"keeps answers .* training={training}"):
+            inherit(action, model, "0", x, not training)
+
+
 def test_arguments_without_a_name_beside_keywords_are_refused() -> None:
     class Starred(nn.Module):
         def __init__(self) -> None:

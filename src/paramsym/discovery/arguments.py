@@ -35,11 +35,13 @@ def require_real(place: str, /, **named: Any) -> None:
                 f"{place}: {name} came as {_kind(tensor)}, and a tensor was expected. Pass "
                 "torch.as_tensor(…) of it, in the dtype of the others."
             )
-        if not tensor.is_floating_point() or tensor.is_meta:
+        plain = tensor.layout == torch.strided and not tensor.is_meta
+        if not tensor.is_floating_point() or not plain:
+            layout = "" if tensor.layout == torch.strided else f" ({tensor.layout})"
             raise ValueError(
-                f"{place}: {name} came in {tensor.dtype} on {tensor.device}, and real "
-                "floating-point numbers were expected: GL_h(R) acts on real weights. Pass its "
-                "real part, .double() of integers, or a tensor that is not on meta."
+                f"{place}: {name} came in {tensor.dtype} on {tensor.device}{layout}, and real "
+                "floating-point numbers were expected, in a dense tensor: GL_h(R) acts on real "
+                "weights. Pass its real part, .double() or .to_dense()."
             )
         first = first or (name, tensor)
         if (tensor.dtype, tensor.device) != (first[1].dtype, first[1].device):

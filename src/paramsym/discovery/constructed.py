@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from .commutators import Params
 from .level_sets import Curve, LevelSet, Normal, in_float64, ordinary, tangential
-from .networks import Function, running
+from .networks import Function, Network, running
 from .starting_points import (
     PLACE,
     directions_of,
@@ -70,6 +70,12 @@ class ConstructedAction:
     reference: LevelSet
     following: Tensor
     tolerance: float
+
+    @property
+    def training(self) -> bool | None:
+        """The mode that its network runs in; None for functions, which are in no mode."""
+        function = self.reference.function
+        return function.training if isinstance(function, Network) else None
 
     @property
     def identity(self) -> Tensor:
@@ -190,6 +196,7 @@ def constructed_action(
     directions: Tensor | None = None,
     following: Collection[str] | None = None,
     tolerance: float | None = None,
+    training: bool = False,
 ) -> ConstructedAction:
     r"""An action of R^k that keeps a network's answer on a batch, whatever the batch is.
 
@@ -197,8 +204,7 @@ def constructed_action(
     \(\xi_i = v_i - N (J N)^{-1} J v_i\), \(J = D_\theta F(\cdot, X)\).
 
     Args:
-        function: F, a module or a function (params, data) → tensor, as a loss is. A module runs
-            in evaluation mode, whatever mode it is in: it is those answers that stay.
+        function: F, a module or a function (params, data) → tensor, as a loss is.
         data: X of the reference: a tensor, a tuple of positional inputs, or a dict of keyword
             arguments. The action takes others of the same form.
         params: θ₀, what moves, by name; for a module its trainable parameters by default. The
@@ -210,6 +216,10 @@ def constructed_action(
         following: names of the tensors that take changes up; all by default.
         tolerance: the relative error of one step of the flow, integrated in float64: 1e-12 by
             default, and 1e-9 for the frame that commutes, where corrections along N give the end.
+            Where a flow contracts, as behind a LayerNorm of few units, the way back from its end
+            is worse by that factor; outputs are not.
+        training: whether a module runs in training mode, whatever mode it is in: it is the answers
+            of that mode that stay.
 
     Returns:
         The action, called as `action(h, params, data)`, with `velocity`, `directions`, `identity`.
@@ -230,7 +240,7 @@ def constructed_action(
             f"number from {_FINEST:g} to 0.01 were expected. Take frame='projected' and 1e-12."
         )
     with torch.inference_mode(False):
-        reference = reference_of(function, data, params)
+        reference = reference_of(function, data, params, training)
         at = reference.start()
         mask = mask_of(reference, following)
         require_runs(reference, at)

@@ -27,6 +27,7 @@ from .arguments import require_batch, require_limit, require_network, require_re
 from .cocycle import FORMS
 from .degenerate import LIMIT, Degenerate, features, require_square
 from .frames import HouseholderFrame, NearJump, SphericalFrame
+from .level_sets import ordinary
 from .sites import Place, State
 
 FRAMES = {"householder": HouseholderFrame, "spherical": SphericalFrame}
@@ -88,11 +89,13 @@ def data_dependent_action(
         )
     require_limit(_CALL, limit)
     require_network(_CALL, model, batch, training)
-    if symmetry is None:
-        symmetry = find_symmetry(model, batch, outputs=outputs, training=training)
+    batch = ordinary(batch)
+    with torch.inference_mode(False):  # a trace takes no tensors of that mode
+        if symmetry is None:
+            symmetry = find_symmetry(model, batch, outputs=outputs, training=training)
+        sites = {n: pointwise_site(model, symmetry, batch, n, outputs, training) for n in names}
     places = {}
-    for name in names:
-        site = pointwise_site(model, symmetry, batch, name, outputs, training)
+    for name, site in sites.items():
         where = f"{_CALL}(space={name!r})"
         found, _ = features(site.function, site.before().double(), where, limit)
         by = FRAMES[frame](found) if form == "cocycle" else None
@@ -140,7 +143,9 @@ class DataDependentAction:
             ValueError: NaN or nothing in the batch.
         """
         require_batch("action.on(batch)", batch)
-        return replace(self, places={n: p.on(batch) for n, p in self.places.items()})
+        batch = ordinary(batch)
+        with torch.inference_mode(False):
+            return replace(self, places={n: p.on(batch) for n, p in self.places.items()})
 
     def condition(self, g: Tensor | Mapping[str, Tensor], params: State) -> dict[str, float]:
         """By space the condition number of the features, before or after g: the larger one.

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from .commutators import Action, Params, WithVelocity
+from .constructed import ConstructedAction
 from .submodules import Submodule
 
 Part = Callable[[dict[str, Tensor], Any], tuple[dict[str, Tensor], Any]]
@@ -98,11 +99,17 @@ def inherit(
         ValueError: no such submodule, one without parameters, one that runs more or less often
             than once, one whose parameters are used outside of it (ties included), one whose input
             depends on its own parameters, or a model that does not answer twice alike, since it
-            draws noise or counts its calls.
+            draws noise or counts its calls; an action by construction of another mode.
 
     Source: "Finding symmetry in neural network parameter spaces", Proposition 4.1, Corollary 4.3.
     """
     inner = Submodule(model, submodule, training)
+    if isinstance(action, ConstructedAction) and action.training not in (None, training):
+        raise ValueError(
+            f"{inner.place}: training={training} came with an action that keeps answers of the "
+            f"submodule with training={action.training}, and the same mode was expected. Pass "
+            "training=… to constructed_action as well."
+        )
     inner.require_separate(inputs)
 
     def part(params: dict[str, Tensor], data: Any) -> tuple[dict[str, Tensor], Any]:

@@ -18,7 +18,10 @@ PLACE = "constructed_action"
 
 
 def reference_of(
-    function: nn.Module | Function, data: Any, params: Mapping[str, Tensor] | None
+    function: nn.Module | Function,
+    data: Any,
+    params: Mapping[str, Tensor] | None,
+    training: bool = False,
 ) -> LevelSet:
     """F and X at θ₀ in float64, looked at."""
     ties: dict[str, str] = {}
@@ -43,7 +46,7 @@ def reference_of(
     wide = any(t.dtype != torch.float64 for t in moving.values())
     shapes = {n: t.shape for n, t in moving.items()}
     held, inputs = in_float64(moving), in_float64(data)
-    return LevelSet(as_function(function), held, shapes, ties, inputs, wide, PLACE)
+    return LevelSet(as_function(function, training), held, shapes, ties, inputs, wide, PLACE)
 
 
 def _require_numbers(params: Mapping[str, Tensor]) -> None:
