@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from paramsym.discovery.degenerate import Degenerate, features
 from paramsym.discovery.frames import AbstractFrame, HouseholderFrame, NearJump, SphericalFrame
 from paramsym.discovery.reflections import triangular
 
@@ -199,3 +200,88 @@ def test_at_the_margin_a_thousandth_of_the_digits_is_lost(kind: str) -> None:
     one, other = frame.at(z), frame.at(z * (1 + 1e-15 * normal(9, seed=2)))
     apart = float((one.dense(z) - other.dense(z)).norm() / z.norm())
     assert 1e-16 < apart < 1e-11
+
+
+# sizes whose squares leave the range, and what is no set of columns
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e155, 1e300])
+def test_frames_of_very_small_and_very_large_columns_are_exact(
+    kind: str, turned: bool, size: float
+) -> None:
+    frame = FRAMES[kind](size * normal(5, seed=7) if turned else None)
+    z = normal(5, seed=3)
+    found, usual = frame.at(size * z), frame.at(z)
+    v = normal(5, 2, seed=9)
+    assert (found.times(torch.eye(5).double())[:, 0] / size - z).abs().max() <= 1e-14
+    assert (found.times(v) / size - usual.times(v)).abs().max() <= 1e-14
+    assert (found.inverse(found.times(v)) - v).abs().max() <= 1e-13
+    assert (found.inverse_transposed(found.transposed(v)) - v).abs().max() <= 1e-13
+    assert frame.distance(size * z) == pytest.approx(frame.distance(z), rel=1e-13)
+
+
+def test_columns_of_very_different_sizes_are_completed() -> None:
+    columns = normal(6, 3, seed=1) * torch.tensor([1e-200, 1.0, 1e200], dtype=torch.float64)
+    found = HouseholderFrame().at(columns)
+    first = found.times(torch.eye(6, 3).double())
+    assert ((first - columns) / columns.abs().amax(0)).abs().max() <= 1e-14
+
+
+def test_a_scale_of_two_changes_no_bit() -> None:
+    z, v = normal(5, seed=3), normal(5, 2, seed=9)
+    for frame in (HouseholderFrame(), SphericalFrame()):
+        assert torch.equal(frame.at(2.0**40 * z).times(v), 2.0**40 * frame.at(z).times(v))
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("h", [1, 2, 3])
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf, 1e-310])
+def test_columns_without_a_length_are_refused_by_name(kind: str, h: int, bad: float) -> None:
+    column = torch.zeros(h).double() if abs(bad) < 1 else torch.ones(h).double()
+    column[-1] = bad
+    for call in (FRAMES[kind]().at, FRAMES[kind]().distance, FRAMES[kind]):
+        with pytest.raises(Degenerate, match=r"column 0 of \w+ has length .* was expected"):
+            call(column)
+
+
+def test_dependent_columns_are_refused() -> None:
+    columns = torch.tensor([[0.0, 0.0], [2.0, 4.0], [0.0, 0.0], [0.0, 0.0]]).double()
+    with pytest.raises(Degenerate, match="column 1 is zero, not finite, or depends on those"):
+        HouseholderFrame().at(columns)
+    with pytest.raises(Degenerate, match="column 1"):
+        HouseholderFrame().at(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_what_is_no_set_of_real_columns_is_refused(kind: str) -> None:
+    frame, z = FRAMES[kind], normal(4)
+    refused = {
+        r"came as a list": [1.0, 2.0],
+        r"came in torch.complex128": z + 1j,
+        r"came in torch.int64": torch.arange(4),
+        r"shape \(4, 5\) came": normal(4, 5),
+        r"shape \(4, 0\) came": normal(4, 0),
+        r"shape \(4, 1, 1\) came": z[:, None, None],
+        r"shape \(\) came": z[0],
+    }
+    for message, columns in refused.items():
+        for call in (frame, frame().at):
+            with pytest.raises(ValueError, match=message):
+                call(columns)
+    with pytest.raises(ValueError, match="columns came in torch.float64.*beside away in .*float32"):
+        frame(z.float()).at(z)
+    with pytest.raises(ValueError, match="columns of 4 entries came, and 3 were expected"):
+        frame(z[:3]).at(z)
+    assert frame(z).at(z).size == 4  # the control
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_features_of_any_size_have_their_condition(size: float) -> None:
+    columns = normal(6, 2, seed=4)
+    _, condition = features(lambda z: size * z, columns, "layer 1")
+    values = torch.linalg.svdvals(columns)
+    assert condition == pytest.approx(float(values[0] / values[-1]), rel=1e-12)
+    with pytest.raises(Degenerate, match="norm 0 at sample 1"):
+        features(lambda z: size * z, columns * torch.tensor([1.0, 0.0]).double(), "layer 1")

@@ -205,7 +205,7 @@ class _Tap(TorchFunctionMode):
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:
-    return x.movedim(axis, 0).flatten(1)
+    return x.movedim(axis, 0).reshape(x.shape[axis], -1)  # without other axes it is one sample
 
 
 def _operand(args: Any, kwargs: Any) -> Tensor:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from .estimates import Estimate, estimate
 
+_ROUNDINGS = 64  # relative errors up to which nothing is said of a difference
 _SEEN = 10  # times the tolerance, from which on a control is seen
 IDENTITY = "identity"
 ASSOCIATIVITY = "associativity"
@@ -43,7 +44,8 @@ class Row:
 
     Attributes:
         name: of the condition.
-        value: the error, relative to ‖θ‖ or to ‖L‖; of data dependence the difference.
+        value: the error, relative to ‖θ‖ or to ‖L‖; of data dependence the difference. It is
+            judged relative to that and to the control.
         moved: the way that parameters went meanwhile, relative to ‖θ‖.
         control: the same number where the condition is broken on purpose.
         broken: how it is broken.
@@ -64,7 +66,7 @@ class ActionCheck:
 
     Attributes:
         rows: one per condition.
-        tolerance: the relative error up to which a condition holds.
+        tolerance: the error up to which a condition holds, relative to θ or L and to the control.
     """
 
     rows: tuple[Row, ...]
@@ -113,16 +115,40 @@ def _cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def row(name: str, errors: list[Errors], tolerance: float, confidence: float) -> Row:
+@dataclass(frozen=True)
+class Limits:
+    """Which errors count.
+
+    Attributes:
+        tolerance: up to which a condition holds, relative to θ or L, and to the control.
+        eps: of the dtype. A difference of 64 of these, relative to θ or L, may be rounding, and
+            less than one of a loss is not seen.
+    """
+
+    tolerance: float
+    eps: float
+
+
+def row(name: str, errors: list[Errors], limits: Limits, confidence: float) -> Row:
     """One condition from its draws: a verdict where the control is seen."""
     value, moved, control = (
         estimate(column, confidence) for column in zip(*errors, strict=True)
     )  # fmt: skip
-    within = value.worst <= tolerance
-    if control.median < _SEEN * tolerance:
-        verdict = Verdict.UNDECIDED
-    elif name == DEPENDENCE:
-        verdict = Verdict.SAME if within else Verdict.DEPENDS
-    else:
-        verdict = Verdict.HOLDS if within else Verdict.FAILS
+    verdict = _verdict(name, value.worst, control.median, limits)
     return Row(name, value, moved, control, _BROKEN[name], verdict)
+
+
+def _verdict(name: str, worst: float, control: float, limits: Limits) -> Verdict:
+    """What the worst error says next to the control.
+
+    θ may have entries that rest, and L a constant: errors relative to these alone would be as small
+    as one likes. So they are compared with what the control changed as well. Where rounding is
+    above that, nothing is seen.
+    """
+    bound = limits.tolerance * min(1.0, control)
+    hidden = bound < worst or (name == INVARIANCE and bound < limits.eps)
+    if control < _SEEN * limits.tolerance or (hidden and worst <= _ROUNDINGS * limits.eps):
+        return Verdict.UNDECIDED
+    if name == DEPENDENCE:
+        return Verdict.SAME if worst <= bound else Verdict.DEPENDS
+    return Verdict.HOLDS if worst <= bound else Verdict.FAILS

@@ -31,14 +31,15 @@ from .action_check import (
     REPETITION,
     ActionCheck,
     Errors,
+    Limits,
     row,
 )
 from .commutators import Action, Params, field, identity_like, norm
 from .estimates import FEWEST
-from .networks import as_function, require_tensor
+from .guarded import Guarded, Loss, copied
+from .networks import as_function
 
 Sampler = Callable[[torch.Generator], Any]
-Loss = Callable[[dict[str, Tensor], Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -85,25 +86,25 @@ def check_action(
         identity: I; the unit matrix by default.
         samples: how many draws.
         tolerance: the relative error up to which a condition holds; ε^0.6 of the dtype by default.
+            It is relative to the control, too: parameters that rest, and constants of the loss,
+            excuse nothing.
         confidence: of the intervals.
         generator: of the draws; one with seed 0 by default.
 
     Returns:
         One row per condition with its error, the way moved, its control and the verdict: a
-        condition holds if the worst draw is within the tolerance, and there is a verdict where
-        the median of the control is ten times the tolerance at least. `str()` is a table.
+        condition holds if the worst draw is within the tolerance, relative to θ or L and relative
+        to the median of the control. There is a verdict where that is ten times the tolerance at
+        least, and more than rounding. `str()` is a table.
 
     Raises:
-        ValueError: fewer draws than an interval takes, parameters that come back under other names
-            or in other shapes, a loss that is no number, or NaN, with its place.
+        ValueError: fewer draws than an interval takes, a tolerance that is none; an action or a
+            loss that changes its arguments in place; parameters that come back under other names,
+            in other shapes or dtypes; a loss that is no number, or NaN, with its place.
 
     Source: "Finding symmetry in neural network parameter spaces", section 3, Theorem 3.1.
     """
-    if samples < FEWEST:
-        raise ValueError(
-            f"check_action(samples={samples}): at least {FEWEST} were expected, since fewer give "
-            "no interval of 95 %. Take 64."
-        )
+    _require_counts(samples, tolerance, confidence)
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     function = as_function(loss)
     found: dict[str, list[Errors]] = {}
@@ -111,12 +112,27 @@ def check_action(
     for number in range(samples):
         draw = _drawn(elements, params, data, directions, generator)
         dtype = torch.promote_types(next(iter(draw.params.values())).dtype, draw.first.dtype)
-        checked = _Checked(action, function, f"check_action: draw {number}")
+        checked = Guarded(action, function, f"check_action: draw {number}")
         for name, errors in _errors(checked, draw, product, identity, generator).items():
             found.setdefault(name, []).append(errors)
-    bound = tolerance if tolerance is not None else torch.finfo(dtype).eps ** 0.6
-    rows = tuple(row(name, errors, bound, confidence) for name, errors in found.items())
-    return ActionCheck(rows, bound)
+    eps = torch.finfo(dtype).eps
+    limits = Limits(tolerance if tolerance is not None else eps**0.6, eps)
+    rows = tuple(row(name, errors, limits, confidence) for name, errors in found.items())
+    return ActionCheck(rows, limits.tolerance)
+
+
+def _require_counts(samples: int, tolerance: float | None, confidence: float) -> None:
+    if samples < FEWEST:
+        raise ValueError(
+            f"check_action(samples={samples}): at least {FEWEST} were expected, since fewer give "
+            "no interval of 95 %. Take 64."
+        )
+    if not (tolerance is None or 0 < tolerance < 1) or not 0 < confidence < 1:
+        raise ValueError(
+            f"check_action(tolerance={tolerance}, confidence={confidence}): numbers between 0 and "
+            "1 were expected, a relative error and a probability. Leave the tolerance out for "
+            "ε^0.6 of the dtype, and take 0.95."
+        )
 
 
 def _drawn(
@@ -128,20 +144,37 @@ def _drawn(
 ) -> _Draw:
     held = dict(params) if isinstance(params, Mapping) else dict(params(generator))
     for name, tensor in held.items():
+        if not isinstance(tensor, Tensor):
+            raise ValueError(
+                f"check_action(params=…): {name!r} came as a {type(tensor).__name__}, and a tensor "
+                "was expected. Give dict(model.named_parameters())."
+            )
         if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
             raise ValueError(
                 f"check_action(params=…): {name!r} of {tensor.dtype} came with numbers that are "
                 "not real and finite, which were expected of what is measured. Give "
                 "dict(model.named_parameters()), without counts among the buffers."
             )
-    batches = data(generator), data(generator)
-    pair = elements(generator), elements(generator)
+    # copies, since a sampler may fill one tensor again and again
+    batches = copied(data(generator)), copied(data(generator))
+    pair = _element(elements, generator), _element(elements, generator)
     direction = None if directions is None else directions(generator)
-    return _Draw({n: t.detach() for n, t in held.items()}, *batches, *pair, direction)
+    return _Draw({n: t.detach().clone() for n, t in held.items()}, *batches, *pair, direction)
+
+
+def _element(elements: Sampler, generator: torch.Generator) -> Tensor:
+    found = elements(generator)
+    if not isinstance(found, Tensor) or not bool(torch.isfinite(found).all()):
+        raise ValueError(
+            f"check_action(elements=…): {found if isinstance(found, Tensor) else type(found)} was "
+            "drawn, and a tensor of finite numbers was expected, an element of the group. Look at "
+            "what draws it."
+        )
+    return found.clone()  # of its own, where one tensor is filled again and again
 
 
 def _errors(
-    checked: _Checked,
+    checked: Guarded,
     draw: _Draw,
     product: Callable[[Tensor, Tensor], Tensor],
     identity: Tensor | None,
@@ -190,7 +223,7 @@ def _errors(
 
 
 def _infinitesimal(
-    checked: _Checked,
+    checked: Guarded,
     draw: _Draw,
     unit: Tensor,
     sizes: tuple[float, float],
@@ -203,45 +236,6 @@ def _infinitesimal(
     by_chance = _random_direction(draw.params, speed, generator)
     slopes = [float(checked.slope(draw.params, draw.data, v).norm()) for v in (velocity, by_chance)]
     return slopes[0] / sizes[1], speed / sizes[0], slopes[1] / sizes[1]
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """An action and a loss whose answers are looked at."""
-
-    action: Action
-    loss: Loss
-    place: str
-
-    def act(self, g: Tensor, params: dict[str, Tensor], data: Any) -> dict[str, Tensor]:
-        """The parameters that the action leads to, without a graph."""
-        found = self.action(g, dict(params), data)
-        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in params.items()}:
-            raise ValueError(
-                f"{self.place}: the action gave {_shapes(found)} back for {_shapes(params)}, and "
-                "the same names and shapes were expected. Return every parameter, those at rest "
-                "as they came."
-            )
-        for name, tensor in found.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(
-                    f"{self.place}: {name!r} is not finite after the action, and finite parameters "
-                    "were expected. Let `elements` draw nearer to the identity, away from singular "
-                    "elements, and look where the action divides."
-                )
-        return {n: t.detach() for n, t in found.items()}
-
-    def value(self, params: dict[str, Tensor], data: Any) -> Tensor:
-        """L(θ, X) as a vector."""
-        return require_tensor(self.loss(params, data), self.place).detach().reshape(-1)
-
-    def slope(self, params: dict[str, Tensor], data: Any, velocity: dict[str, Tensor]) -> Tensor:
-        """D_θL at θ along a velocity, by forward mode."""
-        return torch.func.jvp(lambda p: self.loss(p, data), (params,), (velocity,))[1]
-
-
-def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in params.items()}
 
 
 def _random_direction(

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .arguments import require_limit, require_matrix, require_real
 from .degenerate import LIMIT, features, require_invertible, require_square
 from .frames import AbstractFrame, AbstractFrameAt, HouseholderFrame
 
@@ -68,12 +69,15 @@ class Cocycle(AbstractChange):
     condition: float = 1.0
 
     def times(self, v: Tensor) -> Tensor:
+        require_matrix("change.times(v)", "v", v, (self.start.size, None))
         return self.end.times(self.start.inverse(v))
 
     def undone(self, rows: Tensor) -> Tensor:
+        require_matrix("change.undone(rows)", "rows", rows, (None, self.start.size))
         return self.end.inverse_transposed(self.start.transposed(rows.mT)).mT
 
     def redone(self, rows: Tensor) -> Tensor:
+        require_matrix("change.redone(rows)", "rows", rows, (None, self.start.size))
         return self.start.inverse_transposed(self.end.transposed(rows.mT)).mT
 
 
@@ -96,16 +100,19 @@ class LeastChange(AbstractChange):
         return torch.linalg.solve_triangular(r, q.mT @ v, upper=True)
 
     def times(self, v: Tensor) -> Tensor:
+        require_matrix("change.times(v)", "v", v, (len(self.start), None))
         inner = self._pseudoinverse(torch.cat([self.start, v], 1))
         count = self.start.shape[1]
         return v + (self.end - self.start) @ torch.linalg.solve(inner[:, :count], inner[:, count:])
 
     def undone(self, rows: Tensor) -> Tensor:
+        require_matrix("change.undone(rows)", "rows", rows, (None, len(self.start)))
         q, r = torch.linalg.qr(self.end)
         change = rows @ (self.start - self.end)
         return rows + torch.linalg.solve_triangular(r, change, upper=True, left=False) @ q.mT
 
     def redone(self, rows: Tensor) -> Tensor:
+        require_matrix("change.redone(rows)", "rows", rows, (None, len(self.start)))
         q, r = torch.linalg.qr(self.end)
         inner = torch.linalg.solve_triangular(r, q.mT @ self.start, upper=True)  # S'⁺S
         change = torch.linalg.solve(inner, rows @ (self.end - self.start), left=False)
@@ -139,10 +146,14 @@ def change_between(
     Raises:
         Degenerate: k > h; σ(z) = 0 at a sample; σ(Z) or σ(Z') of no full rank.
         NearJump: σ(Z) or σ(Z') within the margin of where the frame jumps.
-        ValueError: an unknown form.
+        ValueError: an unknown form, or what are no two real matrices of one shape.
 
     Source: equations (31) and (34), Lemma D.6.
     """
+    require_real(where, before=before, moved=moved)
+    require_matrix(where, "before", before, (None, None))
+    require_matrix(where, "moved", moved, tuple(before.shape))
+    require_limit(where, limit)
     if form not in FORMS:
         raise ValueError(
             f"{where}, form={form!r}: one of {FORMS} was expected. 'cocycle' is a group action; "
@@ -176,11 +187,13 @@ def cocycle(
     Raises:
         Degenerate: a singular g; k > h; σ(z) = 0 at a sample; σ(Z) or σ(gZ) of no full rank.
         NearJump: σ(Z) or σ(gZ) within the margin of where the frame jumps.
-        ValueError: g of another size.
+        ValueError: g of another size, or what are no real matrices of one dtype.
 
     Source: equations (9), (31) to (34), Lemma D.6.
     """
     where = "cocycle(g, before, function)"
+    require_real(where, before=before, g=g)
+    require_matrix(where, "before", before, (None, None))
     require_square(g, len(before), where)
     moved = g @ before
     require_invertible(g, before, moved, where)

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor, nn
 
 from .commutators import Params
-from .level_sets import Curve, LevelSet, Normal, in_float64, tangential
-from .networks import Function, running
+from .level_sets import Curve, LevelSet, Normal, in_float64, ordinary, tangential
+from .networks import Function, Network, running
 from .starting_points import (
     PLACE,
     directions_of,
@@ -42,6 +42,7 @@ from .starting_points import (
     reference_of,
     regular_jacobian,
     require_finite,
+    require_runs,
 )
 
 Frame = Literal["projected", "commuting"]
@@ -71,6 +72,12 @@ class ConstructedAction:
     tolerance: float
 
     @property
+    def training(self) -> bool | None:
+        """The mode that its network runs in; None for functions, which are in no mode."""
+        function = self.reference.function
+        return function.training if isinstance(function, Network) else None
+
+    @property
     def identity(self) -> Tensor:
         """0 of R^k, which `check_action` asks for, with `product=torch.add`."""
         return self.directions.new_zeros(len(self.directions))
@@ -84,21 +91,27 @@ class ConstructedAction:
             data: X.
 
         Raises:
-            ValueError: other shapes or names, or NaN.
+            ValueError: other shapes or names, NaN, ties that came with different numbers, or a
+                batch that the network does not run on, without outputs or with too many.
             RankDrops: the curve leaves where J, or the chart, is regular.
         """
         self._require(h, params)
         if not h.any():
             return dict(params)
-        level = self._level(in_float64(dict(params)), in_float64(data))
-        velocity = h.detach().to(self.directions) @ self.directions
-        with running(level.function, level.params) as function:
-            level = replace(level, function=function)
-            found = level.state(
-                Curve(level, self._normal(level.data), self.tolerance).end(velocity)
-            )
+        with torch.inference_mode(False):
+            found = self._end(h, in_float64(dict(params)), in_float64(data))
         moved = {n for n in params if n in self.reference.shapes or n in self.reference.ties}
         return {n: found[n].to(t) if n in moved else t for n, t in params.items()}
+
+    def _end(self, h: Tensor, params: dict[str, Tensor], data: Any) -> dict[str, Tensor]:
+        """The end of the curve, in float64."""
+        level = self._level(params, data)
+        velocity = ordinary(h).detach().to(self.directions) @ self.directions
+        with running(level.function, level.params) as function:
+            level = replace(level, function=function)
+            require_runs(level, level.start(), int(self.following.sum()))
+            curve = Curve(level, self._normal(level.data), self.tolerance)
+            return level.state(curve.end(velocity))
 
     def velocity(self, direction: Tensor, params: Params, data: Any) -> dict[str, Tensor]:
         """Σ_i h_i ξ_i(θ), which `field` asks for; it is differentiable in θ.
@@ -109,8 +122,15 @@ class ConstructedAction:
             data: X.
         """
         self._require(direction, params)
-        level = replace(self._level(dict(params), data), wide=False)
+        with torch.inference_mode(False):
+            return self._velocity(*ordinary((direction, dict(params), data)))
+
+    def _velocity(
+        self, direction: Tensor, params: dict[str, Tensor], data: Any
+    ) -> dict[str, Tensor]:
+        level = replace(self._level(params, data), wide=False)
         at = level.start()
+        require_runs(level, at, int(self.following.sum()))
         jacobian, _ = level.jacobian(at)
         normal = self._normal(data)(jacobian).to(at.dtype)
         along = direction.to(at.dtype) @ self.directions.to(at.dtype)
@@ -137,11 +157,19 @@ class ConstructedAction:
 
     def _require(self, h: Tensor, params: Params) -> None:
         shape = (len(self.directions),)
+        if not isinstance(h, Tensor) or not isinstance(params, Mapping):
+            raise ValueError(
+                f"{PLACE}(…)(h, params, data): a {type(h).__name__} and a {type(params).__name__} "
+                f"came, and a tensor of shape {shape} and a dict of tensors were expected. Pass "
+                "torch.as_tensor(h) and dict(model.named_parameters())."
+            )
         if tuple(h.shape) != shape or not h.is_floating_point() or not torch.isfinite(h).all():
             raise ValueError(
                 f"{PLACE}(…)(h={h.reshape(-1)[:6].tolist()}): shape {tuple(h.shape)} came, and "
                 f"finite coordinates of shape {shape} were expected, one per direction."
             )
+        for name in {*self.reference.shapes} & {*params}:
+            require_finite(name, params[name])
         for name, expected in self.reference.shapes.items():
             if name not in params or params[name].shape != expected:
                 came = tuple(params[name].shape) if name in params else "nothing"
@@ -150,7 +178,13 @@ class ConstructedAction:
                     f"{tuple(expected)} was expected. Pass the parameters under the names that "
                     "the action was made with."
                 )
-            require_finite(name, params[name])
+        for name, first in self.reference.ties.items():
+            if name in params and not torch.equal(params[name], params[first]):
+                raise ValueError(
+                    f"{PLACE}(…)(params=…): {name!r} and {first!r} came with different numbers, "
+                    "and the same were expected, since the network ties them. Pass one of them "
+                    "alone, or a network that does not tie them."
+                )
 
 
 def constructed_action(
@@ -162,6 +196,7 @@ def constructed_action(
     directions: Tensor | None = None,
     following: Collection[str] | None = None,
     tolerance: float | None = None,
+    training: bool = False,
 ) -> ConstructedAction:
     r"""An action of R^k that keeps a network's answer on a batch, whatever the batch is.
 
@@ -181,13 +216,18 @@ def constructed_action(
         following: names of the tensors that take changes up; all by default.
         tolerance: the relative error of one step of the flow, integrated in float64: 1e-12 by
             default, and 1e-9 for the frame that commutes, where corrections along N give the end.
+            Where a flow contracts, as behind a LayerNorm of few units, the way back from its end
+            is worse by that factor; outputs are not.
+        training: whether a module runs in training mode, whatever mode it is in: it is the answers
+            of that mode that stay.
 
     Returns:
         The action, called as `action(h, params, data)`, with `velocity`, `directions`, `identity`.
 
     Raises:
-        ValueError: nothing to move on this batch, outputs that depend on each other or on no
-            parameter, answers that are random, not finite or no tensor, directions that do not fit.
+        ValueError: nothing to move on this batch, no outputs, a network that does not run on it;
+            outputs that depend on each other or on no parameter; answers that are random, not
+            finite or no tensor; parameters or directions that do not fit.
 
     Source: "Finding symmetry in neural network parameter spaces", sections 3.2 and 5.4, for what
         was learned there; Hairer, Lubich and Wanner, "Geometric numerical integration" (2006),
@@ -199,9 +239,11 @@ def constructed_action(
             f"{PLACE}(frame={frame!r}, tolerance={tolerance}): 'projected' or 'commuting', and a "
             f"number from {_FINEST:g} to 0.01 were expected. Take frame='projected' and 1e-12."
         )
-    reference = reference_of(function, data, params)
-    at = reference.start()
-    mask = mask_of(reference, following)
-    jacobian = regular_jacobian(reference, at, mask)
-    rows = directions_of(directions, jacobian)
-    return ConstructedAction(rows, len(jacobian), frame, reference, mask, tolerance)
+    with torch.inference_mode(False):
+        reference = reference_of(function, data, params, training)
+        at = reference.start()
+        mask = mask_of(reference, following)
+        require_runs(reference, at)
+        jacobian = regular_jacobian(reference, at, mask)
+        rows = directions_of(ordinary(directions), jacobian)
+        return ConstructedAction(rows, len(jacobian), frame, reference, mask, tolerance)

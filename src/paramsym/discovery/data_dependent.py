@@ -23,9 +23,11 @@ from paramsym.recording.record import Inputs
 from paramsym.structure.state import FIRST, SECOND
 from paramsym.structure.symmetry import ParameterSymmetry
 
+from .arguments import require_batch, require_limit, require_network, require_real
 from .cocycle import FORMS
-from .degenerate import LIMIT, Degenerate, features
+from .degenerate import LIMIT, Degenerate, features, require_square
 from .frames import HouseholderFrame, NearJump, SphericalFrame
+from .level_sets import ordinary
 from .sites import Place, State
 
 FRAMES = {"householder": HouseholderFrame, "spherical": SphericalFrame}
@@ -72,23 +74,28 @@ def data_dependent_action(
         Degenerate: features of the batch that vanish or depend on each other; more samples than
             units.
         KeyError: no such space.
-        ValueError: an unknown form or frame.
+        ValueError: an unknown form or frame, no space, a limit below 1, NaN or nothing in the
+            batch, or a model without numbers.
 
     Source: "Symmetries, flat minima, and the conserved quantities of gradient flow", Theorem 4.1,
     Proposition D.5, Lemma D.6.
     """
     names = [space] if isinstance(space, str) else [*space]
-    if form not in FORMS or frame not in FRAMES:
+    if form not in FORMS or frame not in FRAMES or not names:
         raise ValueError(
-            f"{_CALL}(form={form!r}, frame={frame!r}): a form of {FORMS} and a frame of "
-            f"{tuple(FRAMES)} were expected. 'cocycle' is a group action and 'least-change' is "
-            "not; 'spherical' belongs to a single sample."
+            f"{_CALL}(space={space!r}, form={form!r}, frame={frame!r}): a space of the model, a "
+            f"form of {FORMS} and a frame of {tuple(FRAMES)} were expected. 'cocycle' is a group "
+            "action and 'least-change' is not; 'spherical' belongs to a single sample."
         )
-    if symmetry is None:
-        symmetry = find_symmetry(model, batch, outputs=outputs, training=training)
+    require_limit(_CALL, limit)
+    require_network(_CALL, model, batch, training)
+    batch = ordinary(batch)
+    with torch.inference_mode(False):  # a trace takes no tensors of that mode
+        if symmetry is None:
+            symmetry = find_symmetry(model, batch, outputs=outputs, training=training)
+        sites = {n: pointwise_site(model, symmetry, batch, n, outputs, training) for n in names}
     places = {}
-    for name in names:
-        site = pointwise_site(model, symmetry, batch, name, outputs, training)
+    for name, site in sites.items():
         where = f"{_CALL}(space={name!r})"
         found, _ = features(site.function, site.before().double(), where, limit)
         by = FRAMES[frame](found) if form == "cocycle" else None
@@ -121,9 +128,10 @@ class DataDependentAction:
         Raises:
             Degenerate: a singular g, features that vanish or depend on each other.
             NearJump: features where the frame jumps.
-            ValueError: an unknown space, or a matrix of another size.
+            ValueError: an unknown space, what is no real matrix of its size, or parameters that
+                are missing, of other shapes, or not finite where they move.
         """
-        return self._moved(self._elements(g), params, check=True)
+        return self._moved(self._required(g, params), params, check=True)
 
     def on(self, batch: Inputs) -> DataDependentAction:
         """The same action for another batch: a_X(g, θ) is `action.on(X)(g, params)`.
@@ -132,15 +140,19 @@ class DataDependentAction:
 
         Raises:
             NotPointwise: on inputs of other shapes the network is another one at this place.
+            ValueError: NaN or nothing in the batch.
         """
-        return replace(self, places={n: p.on(batch) for n, p in self.places.items()})
+        require_batch("action.on(batch)", batch)
+        batch = ordinary(batch)
+        with torch.inference_mode(False):
+            return replace(self, places={n: p.on(batch) for n, p in self.places.items()})
 
     def condition(self, g: Tensor | Mapping[str, Tensor], params: State) -> dict[str, float]:
         """By space the condition number of the features, before or after g: the larger one.
 
         The outputs on the batch stay to about as many roundings.
         """
-        elements = self._elements(g)
+        elements = self._required(g, params)
         return {n: self.places[n].change(m, params).condition for n, m in elements.items()}
 
     def slopes(self, state: State, covector: State) -> Tensor:
@@ -230,8 +242,23 @@ class DataDependentAction:
             moved = self.places[name].undone(moved, change)
         return moved
 
+    def _required(self, g: Tensor | Mapping[str, Tensor], params: State) -> dict[str, Tensor]:
+        """Elements by space, with them and the parameters looked at."""
+        elements = self._elements(g)
+        for name, matrix in elements.items():
+            place = self.places[name]
+            require_real(place.title, g=matrix)
+            require_square(matrix, place.site.units, place.title)
+            place.require_fitting(params)
+        return elements
+
     def _elements(self, g: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
         """By space."""
+        if not isinstance(g, Tensor | Mapping):
+            raise ValueError(
+                f"action(g, params): g came as a {type(g).__name__}, and a tensor was expected, or "
+                "a table of tensors by space. Pass torch.as_tensor(g)."
+            )
         table = (
             {next(iter(self.places)): g} if isinstance(g, Tensor) and len(self.places) == 1 else g
         )

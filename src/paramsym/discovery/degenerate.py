@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .scales import norms
+
 LIMIT = 1e8  # of condition numbers: half of the digits of float64
 _WHOLE = 128  # up to so many units singular values of g cost less than all the rest
 
@@ -83,8 +85,14 @@ def features(
         Degenerate: more samples than units; numbers that are not finite; σ(z) = 0 at a sample,
             as for z = 0 with σ(0) = 0, and for a ReLU layer that is closed there; columns that
             depend on each other.
+        ValueError: σ gives something else than one real number for each.
     """
     h, k = before.shape
+    if not k:
+        raise Degenerate(
+            f"{where}: a batch of no samples came for {h} units; at least one was expected, since "
+            "nothing is to stay in place otherwise. Pass the batch on which outputs are to stay."
+        )
     if k > h:
         raise Degenerate(
             f"{where}: a batch of {k} samples came for {h} units; at most as many samples as units "
@@ -97,10 +105,11 @@ def features(
             "expected. Look at the parameters and the batch."
         )
     found = function(before)
-    sizes = torch.linalg.vector_norm(found.detach(), dim=0)
-    tiny = torch.finfo(found.dtype).tiny ** 0.5
-    for sample in (~(sizes > tiny) | ~sizes.isfinite()).nonzero().flatten().tolist():
-        at = float(torch.linalg.vector_norm(before[:, sample].detach()))
+    _require_entrywise(found, before, where)
+    sizes = norms(found.detach())
+    tiny = torch.finfo(found.dtype).tiny
+    for sample in (~(sizes >= tiny) | ~sizes.isfinite()).nonzero().flatten().tolist():
+        at = float(norms(before[:, sample].detach()))
         raise Degenerate(
             f"{where}: σ(z) has norm {float(sizes[sample]):.2g} at sample {sample}, where |z| is "
             f"{at:.2g}; a vector other than zero was expected, because no frame begins with zero. "
@@ -117,9 +126,22 @@ def features(
     return found, condition
 
 
+def _require_entrywise(found: object, before: Tensor, where: str) -> None:
+    if isinstance(found, Tensor) and (found.shape, found.dtype) == (before.shape, before.dtype):
+        return
+    came = f"a {type(found).__name__}"
+    if isinstance(found, Tensor):
+        came = f"{found.dtype} of shape {tuple(found.shape)}"
+    raise ValueError(
+        f"{where}: the function gave {came} for {before.dtype} of shape {tuple(before.shape)}, and "
+        "one number for each was expected, in the same dtype. Pass an entrywise function such as "
+        "torch.tanh."
+    )
+
+
 def _condition(columns: Tensor) -> float:
     if columns.shape[1] == 1:
         return 1.0
-    scaled = columns / torch.linalg.vector_norm(columns, dim=0).max()
+    scaled = columns / norms(columns).max()
     values = torch.linalg.svdvals(torch.linalg.qr(scaled, mode="r")[1])
     return float(values[0] / values[-1]) if float(values[-1]) else float("inf")

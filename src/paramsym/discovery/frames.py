@@ -29,12 +29,13 @@ Lemma D.2, Proposition D.3 (false as stated), Lemma D.6.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .reflections import Reflections, Triangular, triangular
+from .reflections import Triangular, triangular
+from .scales import geometric_mean, powers_of_two
+from .turns import Turn, came, turn_away
 
 MARGIN = 1e-3  # of the cone around the jump: rounding enters R as its inverse
 
@@ -84,40 +85,13 @@ class AbstractFrame(ABC):
 
         Raises:
             NearJump: S is within the margin of where R jumps.
+            Degenerate: a column that is zero or not finite, or that depends on those before it.
+            ValueError: another shape or dtype than that of `away`, or k > h.
         """
 
     @abstractmethod
     def distance(self, columns: Tensor) -> float:
         """How far unit vectors of S are from the jump; the margin is compared with it."""
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A fixed orthogonal Q that brings chosen columns to the far side of the jump."""
-
-    reflections: Reflections
-    signs: Tensor  # (h, 1)
-
-    def times(self, v: Tensor) -> Tensor:
-        return self.signs * self.reflections.transposed(v)
-
-    def transposed(self, v: Tensor) -> Tensor:
-        return self.reflections.times(self.signs * v)
-
-
-def _turn(away: Tensor | None) -> _Turn | None:
-    """Q with Q·away = −[R; 0], R upper triangular with positive diagonal."""
-    if away is None:
-        return None
-    columns = _columns(away.detach())
-    found = triangular(columns, stable=True)
-    signs = columns.new_ones(len(columns), 1)
-    signs[: columns.shape[1], 0] = -found.triangle.diagonal().sign()
-    return _Turn(found.reflections, signs)
-
-
-def _columns(given: Tensor) -> Tensor:
-    return given[:, None] if given.ndim == 1 else given
 
 
 class HouseholderFrame(AbstractFrame):
@@ -130,34 +104,38 @@ class HouseholderFrame(AbstractFrame):
         away: columns that are to lie on the far side of the jump, of shape (h,) or (h, k).
         margin: of the refused cone.
 
+    Raises:
+        Degenerate: a column of `away` that is zero or not finite, or depends on others.
+        ValueError: a margin that is no distance of unit vectors, or columns of another shape.
+
     Source: norm times Householder reflection for Proposition D.3; Lemma D.6, whose proof is left
     out there, for several columns.
     """
 
     def __init__(self, away: Tensor | None = None, margin: float = MARGIN):
-        self.turn, self.margin = _turn(away), margin
+        self.turn, self.margin = turn_away(away, margin, "HouseholderFrame"), margin
 
     def at(self, columns: Tensor) -> AbstractFrameAt:
         found = self._reduced(columns)
         _require_apart(float(found.distances.min()), self.margin, "HouseholderFrame")
-        return _Completed(columns.shape[0], self.turn, found)
+        return _Completed(len(columns), self.turn, found)
 
     def distance(self, columns: Tensor) -> float:
         return float(self._reduced(columns).distances.min())
 
     def _reduced(self, columns: Tensor) -> Triangular:
-        columns = _columns(columns)
+        columns = came(columns, self.turn, "HouseholderFrame.at(columns)")
         return triangular(columns if self.turn is None else self.turn.times(columns))
 
 
 class _Completed(AbstractFrameAt):
     """Turnᵀ · Q · diag(R, s I)."""
 
-    def __init__(self, size: int, turn: _Turn | None, found: Triangular):
+    def __init__(self, size: int, turn: Turn | None, found: Triangular):
         self.size, self.turn, self.found = size, turn, found
         count = len(found.triangle)
         # the mean size of the columns; a last sign of a square matrix is none of its business
-        self.scale = found.triangle.diagonal().abs().log().mean().exp()
+        self.scale = geometric_mean(found.triangle.diagonal().abs())
         self.count = count
 
     def _blocks(self, v: Tensor, first: Tensor, factor: Tensor) -> Tensor:
@@ -200,12 +178,15 @@ class SphericalFrame(AbstractFrame):
         away: a vector that is to be far from the jump, of shape (h,) or (h, 1).
         margin: of the refused cone.
 
+    Raises:
+        Degenerate, ValueError: as for `HouseholderFrame`.
+
     Source: Definition D.1 and Lemma D.2. (In section 4 the first column is said to be z/|z|; the
     matrix written there has z.)
     """
 
     def __init__(self, away: Tensor | None = None, margin: float = MARGIN):
-        self.turn, self.margin = _turn(away), margin
+        self.turn, self.margin = turn_away(away, margin, "SphericalFrame"), margin
 
     def at(self, columns: Tensor) -> AbstractFrameAt:
         z = self._coordinates(columns)
@@ -216,7 +197,7 @@ class SphericalFrame(AbstractFrame):
         return _last_two(self._coordinates(columns))
 
     def _coordinates(self, columns: Tensor) -> Tensor:
-        columns = _columns(columns)
+        columns = came(columns, self.turn, "SphericalFrame.at(columns)")
         if columns.shape[1] != 1:
             raise ValueError(
                 f"SphericalFrame.at(columns of shape {tuple(columns.shape)}): one column was "
@@ -231,16 +212,19 @@ class SphericalFrame(AbstractFrame):
 def _last_two(z: Tensor) -> float:
     if len(z) < 3:  # circles have a frame, and points
         return 2.0
-    return float((torch.linalg.vector_norm(z[-2:]) / torch.linalg.vector_norm(z)).detach())
+    z = (z / powers_of_two(z)).detach()
+    return float(torch.linalg.vector_norm(z[-2:]) / torch.linalg.vector_norm(z))
 
 
 class _Spherical(AbstractFrameAt):
     """Turnᵀ · |z| R(β), by cumulative sums."""
 
-    def __init__(self, z: Tensor, turn: _Turn | None):
+    def __init__(self, z: Tensor, turn: Turn | None):
         self.size, self.turn = len(z), turn
+        scale = powers_of_two(z)  # angles do not see it, and squares stay in range
+        z = z / scale
         self.z = z[:, None]
-        self.norm = torch.linalg.vector_norm(z)
+        self.norm = torch.linalg.vector_norm(z) * scale
         tails = z.square().flip(0).cumsum(0).flip(0).sqrt()
         tails = torch.cat([tails[:-1], z[-1:]])  # the last angle runs through the whole circle
         self.tails = tails[:, None]  # ρ

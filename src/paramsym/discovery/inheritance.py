@@ -17,6 +17,7 @@ are those of a'. Three cases are functions here, and they compose:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from .commutators import Action, Params, WithVelocity
+from .constructed import ConstructedAction
 from .submodules import Submodule
 
 Part = Callable[[dict[str, Tensor], Any], tuple[dict[str, Tensor], Any]]
@@ -80,8 +82,9 @@ def inherit(
 
     Args:
         action: of the submodule: called as `action(g, params, data)` with its parameters under
-            their names in the submodule, and with what enters it: the tensor if there is one
-            positional argument, a tuple of several, `(args, kwargs)` where there are keywords.
+            their names in the submodule, and with what enters it: the tensor if that is the one
+            argument, a tuple of positional ones, or a dict of all of them where it is called with
+            keywords. So does `constructed_action` of the submodule.
         model: any network in which the submodule runs once; it is only read.
         submodule: its name, as `model.get_submodule` takes it.
         inputs: example inputs of the model, on which the conditions are tried: a tensor, a tuple
@@ -95,11 +98,18 @@ def inherit(
     Raises:
         ValueError: no such submodule, one without parameters, one that runs more or less often
             than once, one whose parameters are used outside of it (ties included), one whose input
-            depends on its own parameters, or a model that does not answer twice alike.
+            depends on its own parameters, or a model that does not answer twice alike, since it
+            draws noise or counts its calls; an action by construction of another mode.
 
     Source: "Finding symmetry in neural network parameter spaces", Proposition 4.1, Corollary 4.3.
     """
     inner = Submodule(model, submodule, training)
+    if isinstance(action, ConstructedAction) and action.training not in (None, training):
+        raise ValueError(
+            f"{inner.place}: training={training} came with an action that keeps answers of the "
+            f"submodule with training={action.training}, and the same mode was expected. Pass "
+            "training=… to constructed_action as well."
+        )
     inner.require_separate(inputs)
 
     def part(params: dict[str, Tensor], data: Any) -> tuple[dict[str, Tensor], Any]:
@@ -122,21 +132,27 @@ def on_units(action: Action, axes: Mapping[str, int], units: Sequence[int]) -> I
         units: which units move, in the order in which the action sees them.
 
     Raises:
-        ValueError: repeated units, or none; when called, a tensor that is missing or has fewer.
+        ValueError: units that are repeated or no integers, or none; when called, a tensor that is
+            missing or has fewer.
 
     Source: "Finding symmetry in neural network parameter spaces", Corollary 4.2, with θ₁ and θ₂ of
         its proof exchanged.
     """
-    at = [int(unit) for unit in units]
-    if not at or len(set(at)) < len(at) or min(at) < 0:
+    try:
+        at = [operator.index(unit) for unit in units]
+    except TypeError:
+        at = []
+    if not at or len(set(at)) < len(at) or min(at) < 0 or not axes:
         raise ValueError(
-            f"on_units(units={at[:8]}): different units counted from 0 were expected, at least "
-            "one. Pass range(h) for the first h units."
+            f"on_units(axes={dict(axes)}, units={list(units)[:8]}): an axis by tensor, and "
+            "different units counted from 0 were expected, at least one of each. Pass range(h) for "
+            "the first h units."
         )
 
     def part(params: dict[str, Tensor], data: Any) -> tuple[dict[str, Tensor], Any]:
         for name, axis in axes.items():
-            if name not in params or params[name].shape[axis] <= max(at):
+            there = name in params and -params[name].dim() <= axis < params[name].dim()
+            if not there or params[name].shape[axis] <= max(at):
                 came = tuple(params[name].shape) if name in params else "nothing"
                 raise ValueError(
                     f"on_units(axes={dict(axes)}): {came} came for {name!r}, and more than "
@@ -172,14 +188,26 @@ def with_appended(action: Action, append: Callable[[Tensor], Tensor], axis: int 
         axis: along which the points lie.
 
     Raises:
-        ValueError: when called, points that differ between two calls, or of another shape.
+        ValueError: when called, a batch or points that are no tensor; points that differ between
+            two calls, or of another shape.
 
     Source: "Finding symmetry in neural network parameter spaces", Proposition 4.4, where the
         points are random.
     """
 
     def part(params: dict[str, Tensor], data: Any) -> tuple[dict[str, Tensor], Any]:
-        points, again = append(data), append(data)
+        if not isinstance(data, Tensor):
+            raise ValueError(
+                f"with_appended(…)(data=…): a {type(data).__name__} came, and one tensor was "
+                "expected, to which points can be appended. Write an action that takes its parts."
+            )
+        # copies, since points that are written into the batch would be its own
+        points, again = append(data.clone()), append(data.clone())
+        if not isinstance(points, Tensor) or not isinstance(again, Tensor):
+            raise ValueError(
+                f"with_appended(append=…): a {type(points).__name__} came back, and a tensor of "
+                "points was expected. Return what is to follow the batch."
+            )
         if points.shape != again.shape or not torch.equal(points, again):
             raise ValueError(
                 "with_appended(append=…): two calls on one batch gave different points, and the "

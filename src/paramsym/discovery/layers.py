@@ -20,9 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .arguments import require_finite, require_matrix, require_real
 from .cocycle import AbstractChange, Function, change_between
 from .degenerate import LIMIT, features, require_invertible, require_square
 from .frames import AbstractFrame
+from .scales import norms
 
 
 def move_two_layers(
@@ -58,11 +60,13 @@ def move_two_layers(
         Degenerate: a singular g; σ(Vx) = 0, as where Vx = 0 for σ(0) = 0 or a ReLU layer is closed
             on a sample; samples whose features depend on each other, or more samples than units.
         NearJump: σ(Vx) or σ(gVx) is where the frame jumps.
-        ValueError: g of another size, or an unknown form.
+        ValueError: an unknown form, or tensors that do not fit: of other sizes, dtypes or devices,
+            with no entries, complex, or not finite.
 
     Source: Theorems 4.1 and D.4; Lemma D.6 for batches.
     """
     how = _How("move_two_layers(g, outer, inner, inputs, …)", form, limit, check)
+    _require_two_layers(how.where, g, outer, inner, inputs)
     weights, _ = _moved([g], [inner, outer], [None, None], inputs, [function], [frame], how)
     return weights[1], weights[0]
 
@@ -99,7 +103,7 @@ def move_layers(
 
     Raises:
         Degenerate, NearJump: as for two layers; the message names the layer.
-        ValueError: lists of other lengths, or an element of another size than its layer.
+        ValueError: lists of other lengths, or tensors that do not fit, as for two layers.
 
     Source: Proposition D.5, with the last layer moved and the index of σ corrected.
     """
@@ -114,7 +118,43 @@ def move_layers(
             "nothing moves, and where there is no bias."
         )
     how = _How("move_layers", form, limit, check)
+    _require_layers(how.where, weights, biases, inputs, elements)
     return _moved(elements, weights, biases, inputs, functions, frames, how)
+
+
+def _require_two_layers(
+    where: str, g: Tensor, outer: Tensor, inner: Tensor, inputs: Tensor
+) -> None:
+    require_finite(where, inner=inner, outer=outer, inputs=inputs)
+    require_real(where, inner=inner, g=g)
+    require_matrix(where, "inner", inner, (None, None))
+    require_matrix(where, "outer", outer, (None, len(inner)))
+    _require_inputs(where, inputs, inner.shape[1])
+
+
+def _require_inputs(where: str, inputs: Tensor, size: int) -> None:
+    require_matrix(where, "inputs", inputs, (size,) if inputs.ndim == 1 else (size, None))
+
+
+def _require_layers(
+    where: str,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    inputs: Tensor,
+    elements: Sequence[Tensor | None],
+) -> None:
+    named = {f"weights[{i}]": w for i, w in enumerate(weights)}
+    shifts = {f"biases[{i}]": b for i, b in enumerate(biases)}
+    moving = {f"elements[{i}]": g for i, g in enumerate(elements)}
+    require_finite(where, **named, **shifts, inputs=inputs)
+    require_real(where, inputs=inputs, **moving)
+    require_matrix(where, "weights[0]", weights[0], (None, None))
+    _require_inputs(where, inputs, weights[0].shape[1])
+    for (name, weight), before in zip([*named.items()][1:], weights, strict=False):
+        require_matrix(where, name, weight, (None, len(before)))
+    for (name, bias), weight in zip(shifts.items(), weights, strict=True):
+        if bias is not None:
+            require_matrix(where, name, bias, (len(weight),))
 
 
 @dataclass(frozen=True)
@@ -200,11 +240,18 @@ def lipschitz_bound(
 
     Raises:
         Degenerate: σ(Vx) or σ(gVx) is zero.
-        ValueError: several samples, or g of another size.
+        ValueError: several samples, a constant that is no positive number, or tensors that do not
+            fit, as for `move_two_layers`.
 
     Source: Proposition 4.2.
     """
     where = "lipschitz_bound(g, outer, inner, inputs, …)"
+    if not 0 < constant < float("inf"):
+        raise ValueError(
+            f"{where}, constant={constant}: a positive number was expected, a Lipschitz constant "
+            "of σ. Pass the largest slope of σ."
+        )
+    _require_two_layers(where, g, outer, inner, inputs)
     signal = inputs[:, None] if inputs.ndim == 1 else inputs
     if signal.shape[1] != 1:
         raise ValueError(
@@ -214,6 +261,6 @@ def lipschitz_bound(
     require_square(g, len(inner), where)
     start, _ = features(function, inner @ signal, f"{where}, before g")
     end, _ = features(function, g @ (inner @ signal), f"{where}, after g")
-    sizes = [float(torch.linalg.vector_norm(s)) for s in (start, end)]
-    norms = [float(torch.linalg.matrix_norm(m, 2)) for m in (outer, inner, g)]
-    return constant * norms[0] * norms[1] * norms[2] * sizes[0] / sizes[1]
+    sizes = [float(norms(s)) for s in (start, end)]
+    operators = [float(torch.linalg.matrix_norm(m, 2)) for m in (outer, inner, g)]
+    return constant * operators[0] * operators[1] * operators[2] * sizes[0] / sizes[1]

@@ -110,7 +110,17 @@ def in_float64(item: Any) -> Any:
             return leaf
         return leaf.detach().double() if leaf.is_floating_point() else leaf.detach()
 
-    return pytree.tree_map(convert, item)
+    return pytree.tree_map(convert, ordinary(item))
+
+
+def ordinary(item: Any) -> Any:
+    """Tensors of `torch.inference_mode`, which no derivative may meet, as copies outside of it."""
+
+    def convert(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
+
+    with torch.inference_mode(False):
+        return pytree.tree_map(convert, item)
 
 
 Normal = Callable[[Tensor], Tensor]  # from J to N

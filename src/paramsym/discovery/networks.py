@@ -67,9 +67,9 @@ def running(function: Function, like: Mapping[str, Tensor]) -> Iterator[Function
         yield function
 
 
-def as_function(loss: nn.Module | Function) -> Function:
+def as_function(loss: nn.Module | Function, training: bool = False) -> Function:
     """A module as the function that it computes; functions as they are."""
-    return Network(loss) if isinstance(loss, nn.Module) else loss
+    return Network(loss, training) if isinstance(loss, nn.Module) else loss
 
 
 def aliases(model: nn.Module) -> dict[str, str]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .degenerate import Degenerate
+from .scales import powers_of_two
+
 
 @dataclass(frozen=True)
 class Reflections:
@@ -73,12 +76,21 @@ def triangular(columns: Tensor, stable: bool = False) -> Triangular:
         sign, for nothing is left to be reflected), and the distances.
     """
     h, k = columns.shape
-    rest, vectors, distances = columns, [], []
+    scales = powers_of_two(columns)  # Q does not see them, and squares stay in range
+    rest, vectors, distances = columns / scales, [], []
+    sizes = torch.linalg.vector_norm(rest.detach(), dim=0)
     for i in range(k):
+        x = rest[i:, i]
+        left = float(torch.linalg.vector_norm(x.detach()))
+        if not left > h * torch.finfo(x.dtype).eps * float(sizes[i]):
+            raise Degenerate(
+                f"triangular(columns of shape {(h, k)}): column {i} is zero, not finite, or "
+                "depends on those before it; independent columns were expected. Leave it out."
+            )
         if i == h - 1:  # the sphere of one dimension: two points and no jump between them
             vectors.append(columns.new_zeros(h))
             continue
-        x = rest[i:, i]
+        x = x / powers_of_two(x)
         unit = x / torch.linalg.vector_norm(x)
         ahead = bool(unit[0] > 0)
         end = -1.0 if stable and ahead else 1.0
@@ -95,4 +107,4 @@ def triangular(columns: Tensor, stable: bool = False) -> Triangular:
         vectors.append(w)
         rest = rest - 2 * torch.outer(w, w @ rest)
     found = torch.stack(distances) if distances else columns.new_full((1,), 2.0)
-    return Triangular(Reflections(torch.stack(vectors, 1)), rest[:k].triu(), found)
+    return Triangular(Reflections(torch.stack(vectors, 1)), rest[:k].triu() * scales, found)

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from paramsym.checking.pointwise import PointwiseSite
 from paramsym.recording.record import Inputs, split_inputs
 
+from .arguments import require_finite
 from .cocycle import AbstractChange, change_between
 from .degenerate import require_invertible, require_square
 from .frames import AbstractFrame
@@ -48,6 +49,36 @@ class Place:
     def title(self) -> str:
         """For messages."""
         return f"action(g, params), space {self.site.space!r}"
+
+    def require_fitting(self, params: State) -> None:
+        """Refuse parameters that the model of this place could not have.
+
+        Raises:
+            ValueError: no table of tensors, one that is missing, or of another shape than the
+                model's, or complex; or one that moves and is not finite.
+        """
+        if not isinstance(params, Mapping):
+            raise ValueError(
+                f"{self.title}: params came as a {type(params).__name__}, and a table of tensors "
+                "by name was expected. Pass dict(model.state_dict())."
+            )
+        model = self.site.model
+        shapes = {
+            n: t.shape
+            for n, t in (
+                *model.named_parameters(remove_duplicate=False),
+                *model.named_buffers(remove_duplicate=False),
+            )
+        }
+        for carrier in (*self.site.writers, *self.site.readers):
+            name = held(self.site, carrier.parameter, params)
+            require_finite(self.title, **{f"params[{name!r}]": params[name]})
+            if params[name].shape != shapes[name]:
+                raise ValueError(
+                    f"{self.title}: params[{name!r}] of shape {tuple(params[name].shape)} came, "
+                    f"and {tuple(shapes[name])} was expected, as the model has it. Pass parameters "
+                    "of that model."
+                )
 
     def change(self, g: Tensor, params: State) -> AbstractChange:
         """c(g, Z), at the Z of these parameters."""

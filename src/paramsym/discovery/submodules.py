@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +29,13 @@ class Submodule:
     """
 
     def __init__(self, model: nn.Module, name: str, training: bool) -> None:
-        self.model, self.name, self.network = model, name, Network(model, training)
         self.place = f"inherit(submodule={name!r})"
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                f"{self.place}: a {type(model).__name__} came for the network, and an nn.Module "
+                "was expected, which has submodules. Wrap a function in a module."
+            )
+        self.model, self.name, self.network = model, name, Network(model, training)
         modules = dict(model.named_modules(remove_duplicate=False))
         if name not in modules:
             raise ValueError(
@@ -89,7 +96,7 @@ class Submodule:
                     "attention reads those of its projections, are not a call."
                 )
             )  # fmt: skip
-        return _data(*calls[0])
+        return self._data(*calls[0])
 
     @contextmanager
     def _hooked(self, calls: list[Any], answer: Callable[[Any], Any] | None) -> Iterator[None]:
@@ -102,7 +109,8 @@ class Submodule:
             return None if answer is None else pytree.tree_map(_copied, answer(output))
 
         hooks = [
-            self.module.register_forward_pre_hook(before, with_kwargs=True),
+            # before the hooks of the user, which are a part of what the submodule computes
+            self.module.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
             self.module.register_forward_hook(after),
         ]
         try:
@@ -118,8 +126,6 @@ class Submodule:
         then, neither what enters it nor what the network returns.
         """
         params = {n: p.detach() for n, p in self.model.state_dict(keep_vars=True).items()}
-        generator = torch.Generator().manual_seed(0)
-        other = {n: _elsewhere(t, generator) for n, t in self.own(params).items()}
         kept: list[Any] = []
 
         def keep(output: Any) -> Any:
@@ -128,19 +134,25 @@ class Submodule:
 
         with torch.no_grad():
             seen = self.entering(params, inputs)
-            with self._hooked([], keep):
-                returned = self.network(params, inputs)
-            again = self.network(params, inputs)
-            moved_calls: list[Any] = []
-            with self._hooked(moved_calls, lambda output: kept[0]):
-                moved = self.network(self.replaced(params, other), inputs)
+            with self.network.running(params) as run:
+                with self._hooked([], keep):
+                    returned = run(params, inputs)
+                again = run(params, inputs)  # the generators ran on meanwhile
         if not _same(returned, again):
             raise ValueError(
                 f"{self.place}: two runs of the network gave two answers, and a function of its "
                 "parameters and inputs was expected. Run it in evaluation mode, training=False, "
                 "and draw no noise in it."
             )
-        if not _same(seen, _data(*moved_calls[0])):
+        for draw in _DRAWS:
+            other = {n: draw(t) for n, t in self.own(params).items()}
+            calls: list[Any] = []
+            with torch.no_grad(), self._hooked(calls, lambda output: kept[0]):
+                moved = self.network(self.replaced(params, other), inputs)
+            self._require_same(seen, self._data(*calls[0]), returned, moved)
+
+    def _require_same(self, seen: Any, then: Any, returned: Any, moved: Any) -> None:
+        if not _same(seen, then):
             raise ValueError(
                 f"{self.place}: what enters it depends on its own parameters, and a function of "
                 "the others was expected. Name a submodule around all that reads them."
@@ -152,24 +164,47 @@ class Submodule:
                 "around all that reads them."
             )
 
+    def _data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a submodule was called with, as `Network` takes it.
 
-def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a submodule was called with, as an action takes it."""
-    if kwargs:
-        return args, kwargs
-    return args[0] if len(args) == 1 else args
+        With keywords all of it is named as `forward` names it, since a tuple is positional.
+        """
+        if not kwargs:
+            return args[0] if len(args) == 1 and isinstance(args[0], Tensor) else args
+        called = inspect.signature(self.module.forward).bind(*args, **kwargs)
+        named: dict[str, Any] = {}
+        for name, value in called.arguments.items():
+            kind = called.signature.parameters[name].kind
+            if kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+                raise ValueError(
+                    f"{self.place}: it is called with keywords and with {name!r}, which has no "
+                    "name for its caller; arguments that all have one were expected. Give its "
+                    "forward named arguments, or call it without keywords."
+                )
+            named |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+        return named
 
 
 def _copied(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
-def _elsewhere(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Other numbers of the same size; counts and masks stay."""
+def _elsewhere(tensor: Tensor, size: float, sign: float) -> Tensor:
+    """Other numbers, of another size and of one sign, or of their own; counts and masks stay."""
     if not tensor.is_floating_point():
         return tensor
+    generator = torch.Generator().manual_seed(0)
     factor = 1 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-    return (tensor.cpu() * factor + 0.1).to(tensor)
+    moved = size * (tensor.detach().cpu().double() * factor + 0.1)
+    return (sign * moved.abs() if sign else moved).to(tensor)
+
+
+# of the same size, and beyond thresholds on either side: what reads signs or norms shows itself
+_DRAWS = (
+    partial(_elsewhere, size=1.0, sign=0.0),
+    partial(_elsewhere, size=1e3, sign=1.0),
+    partial(_elsewhere, size=1e-3, sign=-1.0),
+)
 
 
 def _same(one: Any, other: Any) -> bool:
