@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ _PATIENCE = 4  # samples that are drawn for each row, until too few of them are 
 _SPARE_ROWS = 64
 _OVERSAMPLING = 1.25  # rows per unknown
 # Rows shorter than this share of the median count as so long: in a saturated network a gradient is
-# the rounding of what cancelled, and scaled to one it would be noise of size one.
-_SHORTEST = 1e-3
+# the rounding of what cancelled, and scaled to one it would be noise of size one. In float32 all
+# that are shorter than the median would be too noisy.
+_SHORTEST = {torch.float64: 1e-3, torch.float32: 1.0}
 
 
 class Constraints:
@@ -65,12 +66,8 @@ class Constraints:
                 if len(rows):
                     yield rows, points.among(good)
 
-    def at(
-        self, points: Points, weights: Mapping[str, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def at(self, points: Points) -> tuple[Tensor, Tensor]:
         """Constraints at samples, and which samples gave one: not those without any derivative."""
-        if weights is not None:
-            points = Points(dict(weights), points.leaves, points.covectors)
         gradients = self.sampler.gradients(points)
         wide = {n: w.double().cpu() for n, w in points.weights.items()}
         rows = self.ansatz.rows(gradients, wide)
@@ -78,4 +75,5 @@ class Constraints:
         good = length.isfinite() & (length > 0)
         if self.median is None and bool(good.any()):
             self.median = float(length[good].median())
-        return rows[good] / length[good, None].clamp_min(_SHORTEST * (self.median or 0.0)), good
+        shortest = _SHORTEST[self.sampler.dtype] * (self.median or 0.0)
+        return rows[good] / length[good, None].clamp_min(shortest), good

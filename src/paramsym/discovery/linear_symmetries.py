@@ -20,8 +20,9 @@ from paramsym.structure.patterns import UnknownName, matching
 from paramsym.terminal.progress import silent
 
 from .ansatz import Ansatz
-from .certificate import judged
+from .certificate import Judged, judged, narrowed
 from .constraints import Constraints
+from .finite import Finite, finite, limit_for, trial
 from .door import require_function, require_gradients, require_numbers, require_variety
 from .found import LinearSymmetries
 from .full import full
@@ -120,16 +121,44 @@ def linear_symmetries(
     sampler.generator = generator
     progress("certificates")
     verdict = judged(constraints, found, threshold)
-    generators = tuple(
-        ansatz.generator(found.vectors[:, k], *verdict.of(k)) for k in verdict.accepted
+    progress("finite elements")
+    verdict, moved = _moved(constraints, verdict, threshold)
+    generators, infinitesimal = (
+        tuple(
+            ansatz.generator(columns[:, k], *numbers)
+            for k, numbers in enumerate(verdict.of(columns))
+        )
+        for columns in (moved.kept, moved.lost)
     )
-    others = [size for k, size in enumerate(found.sizes.tolist()) if k not in verdict.accepted]
-    gap = Gap(max((g.residual for g in generators), default=0.0), min(others, default=math.inf))
+    gap = Gap(max((g.residual for g in generators), default=0.0), verdict.next)
     return LinearSymmetries(
         generators, gap, ansatz.level,
-        _searched(sampler, ansatz, constraints, found.dead, dead), dead, shapes,
+        _searched(sampler, ansatz, constraints, found.dead, dead, moved), dead, shapes,
         ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
+        infinitesimal, moved.change,
     )  # fmt: skip
+
+
+def _moved(
+    constraints: Constraints, verdict: Judged, threshold: float | None
+) -> tuple[Judged, Finite]:
+    """What passes, with finite elements tried.
+
+    An element that changes the function has met a kink that no sample saw, and then constraints on
+    its way reject a part of the span; or a jump, and then they reject nothing.
+    """
+    sampler, ansatz = constraints.sampler, constraints.ansatz
+    while True:
+        residuals = [size for size, _ in verdict.of(verdict.vectors)]
+        limit = limit_for(max(residuals, default=0.0), threshold)
+        tried = trial(sampler, ansatz, verdict.vectors, limit)
+        if tried.passed:
+            break
+        less = narrowed(constraints, verdict, tried.suspects, threshold)
+        if less.vectors.shape[1] == verdict.vectors.shape[1]:
+            break
+        verdict = less
+    return verdict, finite(sampler, ansatz, verdict.vectors, tried)
 
 
 def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -> None:
@@ -216,7 +245,8 @@ def _time(unknowns: int) -> str:
 
 
 def _searched(
-    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, idle: int, dead: tuple[str, ...]
+    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, idle: int, dead: tuple[str, ...],
+    moved: Finite,
 ) -> str:  # fmt: skip
     """What was searched, and where, in words."""
     trivial, shapes = ansatz.trivial().shape[1], ansatz.shapes
@@ -241,4 +271,13 @@ def _searched(
         words.append(f"{idle} coefficients that enter no constraint left out")
     if dead:
         words.append(f"tensors that nothing depends on left out: {', '.join(dead)}")
+    if moved.samples:
+        words.append(f"finite elements tried at {moved.samples} random weights and inputs")
+    if count := moved.lost.shape[1]:
+        words.append(
+            f"{count} direction{'s' * (count > 1)} infinitesimal only: constraints are zero, but "
+            f"finite elements change the function by up to {moved.broken:.1e} of its range (a "
+            "jump, or a derivative that is not that of the function); combinations of them may "
+            "keep it"
+        )
     return "; ".join(words)

@@ -101,6 +101,11 @@ class Sampler:
             return True
         return at in self.lengths and leaf.dtype != torch.bool
 
+    def is_drawn_float(self, at: int) -> bool:
+        """Whether a tensor of the inputs holds numbers that are drawn."""
+        leaf = self.given[self.tensors[at]]
+        return self._is_drawn(at) and (leaf.is_floating_point() or leaf.is_complex())
+
     def _kept(self) -> tuple[str, ...]:
         return tuple(
             f"{tuple(self.given[k].shape)} of {str(self.given[k].dtype).removeprefix('torch.')}"
@@ -147,7 +152,7 @@ class Sampler:
         stacked: list[Any] = []
         for at, leaf in enumerate(leaves):
             copies = leaf.detach().expand(count, *leaf.shape)
-            if self._is_drawn(at) and (leaf.is_floating_point() or leaf.is_complex()):
+            if self.is_drawn_float(at):
                 # numbers that are all different, so that they are not taken for a mask
                 kind = torch.complex128 if leaf.is_complex() else torch.float64
                 copies = torch.randn(copies.shape, generator=self.generator, dtype=kind)
@@ -191,6 +196,24 @@ class Sampler:
         state, args, kwargs = self.filled(weights, leaves)
         with plain_lookups():
             return functional(self.model, state, args, kwargs, self.outputs, self.training)
+
+    def all_values(self, points: Points) -> Tensor:
+        """All floating outputs of each sample, in float64: (samples, outputs)."""
+
+        def one(weights: dict[str, Tensor], leaves: list[Tensor]) -> Tensor:
+            return _flat(self._values(weights, leaves))
+
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            if self.batched:
+                try:
+                    found = torch.func.vmap(one)(points.weights, points.leaves)
+                    return found.double().cpu()
+                except _REFUSED:
+                    self.batched = False
+            each = [points.at(k) for k in range(len(points))]
+            found = [_flat(self.values(point)) for point in each]
+        return torch.stack(found).double().cpu()
 
     def _pairing(self, weights: dict[str, Tensor], leaves: list[Tensor], v: Tensor) -> Tensor:
         values = _flat(self._values(weights, leaves))
