@@ -1,4 +1,4 @@
-"""Zero constraints that are no symmetries: jumps, detached factors, and kinks that few samples see."""
+"""Zero constraints that are no symmetries: jumps, and kinks that few samples see."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ _MOST = 0.9  # of the samples: errors have long tails
 _FALSE = 1e-3  # no residual of a generator is as large, whatever the noise
 _HEARD = 0.25  # of the samples must have less noise than that
 _FRESH, _WIDE, _SPREAD = 128, 64, 8.0  # samples of a certificate: usual, and of large inputs
-_ROUNDS = 16
-_LONGEST = 8  # times as many after samples that rejected something, which was a rare one
+_ROUNDS = 8
+_LONGEST = 4  # times as many after samples that rejected something, which was a rare one
 
 
 @dataclass(frozen=True)

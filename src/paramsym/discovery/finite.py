@@ -27,7 +27,10 @@ _WIDE, _SPREAD = 8, 8.0  # further samples, of large inputs
 _MOVE = (0.2, 1.0)  # ‖tMθ‖ / ‖θ‖ over the tensors that move, to first order
 _LONGEST = 8.0  # t‖M‖ at most
 _ORDER = 20  # of Taylor's series, for steps with t‖M‖ ≤ 1: 1/20! = 4e-19
-_CHANGE, _RESIDUALS = 1e-8, 1000.0  # relative change of F that counts as none; in units of residuals
+_CHANGE, _RESIDUALS = (
+    1e-8,
+    1000.0,
+)  # relative change of F that counts as none; in units of residuals
 _NOISES, _DEAF = 64, 1e-2  # in units of rounding; an output of more rounding says nothing
 _ROUNDINGS = 8  # of an output, where differences show less
 _HEARD = 0.25  # of the samples must say something

@@ -22,8 +22,14 @@ from paramsym.terminal.progress import silent
 from .ansatz import Ansatz
 from .certificate import Judged, judged, narrowed
 from .constraints import Constraints
+from .door import (
+    require_derivatives,
+    require_function,
+    require_gradients,
+    require_numbers,
+    require_variety,
+)
 from .finite import Finite, finite, limit_for, trial
-from .door import require_function, require_gradients, require_numbers, require_variety
 from .found import LinearSymmetries
 from .full import full
 from .generators import Gap, Shapes
@@ -104,39 +110,41 @@ def linear_symmetries(
     network parameter spaces" for actions that are linear and do not depend on data; inverse
     iteration with refinement: Björck, "Numerical methods for least squares problems" (1996).
     """
-    _require_settings(level, threshold, dtype)
-    require_numbers(model, inputs)
-    generator = torch.Generator().manual_seed(0) if generator is None else generator
-    sampler = Sampler(model, inputs, outputs, training, generator, dtype, fresh)
-    require_variety(sampler)
-    require_function(sampler)
-    dead = require_gradients(sampler)
-    chosen = _named(names, sampler.shapes)
-    shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
-    _require_shapes(shapes, names)
-    ansatz = _chosen(level, shapes, affine, limit)
-    constraints = Constraints(sampler, ansatz, generator)
-    trivial = ansatz.trivial()
-    found = smallest(constraints, ansatz.unknowns, trivial, generator, progress)
-    sampler.generator = generator
-    progress("certificates")
-    verdict = judged(constraints, found, threshold)
-    progress("finite elements")
-    verdict, moved = _moved(constraints, verdict, threshold)
-    generators, infinitesimal = (
-        tuple(
-            ansatz.generator(columns[:, k], *numbers)
-            for k, numbers in enumerate(verdict.of(columns))
+    _require_settings(level, threshold, dtype, limit)
+    with torch.inference_mode(False), torch.enable_grad():
+        require_numbers(model, inputs)
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
+        sampler = Sampler(model, inputs, outputs, training, generator, dtype, fresh)
+        require_variety(sampler)
+        require_function(sampler)
+        dead = require_gradients(sampler)
+        require_derivatives(sampler)
+        chosen = _named(names, sampler.shapes)
+        shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
+        _require_shapes(shapes, names)
+        ansatz = _chosen(level, shapes, affine, limit)
+        constraints = Constraints(sampler, ansatz, generator)
+        trivial = ansatz.trivial()
+        found = smallest(constraints, ansatz.unknowns, trivial, generator, progress)
+        sampler.generator = generator
+        progress("certificates")
+        verdict = judged(constraints, found, threshold)
+        progress("finite elements")
+        verdict, moved = _moved(constraints, verdict, threshold)
+        generators, infinitesimal = (
+            tuple(
+                ansatz.generator(columns[:, k], *numbers)
+                for k, numbers in enumerate(verdict.of(columns))
+            )
+            for columns in (moved.kept, moved.lost)
         )
-        for columns in (moved.kept, moved.lost)
-    )
-    gap = Gap(max((g.residual for g in generators), default=0.0), verdict.next)
-    return LinearSymmetries(
-        generators, gap, ansatz.level,
-        _searched(sampler, ansatz, constraints, found.dead, dead, moved), dead, shapes,
-        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
-        infinitesimal, moved.change,
-    )  # fmt: skip
+        gap = Gap(max((g.residual for g in generators), default=0.0), verdict.next)
+        return LinearSymmetries(
+            generators, gap, ansatz.level,
+            _searched(sampler, ansatz, constraints, found.dead, dead, moved), dead, shapes,
+            ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
+            infinitesimal, moved.change,
+        )  # fmt: skip
 
 
 def _moved(
@@ -161,7 +169,7 @@ def _moved(
     return verdict, finite(sampler, ansatz, verdict.vectors, tried)
 
 
-def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -> None:
+def _require_settings(level: str, threshold: float | None, dtype: torch.dtype, limit: int) -> None:
     if level != "auto" and level not in LEVELS:
         raise ValueError(
             f"linear_symmetries(level={level!r}): one of 'auto', "
@@ -171,6 +179,11 @@ def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -
         raise ValueError(
             f"linear_symmetries(threshold={threshold!r}): a number between 0 and 1 was expected, "
             "for residuals of constraints of norm one. Leave it out to have it measured."
+        )
+    if not limit >= 1:
+        raise ValueError(
+            f"linear_symmetries(limit={limit!r}): a number of unknowns of one or more was "
+            "expected. Leave it out for what fits into a gigabyte."
         )
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(
@@ -261,6 +274,8 @@ def _searched(
         words[0] += f" and inputs, of which these stayed as given: {kept}"
     else:
         words[0] += f", at the given inputs only: {kept}"
+    if sampler.near:
+        words.append(f"near the given values of {', '.join(sampler.numbers)}")
     still = [n for n in sampler.shapes if n not in shapes and n not in dead]
     if still:
         words.append(f"nothing that moves {', '.join(still)}, or by them")

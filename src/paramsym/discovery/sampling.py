@@ -64,6 +64,8 @@ class Sampler:
     Attributes:
         shapes: of the floating parameters, in real numbers.
         keeps: what of the inputs is the same in all samples, in words; empty if nothing is.
+        near: whether tensors of one number stay near the user's, since a function may have no
+            value elsewhere.
     """
 
     def __init__(
@@ -75,13 +77,22 @@ class Sampler:
         self.state = converted(model, dtype)
         names = [n for n, _ in model.named_parameters()]
         numbers = {n: self.state[n] for n in names}
-        self.own = {n: p for n, p in numbers.items() if p.is_floating_point() or p.is_complex()}
+        self.own = {
+            n: p for n, p in numbers.items()
+            if (p.is_floating_point() or p.is_complex()) and p.numel()
+        }  # fmt: skip
         self.shapes = {n: tuple(as_real(p).shape) or (1,) for n, p in self.own.items()}
         self.lengths = self._lengths(inputs)
         self.given, self.tree = pytree.tree_flatten(split_inputs(inputs))
+        self.given = [
+            leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
+            for leaf in self.given
+        ]
         self.tensors = [k for k, leaf in enumerate(self.given) if isinstance(leaf, Tensor)]
+        # two values at most are a mask beside an input that is drawn, and an example otherwise
+        self.masks = any(map(self._is_drawn, range(len(self.tensors))))
         self.keeps = self._kept()
-        self.batched, self.checked = True, False
+        self.batched, self.checked, self.near = True, False, False
         self.spread = 1.0
         self.scale = torch.ones(())
         self.count = 0
@@ -92,12 +103,16 @@ class Sampler:
         except TraceError:  # no graph: what indexes a table is not known, and integers are kept
             return {}
 
+    masks: bool = True
+
     def _is_drawn(self, at: int) -> bool:
         """Whether a tensor of the inputs is another one in each sample."""
         leaf = self.given[self.tensors[at]]
         if not self.fresh:
             return False
         if leaf.is_complex() or (leaf.is_floating_point() and not is_mask(leaf)):
+            return True
+        if leaf.is_floating_point() and not self.masks and bool(leaf.isfinite().all()):
             return True
         return at in self.lengths and leaf.dtype != torch.bool
 
@@ -140,10 +155,18 @@ class Sampler:
 
     def _weight(self, name: str, count: int) -> Tensor:
         drawn, shape = self._normal(count, *self.shapes[name]), tuple(self.own[name].shape)
-        if self.own[name].numel() == 1 and not self.own[name].is_complex():
-            own = float(self.own[name])  # a temperature or an exponent stays near the user's
+        if self.near and self._is_number(name):
+            own = float(self.own[name])  # a temperature or an exponent
             return own * (1 + _SPREAD * drawn) if own else _SPREAD * drawn
         return drawn * unit(shape)
+
+    def _is_number(self, name: str) -> bool:
+        return self.own[name].numel() == 1 and not self.own[name].is_complex()
+
+    @property
+    def numbers(self) -> list[str]:
+        """Tensors of one number."""
+        return [name for name in self.shapes if self._is_number(name)]
 
     def _inputs(self, count: int) -> list[Tensor]:
         leaves = [self.given[k] for k in self.tensors]
