@@ -24,6 +24,42 @@ def test_the_weights_of_the_model_are_not_read():
     assert torch.equal(before, dense(linear_symmetries(model, example(2))))
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_nor_those_of_one_number(size: float):
+    """A bias of one output, ReZero's factor, and maps of one unit."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False)
+            self.skip, self.g = nn.Linear(2, 2, bias=False), nn.Parameter(torch.tensor(size))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.skip(x) + self.g * self.b(self.a(x).tanh())
+
+    assert linear_symmetries(Scaled(), example(2)).dimension == 1
+    biased = perceptron((2, 2, 1), torch.relu, bias=True)
+    tanh = perceptron((1, 1, 1), torch.tanh)
+    with torch.no_grad():
+        for p in (*biased.parameters(), *tanh.parameters()):
+            p.fill_(size)
+    assert linear_symmetries(biased, example(2)).dimension == 2
+    assert linear_symmetries(tanh, example(1)).dimension == 0
+
+
+def test_numbers_that_must_be_positive_stay_near_the_given_ones():
+    class Temperature(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map, self.t = nn.Linear(2, 3, bias=False), nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x) * self.t.log()
+
+    found = linear_symmetries(Temperature(), example(2))
+    assert found.dimension == 0 and "near the given values of t" in found.searched
+
+
 class InSingle(nn.Module):
     """A function that rounds to float32 inside, where no cast can be lifted."""
 

@@ -12,7 +12,7 @@ reject is dropped, and this is repeated until fresh samples reject nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -139,10 +139,10 @@ def judged(constraints: Constraints, found: Smallest, threshold: float | None) -
 
 
 def narrowed(
-    constraints: Constraints, before: Judged, points: Sequence[Points], threshold: float | None
+    constraints: Constraints, before: Judged, points: Points | None, threshold: float | None
 ) -> Judged:
     """The same without what these samples reject, and what fresh samples reject after that."""
-    if threshold is not None:
+    if threshold is not None or points is None:
         return before
     known = [e for e in (before.seen, before.fresh) if e is not None]
     suspect = _at(constraints, points, before.span, threshold)
@@ -220,15 +220,13 @@ def _evidence(
 
 
 def _at(
-    constraints: Constraints, points: Sequence[Points], vectors: Tensor, threshold: float | None
+    constraints: Constraints, points: Points, vectors: Tensor, threshold: float | None
 ) -> Evidence | None:
     """Constraints along columns at given samples; None if they have none."""
-    found = []
-    for some in points:
-        rows, good = constraints.at(some)
-        if len(rows):
-            found.append(_along(constraints, some.among(good), rows, vectors, threshold))
-    return _joined(found) if found else None
+    rows, good = constraints.at(points)
+    if not len(rows):
+        return None
+    return _along(constraints, points.among(good), rows, vectors, threshold)
 
 
 def _along(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,6 +17,7 @@ from paramsym.recording.precision import lifted
 from paramsym.recording.record import split_inputs
 from paramsym.recording.running import call_at, preserved, seeded
 
+from .noise import noise
 from .sampling import Points, Sampler
 
 _PROBES = 64
@@ -23,6 +25,7 @@ _FINITE_PROBES = 8
 _FLAT = {torch.float64: 1e-12, torch.float32: 1e-5}  # of a gradient, relative to all of it
 _STEP = {torch.float64: 1e-4, torch.float32: 1e-2}  # of differences, relative
 _CLOSE = {torch.float64: 1e-5, torch.float32: 1e-2}  # two differences without a kink between
+_ROUNDINGS = 16  # of the outputs
 _CHANCE = 2  # of the probes may look smooth and be none
 _SAME = {torch.float64: 1e-9, torch.float32: 1e-4}  # of outputs, relative to their size
 
@@ -54,8 +57,8 @@ def require_numbers(model: torch.nn.Module, inputs: Any) -> None:
                 "weights themselves are not read."
             )
     for name, tensor in model.named_parameters():
-        if not bool(tensor.isfinite().all()):
-            bad = int((~tensor.isfinite()).sum())
+        if not bool(tensor.detach().isfinite().all()):
+            bad = int((~tensor.detach().isfinite()).sum())
             raise ValueError(
                 f"{caller}: {bad} of {tensor.numel()} entries of {name!r} are NaN or infinite, but "
                 "numbers were expected. Load weights that are finite, or initialise the model anew."
@@ -91,10 +94,10 @@ def require_variety(sampler: Sampler) -> None:
     )
     raise ValueError(
         f"linear_symmetries(inputs=…): the inputs ({shapes}) hold one sample only, up to "
-        f"copies, and it would be the same at all weights ({why}), so that what is found would hold at this sample alone. "
-        "Several samples or inputs that can be drawn anew were expected: give "
-        "torch.randn(2, …), which is replaced by fresh numbers at each weight, or more samples "
-        "along the first axis."
+        f"copies, and it would be the same at all weights ({why}), so that what is found would "
+        "hold at this sample alone. Several samples or inputs that can be drawn anew were "
+        "expected: give torch.randn(2, …), which is replaced by fresh numbers at each weight, or "
+        "more samples along the first axis."
     )
 
 
@@ -175,7 +178,14 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
         ValueError: a tensor without gradient that the outputs do depend on, or no gradient at all.
     """
     caller = f"linear_symmetries(model={type(sampler.model).__name__})"
-    gradients = sampler.gradients(sampler.points(_PROBES))
+    try:
+        gradients = sampler.gradients(sampler.points(_PROBES))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{caller}: the backward pass failed, {str(error).splitlines()[0]!r}, but a model was "
+            "expected that can be differentiated at other weights than its own. Switch off "
+            "activation checkpointing, which computes again at the model's own weights."
+        ) from error
     sizes = {n: g.flatten(1).abs().amax(1) for n, g in gradients.items()}
     whole = torch.stack([*sizes.values()]).amax(0)
     finite = whole.isfinite()
@@ -219,23 +229,24 @@ def require_derivatives(sampler: Sampler) -> None:
     derivative = torch.cat(parts, 1).sum(1)
     covectors = points.covectors.double().cpu()
 
-    def along(h: float) -> tuple[Tensor, Tensor]:
-        found = []
-        for sign in (h, -h):
-            moved = {
-                n: (w.double() + sign * slopes[n].to(w.device)).to(w)
-                for n, w in points.weights.items()
-            }
-            values = sampler.all_values(Points(moved, points.leaves, points.covectors))
-            found.append(torch.where(values.isfinite(), values, 0.0) * covectors)
-        return (found[0] - found[1]).sum(1) / (2 * h), found[0].abs().sum(1)
+    def pairing(weights: Mapping[str, Tensor]) -> Tensor:
+        values = sampler.all_values(Points(dict(weights), points.leaves, points.covectors))
+        return (torch.where(values.isfinite(), values, 0.0) * covectors).sum(1, keepdim=True)
 
-    (long, size), (short, _) = along(step), along(step / 2)
+    def moved(h: float) -> dict[str, Tensor]:
+        return {
+            n: (w.double() + h * slopes[n].to(w.device)).to(w) for n, w in points.weights.items()
+        }
+
+    def along(h: float) -> Tensor:
+        return ((pairing(moved(h)) - pairing(moved(-h))) / (2 * h))[:, 0]
+
+    long, short = along(step), along(step / 2)
     scale = torch.cat(parts, 1).norm(dim=1) + long.abs()
-    rounding = 64 * torch.finfo(sampler.dtype).eps * size / step
-    near = _CLOSE[sampler.dtype] * scale
-    smooth = (long - short).abs() <= near + rounding
-    wrong = smooth & ((short - derivative).abs() > 10 * near + 10 * rounding)
+    errors = noise(pairing, points.weights, sampler.generator)[:, 0]
+    errors = errors + torch.finfo(sampler.dtype).eps * pairing(points.weights)[:, 0].abs()
+    near = _CLOSE[sampler.dtype] * scale + _ROUNDINGS * errors / step
+    wrong = ((long - short).abs() <= near) & ((short - derivative).abs() > 10 * near)
     if int(wrong.sum()) > _CHANCE:
         off = float(((short - derivative).abs() / scale)[wrong].median())
         raise ValueError(

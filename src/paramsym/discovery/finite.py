@@ -23,7 +23,7 @@ from .sampling import Points, Sampler
 from .sparse_basis import sparse_rows
 
 _COMBINATIONS, _SAMPLES = 4, 24  # each of which goes both ways
-_WIDE, _SPREAD = 8, 8.0  # further samples, of large inputs
+_WIDE, _SPREAD = 64, 32.0  # further samples, of large inputs
 _MOVE = (0.2, 1.0)  # ‖tMθ‖ / ‖θ‖ over the tensors that move, to first order
 _LONGEST = 8.0  # t‖M‖ at most
 _ORDER = 20  # of Taylor's series, for steps with t‖M‖ ≤ 1: 1/20! = 4e-19
@@ -35,6 +35,7 @@ _NOISES, _DEAF = 64, 1e-2  # in units of rounding; an output of more rounding sa
 _ROUNDINGS = 8  # of an output, where differences show less
 _HEARD = 0.25  # of the samples must say something
 _STOPS, _LIKE = 9, 32  # samples on the way of an element that failed, and others of its inputs
+_FOLLOWED = 3  # of those that failed in one batch
 _SPARSE = 1e-7
 
 
@@ -66,13 +67,13 @@ class Trial:
             samples F is no number or all rounding.
         limit: the change that counts as none.
         samples: how many elements were tried.
-        suspects: samples on the way where F changed.
+        suspects: samples on the way where F changed; None if it did not.
     """
 
     change: float
     limit: float
     samples: int
-    suspects: list[Points]
+    suspects: Points | None
 
     @property
     def passed(self) -> bool:
@@ -138,14 +139,15 @@ def trial(sampler: Sampler, ansatz: Ansatz, vectors: Tensor, limit: float) -> Tr
             found = _changes(sampler, field, points, moves)
             changes.append(found)
             off = found > limit
-            if bool(off.any()):
-                suspects += _on_the_way(sampler, field, points.among(off), moves[off])
+            some = off.nonzero()[:_FOLLOWED, 0]
+            if len(some):
+                suspects += _on_the_way(sampler, field, points.among(some), moves[some])
     if not changes:
-        return Trial(0.0, limit, 0, [])
+        return Trial(0.0, limit, 0, None)
     every = torch.cat(changes)
     heard = every[every.isfinite()]
     change = math.inf if len(heard) < _HEARD * len(every) else float(heard.max())
-    return Trial(change, limit, len(every), suspects)
+    return Trial(change, limit, len(every), Points.joined(suspects) if suspects else None)
 
 
 def _moves(count: int, generator: torch.Generator) -> Tensor:

@@ -97,6 +97,8 @@ class LinearSymmetries:
             f"residual {self.gap.largest_null:.1e}, next {self.gap.next:.1e}",
             f"  searched: {self.searched}",
         ]
+        if not self.gap.clear:
+            lines.append("  no clear gap: directions were rejected that are nearly generators")
         if self.infinitesimal:
             lines.append(f"  infinitesimal only: {len(self.infinitesimal)}")
         if self.dead:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +55,15 @@ class Points:
             {n: w[samples] for n, w in self.weights.items()},
             [leaf[samples] for leaf in self.leaves],
             self.covectors[samples],
+        )
+
+    @staticmethod
+    def joined(several: Sequence[Points]) -> Points:
+        """All samples of several."""
+        return Points(
+            {n: torch.cat([p.weights[n] for p in several]) for n in several[0].weights},
+            [torch.cat(leaves) for leaves in zip(*(p.leaves for p in several), strict=True)],
+            torch.cat([p.covectors for p in several]),
         )
 
 
