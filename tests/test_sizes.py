@@ -17,6 +17,8 @@ ROOMS = (
     "quantize",
     "merging",
     "training",
+    "discovery",
+    "ensembles",
 )  # as far as they are built; fmt: skip
 
 

@@ -44,6 +44,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
     write_verdict(decide(read_network(network), read_network(network)), verdict)
     return {
         "inspect": ["inspect", SMALL, "--no-verify"],
+        "discover": ["discover", "tests.models:TwoLinear", "--no-compare"],
         "transform": ["transform", SMALL, str(tmp_path / "out.safetensors")],
         "balance": ["balance", SMALL, str(tmp_path / "balanced.safetensors")],
         "quantize-prep": ["quantize-prep", SMALL, str(tmp_path / "prepared.safetensors")],
@@ -60,6 +61,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
 # A function inside of each command.
 INNER = {
     "inspect": "paramsym.report.examine",
+    "discover": "paramsym.report.discover",
     "transform": "paramsym.checkpoints.transform",
     "balance": "paramsym.checkpoints.write_balanced",
     "quantize-prep": "paramsym.checkpoints.write_prepared",

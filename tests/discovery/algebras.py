@@ -120,6 +120,9 @@ NAMED = {
     "so_3 ⊕ so_3": together(so(3), so(3)),
     "sl_2 ⊕ so_3 ⊕ so_2": together(sl(2), so(3), rotations(1)),
     "aff_2 ⊕ aff_2": together(with_vectors(gl(2)), with_vectors(gl(2))),
+    "R (spirals)": [numpy.array([[1.0, -1.0], [1.0, 1.0]])],
+    "aff_1^3 ⊕ R^2": together(*[with_vectors(gl(1))] * 3, diagonal(2)),
+    "(so_3 ⋉ R^3) ⊕ R": together(with_vectors(so(3)), diagonal(1)),
     "gl_3 ⊕ aff_2 ⊕ R": together(with_vectors(gl(2)), gl(3), diagonal(1)),
 }  # fmt: skip
 ALIASES = {  # the same algebra by another construction

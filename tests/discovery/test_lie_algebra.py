@@ -1,6 +1,7 @@
 """A basis that can be read, structure constants, and the name of an algebra."""
 
 from functools import partial
+from importlib import import_module
 
 import numpy
 import pytest
@@ -127,11 +128,11 @@ def test_dependent_fields_count_once_and_none_is_zero():
 
 
 def test_a_large_torus_is_recognised_and_a_large_algebra_is_called_large(monkeypatch):
-    monkeypatch.setattr("paramsym.discovery.lie_algebra.LIMIT", 8)
+    monkeypatch.setattr(import_module("paramsym.discovery.lie_algebra"), "LIMIT", 8)
     found = of(disguised(algebras.diagonal(9), seeded()))
     assert found.name == "R^9" and found.defect < 1e-12 and found.closed
     found = of(algebras.gl(3))
-    assert found.name == "unrecognised: dimension 9, and at most 8 are taken apart"
+    assert found.name == "unrecognised, dimension 9: at most 8 are taken apart"
     assert not found.closed
 
 

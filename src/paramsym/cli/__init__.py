@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from paramsym.cli.discovering import discover
 from paramsym.cli.group import Commands
 from paramsym.cli.pairs import align, compare, merge
 from paramsym.cli.reading import inspect
@@ -51,7 +52,9 @@ def _root(
     pass
 
 
-for _command in (inspect, transform, balance, quantize_prep, compare, align, merge):
+for _command in (
+    inspect, discover, transform, balance, quantize_prep, compare, align, merge,
+):  # fmt: skip
     app.command()(_command)
 # what follows the script is the script's
 app.command(context_settings={"allow_interspersed_args": False})(watch)

@@ -43,6 +43,7 @@ def structure_constants(
         return StructureConstants(empty, empty, numpy.zeros((0, 0)), 0.0)
     basis = numpy.linalg.svd(rows, full_matrices=False)[2]  # orthonormal rows, the same span
     turn = rows @ basis.T  # ξ_i = Σ_a turn[i, a] o_a
+    back = numpy.linalg.inv(turn)  # o_a = Σ_i back[a, i] ξ_i
     found = numpy.zeros((count, count, count))
     norms = numpy.linalg.norm(rows, axis=1)
     defect = 0.0
@@ -50,8 +51,7 @@ def structure_constants(
         coordinates = inside @ basis.T
         rest = numpy.sqrt(((inside - coordinates @ basis) ** 2).sum(1) + outside)
         defect = max(defect, float((rest / (norms[i] * norms)).max()))
-        found[i] = numpy.linalg.solve(turn.T, coordinates.T).T
-    back = numpy.linalg.inv(turn)  # o_a = Σ_i back[a, i] ξ_i
+        found[i] = coordinates @ back
     turned = numpy.einsum("ai,bj,ijk,kc->abc", back, back, found, turn, optimize=True)
     return StructureConstants(found, turned, back, defect)
 
@@ -73,11 +73,12 @@ def _brackets(
                 (jp % width).astype(numpy.int64) * width + q,
             ]
         )
-        values = numpy.concatenate([-left.data, right.data])
+        values = numpy.concatenate([numpy.negative(left.data), right.data])
         found = csr_array(coo_array((values, (j, flat)), shape=(count, width * width)))
-        row = numpy.repeat(
-            numpy.arange(count), numpy.diff(numpy.asarray(found.indptr, dtype=numpy.int64))
+        entries = found.tocoo()
+        others = numpy.isin(entries.coords[1], places, invert=True)
+        squares = entries.data[others] ** 2
+        yield (
+            found[:, places].toarray(),
+            numpy.bincount(entries.coords[0][others], squares, minlength=count),
         )
-        others = numpy.isin(found.indices, places, invert=True)
-        outside = numpy.bincount(row[others], found.data[others] ** 2, minlength=count)
-        yield found[:, places].toarray(), outside

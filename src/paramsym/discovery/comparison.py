@@ -19,8 +19,8 @@ from paramsym.discovery.vector_fields import VectorField
 from paramsym.structure.symmetry import ParameterSymmetry
 
 RANK = 1e-8  # singular values below it, relative to the largest, count as zero
-_POINTS = 4
-_SHOWN = 8
+_POINTS, _MOST = 4, 256  # random parameters, twice as many as long as ranks grow
+_SHOWN, _EXAMPLES = 8, 2  # fields that are shown: those that leave derived orbits, and others
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def compare_fields(
     params: Mapping[str, Tensor] | None = None,
     affine: bool = False,
     searched: str = "",
+    dead: Sequence[str] = (),
     generator: torch.Generator | None = None,
 ) -> Comparison:
     """Compare affine vector fields with those of a derived symmetry.
@@ -149,6 +150,8 @@ def compare_fields(
         params: a state dict whose buffers are taken; by default they are drawn.
         affine: whether constants were searched.
         searched: what was searched, in words, to be kept with the result.
+        dead: parameters that the function ignores; derived fields may move them. All others that
+            are not in `shapes` are held as buffers are.
         generator: draws the parameters; by default seeded with 0.
 
     Raises:
@@ -156,22 +159,36 @@ def compare_fields(
             generators and parameters that they do not fit in memory.
     """
     generator = generator or torch.Generator().manual_seed(0)
-    points = states(shapes, symmetry, params, _POINTS, generator)
-    own = _stacked(fields, points)
-    derived = derived_fields(symmetry, points)
-    span = _Spans(*_narrowed(own, derived.values, generator), derived)
+    span = _compared(fields, shapes, symmetry, params, dead, generator)
     kept = span.affine if affine else span.linear
     both = rank(span.own) + rank(kept) - rank(span.own, kept)
     beyond = rank(span.own) - both
-    leaving = _leaving(own, span.resting @ derived.values, points) if beyond else 0
+    leaving = span.leaving() if beyond else 0
     return Comparison(
         rank(span.own), rank(span.whole), both, beyond, max(beyond - leaving, 0),
-        _representatives(fields, span.own, kept, beyond),
+        _representatives(fields, span, kept, beyond, leaving),
         rank(span.whole) - rank(span.affine),
         0 if affine else rank(span.affine) - rank(span.linear),
         rank(kept) - both,
         tuple(span.of_blocks(symmetry, affine)), searched,
     )  # fmt: skip
+
+
+def _compared(
+    fields: Sequence[VectorField], shapes: Mapping[str, tuple[int, ...]],
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None, dead: Sequence[str],
+    generator: torch.Generator,
+) -> _Spans:  # fmt: skip
+    """Both spaces at so many points that no combination vanishes at all of them by chance."""
+    count, before = _POINTS, None
+    while True:
+        points = states(shapes, symmetry, params, count, generator, dead)
+        span = _Spans(_stacked(fields, points), derived_fields(symmetry, points), points, generator)
+        ranks = rank(span.own), rank(span.values)
+        full = ranks == (len(fields), len(span.values))
+        if full or ranks == before or count >= _MOST:
+            return span
+        count, before = 2 * count, ranks
 
 
 def rank(*matrices: Tensor) -> int:
@@ -192,28 +209,53 @@ def _stacked(fields: Sequence[VectorField], points: Sequence[State]) -> Tensor:
     return torch.stack(rows) if rows else torch.zeros(0, width, dtype=torch.float64)
 
 
-def _narrowed(own: Tensor, derived: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Both matrices with random combinations of columns: fewer of them, and the same ranks."""
-    width = len(own) + len(derived) + 16
-    if own.shape[1] <= width:
-        return own, derived
-    mixing = torch.randn(own.shape[1], width, generator=generator, dtype=own.dtype)
-    return own @ mixing, derived @ mixing
-
-
 class _Spans:
-    """The derived fields that leave buffers at rest, and of these the affine and linear ones."""
+    """The derived fields that leave buffers at rest, and of these the affine and linear ones.
 
-    def __init__(self, own: Tensor, values: Tensor, derived: Derived):
-        self.own, self.values, self.derived = own, values, derived
-        self.resting, affine, linear = self._coordinates(torch.eye(len(values), dtype=values.dtype))
-        self.whole, self.affine, self.linear = (c @ values for c in (self.resting, affine, linear))
+    `own` and `values` are found and derived fields in random combinations of their columns: fewer,
+    and of the same ranks.
+    """
+
+    def __init__(
+        self, own: Tensor, derived: Derived, points: Sequence[State], generator: torch.Generator
+    ):
+        self.derived, self.points, self._own = derived, points, own
+        width = len(own) + len(derived.values) + 16
+        self.own, self.values = own, derived.values
+        if own.shape[1] > width:
+            mixing = torch.randn(own.shape[1], width, generator=generator, dtype=own.dtype)
+            self.own, self.values = own @ mixing, derived.values @ mixing
+        every = torch.eye(len(self.values), dtype=own.dtype)
+        self.resting, affine, linear = self._coordinates(every)
+        self.whole, self.affine, self.linear = (
+            c @ self.values for c in (self.resting, affine, linear)
+        )
+
+    def leaving(self) -> int:
+        """How many found directions leave the derived orbits, at the point where most do."""
+        found = 0
+        for k in range(len(self.points)):
+            own, orbit = self._at(k)
+            found = max(found, rank(orbit, own) - rank(orbit))
+        return found
+
+    def leaves(self, field: int) -> bool:
+        """Whether one found field leaves the derived orbit at the first point."""
+        own, orbit = self._at(0)
+        return rank(orbit, own[field : field + 1]) > rank(orbit)
+
+    def _at(self, point: int) -> tuple[Tensor, Tensor]:
+        """Found and derived velocities at one point."""
+        start = sum(p.width for p in self.points[:point])
+        columns = slice(start, start + self.points[point].width)
+        return self._own[:, columns], self.resting @ self.derived.values[:, columns]
 
     def _coordinates(self, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of coordinates within a span of rows: at rest, and of these affine and linear."""
-        resting = _vanishing(start, self.derived.buffers)
-        affine = _vanishing(resting, self.derived.bends)
-        return resting, affine, _vanishing(affine, self.derived.constants)
+        scale = self.derived.size
+        resting = _vanishing(start, self.derived.held, scale)
+        affine = _vanishing(resting, self.derived.bends, scale)
+        return resting, affine, _vanishing(affine, self.derived.constants, scale)
 
     def of_blocks(self, symmetry: ParameterSymmetry, searched_affine: bool) -> list[ComparedSpace]:
         found, start = [], 0
@@ -234,36 +276,29 @@ class _Spans:
         return found
 
 
-def _vanishing(rows: Tensor, effects: Tensor) -> Tensor:
-    """Combinations of rows whose effect is zero; effects are (coordinates, numbers)."""
+def _vanishing(rows: Tensor, effects: Tensor, scale: float) -> Tensor:
+    """Combinations of rows whose effect is zero beside a scale; effects are (rows, numbers)."""
     if not len(rows) or not effects.shape[1]:
         return rows
-    scale = torch.linalg.vector_norm(effects).clamp_min(1e-300)
-    left, values, _ = torch.linalg.svd(rows @ effects / scale, full_matrices=True)
+    seen = rows @ effects / scale
+    tall = seen.shape[0] > seen.shape[1]  # the whole left side is wanted, and never a wide right
+    left, values, _ = torch.linalg.svd(seen, full_matrices=tall)
     count = int((values > RANK).sum())
     return left[:, count:].T @ rows
 
 
-def _leaving(own: Tensor, derived: Tensor, points: Sequence[State]) -> int:
-    """How many found directions leave the derived orbits, at the point where most do."""
-    found, start = 0, 0
-    for point in points:
-        columns = slice(start, start + point.width)
-        start += point.width
-        orbit = derived[:, columns]
-        found = max(found, rank(orbit, own[:, columns]) - rank(orbit))
-    return found
-
-
 def _representatives(
-    fields: Sequence[VectorField], own: Tensor, kept: Tensor, count: int
+    fields: Sequence[VectorField], span: _Spans, kept: Tensor, beyond: int, leaving: int
 ) -> tuple[str, ...]:
-    """Fields that span what is beyond, modulo what was derived."""
+    """Fields that span what is beyond, modulo what was derived; first what leaves the orbits."""
+    count = min(beyond, _SHOWN if leaving else _EXAMPLES)
+    order = sorted(range(len(fields)), key=lambda k: not span.leaves(k)) if leaving else None
     lines, rows, known = [], kept, rank(kept)
-    for field, row in zip(fields, own, strict=True):
-        if len(lines) == min(count, _SHOWN):
+    for k in order or range(len(fields)):
+        if len(lines) == count:
             break
-        if rank(rows, row[None]) > known:
-            rows, known = torch.cat([rows, row[None]]), known + 1
-            lines.append(str(field))
+        more = torch.cat([rows, span.own[k : k + 1]])
+        if rank(more) > known:
+            rows, known = more, known + 1
+            lines.append(str(fields[k]))
     return tuple(lines)

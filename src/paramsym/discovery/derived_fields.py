@@ -28,6 +28,7 @@ class State:
     derived: dict[str, Tensor]
     found: dict[str, Tensor]
     names: dict[str, str]  # of the found fields → of the symmetry
+    still: tuple[str, ...]  # buffers, and parameters that were not searched
 
     @property
     def width(self) -> int:
@@ -48,13 +49,14 @@ class State:
             n: x if n in still else (x + other.derived[n]) / 2 for n, x in self.derived.items()
         }
         found = {n: (x + other.found[n]) / 2 for n, x in self.found.items()}
-        return State(derived, found, self.names)
+        return State(derived, found, self.names, self.still)
 
     def doubled(self, symmetry: ParameterSymmetry) -> State:
         """The point with all parameters doubled, and buffers as they are."""
         still = {*symmetry.buffers}
         derived = {n: x if n in still else 2 * x for n, x in self.derived.items()}
-        return State(derived, {n: 2 * x for n, x in self.found.items()}, self.names)
+        found = {n: 2 * x for n, x in self.found.items()}
+        return State(derived, found, self.names, self.still)
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,27 @@ class Derived:
     Attributes:
         blocks: the spaces and shifts, in the order of the rows.
         values: velocities of parameters, the points side by side.
-        buffers: velocities of buffers.
+        held: velocities of buffers, and of parameters that were not searched.
         bends: ξ(½θ + ½θ') − ½ξ(θ) − ½ξ(θ'), zero for affine fields.
         constants: ξ(2θ) − 2ξ(θ), zero for affine fields that are linear.
     """
 
     blocks: tuple[Generators, ...]
     values: Tensor
-    buffers: Tensor
+    held: Tensor
     bends: Tensor
     constants: Tensor
+
+    @property
+    def size(self) -> float:
+        """The largest velocity: what is small beside it is zero."""
+        sizes = [x.abs().max() for x in (self.values, self.held) if x.numel()]
+        return float(torch.stack(sizes).max()) if sizes else 1.0
 
 
 def states(
     shapes: Shapes, symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None,
-    count: int, generator: torch.Generator,
+    count: int, generator: torch.Generator, dead: Sequence[str] = (),
 ) -> list[State]:  # fmt: skip
     """Random parameters of one model, in a cone that no coordinate hyperplane cuts.
 
@@ -88,6 +96,26 @@ def states(
     Raises:
         ValueError: the symmetry is of another model, or has free inputs or outputs.
     """
+    _require_fixed(symmetry)
+    names = _names(shapes, symmetry)
+    full = {n: symmetry.shape(n) for n in symmetry.signature}
+    complexes = {m for n, m in names.items() if shapes[n] == (*full[m], 2)}
+    rest = _buffers(symmetry, full, params, generator)
+    ignored = {*names.values(), *(symmetry.ties.get(n, n) for n in dead), *symmetry.dead}
+    still = tuple(n for n in full if n in rest or n not in ignored)
+    real = {n: (*s, 2) if n in complexes else s for n, s in full.items() if n not in rest}
+    signs = {n: _signs(shape, generator) for n, shape in real.items()}
+
+    def drawn() -> State:
+        numbers = {n: s * (0.5 + _uniform(s.shape, generator)) for n, s in signs.items()}
+        state = {n: torch.view_as_complex(x) if n in complexes else x for n, x in numbers.items()}
+        own = {n: numbers[m].reshape(shapes[n]) for n, m in names.items()}
+        return State({**state, **rest}, own, names, still)
+
+    return [drawn() for _ in range(count)]
+
+
+def _require_fixed(symmetry: ParameterSymmetry) -> None:
     if symmetry.inputs or symmetry.outputs:
         free = ", ".join([*symmetry.inputs, *symmetry.outputs])
         raise ValueError(
@@ -95,24 +123,10 @@ def states(
             "leaves the function unchanged was expected. Derive it with find_symmetry(model, "
             "inputs), without free inputs and outputs."
         )
-    names = _names(shapes, symmetry)
-    full = {n: symmetry.shape(n) for n in symmetry.signature}
-    complexes = {m for n, m in names.items() if shapes[n] == (*full[m], 2)}
-    rest = _buffers(symmetry, full, params, generator)
-    signs = {
-        n: _signs((*s, 2) if n in complexes else s, generator)
-        for n, s in full.items() if n not in rest
-    }  # fmt: skip
-    found = []
-    for _ in range(count):
-        real = {
-            n: s * (0.5 + torch.rand(s.shape, generator=generator, dtype=torch.float64))
-            for n, s in signs.items()
-        }
-        state = {n: torch.view_as_complex(x) if n in complexes else x for n, x in real.items()}
-        own = {n: real[m].reshape(shapes[n]) for n, m in names.items()}
-        found.append(State({**state, **rest}, own, names))
-    return found
+
+
+def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
 
 
 def _names(shapes: Shapes, symmetry: ParameterSymmetry) -> dict[str, str]:
@@ -147,7 +161,7 @@ def _buffers(
             wide = torch.promote_types(given.dtype, torch.float64)
             found[name] = given.to(wide) if given.is_floating_point() else given
         else:
-            found[name] = 0.5 + torch.rand(full[name], generator=generator, dtype=torch.float64)
+            found[name] = 0.5 + _uniform(full[name], generator)
     return found
 
 
@@ -177,7 +191,7 @@ def derived_fields(symmetry: ParameterSymmetry, points: Sequence[State]) -> Deri
 
 
 def _dense(symmetry: ParameterSymmetry, point: State) -> tuple[Tensor, Tensor]:
-    """Velocities of parameters, in the columns of the found fields, and of buffers."""
+    """Velocities of parameters, in the columns of the found fields, and of what is held."""
     operator = tangent(symmetry, point.derived)
     if not operator.blocks:
         nothing = torch.zeros(0, point.width, dtype=torch.float64)
@@ -185,7 +199,7 @@ def _dense(symmetry: ParameterSymmetry, point: State) -> tuple[Tensor, Tensor]:
     matrix = operator.dense().detach()
     places = operator.columns
     parts = [matrix[:, places[m]] for m in point.names.values()]
-    still = [matrix[:, places[n]] for n in symmetry.buffers if n in places]
+    still = [matrix[:, places[n]] for n in point.still if n in places]
     none = matrix[:, :0]
     return torch.cat([none, *parts], 1), torch.cat([none, *still], 1)
 

@@ -89,7 +89,9 @@ class LinearSymmetries:
         """
         readable = len(self.generators) * Coordinates(self.shapes).size ** 2 <= WORK
         fields = self.algebra.basis if readable else self.generators
-        return compare_fields(fields, self.shapes, symmetry, params, self.affine, self.searched)
+        return compare_fields(
+            fields, self.shapes, symmetry, params, self.affine, self.searched, self.dead
+        )
 
     def __str__(self) -> str:
         lines = [

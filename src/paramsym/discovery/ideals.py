@@ -26,7 +26,7 @@ def span(vectors: Array) -> Array:
     """An orthonormal basis of what the columns span; columns are not rescaled to each other."""
     if not vectors.size:
         return numpy.zeros((len(vectors), 0))
-    left, values, _ = numpy.linalg.svd(vectors, full_matrices=False)
+    left, values, _ = numpy.linalg.svd(_sketched(vectors), full_matrices=False)
     return left[:, values > RANK * max(values[0], 1e-300)] if values[0] > RANK**2 else left[:, :0]
 
 
@@ -34,10 +34,21 @@ def null(matrix: Array, scale: float) -> Array:
     """An orthonormal basis of the null space; singular values below RANK · scale are zero."""
     if not matrix.size:
         return numpy.eye(matrix.shape[1])
-    if len(matrix) > 2 * matrix.shape[1]:
-        matrix = numpy.linalg.qr(matrix)[1]
-    _, values, right = numpy.linalg.svd(matrix)
+    _, values, right = numpy.linalg.svd(_sketched(matrix.T).T)
     return right[int((values > RANK * scale).sum()) :].T
+
+
+def _sketched(vectors: Array) -> Array:
+    """Random combinations of many columns, a few more than rows, that span the same.
+
+    Their lengths keep the scale of the singular values: the mean square of a combination of n
+    columns with weights of variance 1/m is n/m of theirs.
+    """
+    rows, columns = vectors.shape
+    if columns <= 2 * rows + 20:
+        return vectors
+    weights = draw(torch.Generator().manual_seed(0), columns, rows + 10)
+    return vectors @ weights / numpy.sqrt(rows + 10)
 
 
 def size_of(f: Array) -> float:
@@ -160,8 +171,8 @@ def summands(f: Array, generator: torch.Generator) -> list[Array]:
 
     The abelian summand, if there is one, comes last. For the rest every weight space of ad x lies
     in one summand, where x is generic; the ideals that weight spaces generate, united where they
-    meet, are J_1, …, J_n, and summand a is the centraliser of all J_b with b ≠ a. What does not
-    come apart so is returned whole.
+    meet, are J_1, …, J_n, and summand a is J_a with what of the Cartan subalgebra of x commutes
+    with all other J_b. What does not come apart so is returned whole.
     """
     whole = numpy.eye(len(f))
     derived = product(f, whole, whole)
@@ -187,13 +198,24 @@ def _split(f: Array, generator: torch.Generator) -> list[Array]:
     ideals = _weight_ideals(f, generator)
     if len(ideals) < 2:
         return [whole]
+    cartan = null(ad(f, draw(generator, len(f))), size_of(f))
     found = []
-    for a in range(len(ideals)):
+    for a, own in enumerate(ideals):
         others = numpy.hstack([ideal for b, ideal in enumerate(ideals) if b != a])
-        found.append(centraliser(f, others))
+        effect = numpy.einsum("jb,ijk,ih->bkh", others, f, cartan, optimize=True)
+        still = cartan @ null(effect.reshape(-1, cartan.shape[1]), size_of(f))
+        found.append(span(numpy.hstack([own, still])))
     together = numpy.hstack(found)
     direct = together.shape[1] == len(f) and span(together).shape[1] == len(f)
-    return found if direct else [whole]
+    return found if direct and _commute(f, found) else [whole]
+
+
+def _commute(f: Array, parts: list[Array]) -> bool:
+    """Whether parts that span the algebra are ideals: brackets between any two of them vanish."""
+    after = [numpy.hstack(parts[k + 1 :]) for k in range(len(parts) - 1)]
+    return not any(
+        product(f, part, rest).shape[1] for part, rest in zip(parts[:-1], after, strict=True)
+    )
 
 
 def _weight_ideals(f: Array, generator: torch.Generator) -> list[Array]:

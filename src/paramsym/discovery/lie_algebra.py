@@ -29,7 +29,7 @@ from paramsym.discovery.vector_fields import (
 )
 from paramsym.structure.tangent import as_real
 
-LIMIT = 256  # dimensions up to which an algebra that is not abelian is recognised
+LIMIT = 160  # dimensions up to which an algebra that is not abelian is recognised
 CLOSED = 1e-6  # the largest remainder of a bracket that counts as none
 _LINES = 24
 
@@ -202,7 +202,9 @@ def _recognised(
     ]
     name = direct_sum(parts)
     if any(not part.name for part in parts):
-        name = f"unrecognised: {name}, Killing signature {squares}"
+        known = [part for part in parts if part.name]
+        beside = f", of which {direct_sum(known)} was recognised" if known else ""
+        name = f"unrecognised, dimension {len(f)}, Killing signature {squares}{beside}"
     return LieAlgebra(
         basis, values, defect, name, tuple(parts), ideals.centre(f).shape[1], derived, squares,
         ideals.rank_of_cartan(f, generator),
@@ -219,7 +221,7 @@ def _large(
     size = float(numpy.linalg.norm(bracket.data) / (_norm(x) * _norm(y)))
     empty = numpy.zeros((0, 0, 0))
     if size > CLOSED:
-        name = f"unrecognised: dimension {count}, and at most {LIMIT} are taken apart"
+        name = f"unrecognised, dimension {count}: at most {LIMIT} are taken apart"
         return LieAlgebra(basis, empty, float("nan"), name)
     parts = tuple(abelian(matrices))
     name = direct_sum(parts)

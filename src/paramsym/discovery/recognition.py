@@ -2,7 +2,9 @@
 
 An abelian algebra has many realisations: R acts on one number by scaling, on two by rotation, and
 on one by translation. The trace form tr(M̂_x M̂_y) tells them apart: positive on fields with real
-eigenvalues, negative on those with imaginary ones, zero on nilpotent ones.
+eigenvalues, negative on those with imaginary ones, zero on nilpotent ones. An algebraic torus is a
+product of the first two kinds; of a spiral, which is neither, the form has the sign of what
+prevails.
 """
 
 from __future__ import annotations
@@ -92,10 +94,28 @@ def abelian(matrices: Sequence[csr_array]) -> list[Summand]:
         ROTATIONS: int((values < -ideals.RANK * scale).sum()),
     }
     moved = [combined(matrices, column) for column in nilpotent.T]
-    pure = all(_constant(m) for m in moved)
-    counts[TRANSLATIONS if pure else UNIPOTENT] = len(moved)
-    names = {SCALINGS: "R", ROTATIONS: "so_2", TRANSLATIONS: "R", UNIPOTENT: "R"}
-    return [Summand(names[k], k, n, (0, 0, n)) for k, n in counts.items() if n]
+    counts[_kind_of_null(moved)] = len(moved)
+    names = [(k, "so_2" if k == ROTATIONS else "R", n) for k, n in counts.items() if n]
+    return [Summand(name, k, n, (0, 0, n)) for k, name, n in names]
+
+
+def _kind_of_null(matrices: Sequence[csr_array]) -> str:
+    """How fields act on which the trace form is zero.
+
+    That of a spiral is zero too, where it grows as fast as it turns.
+    """
+    if all(_constant(m) for m in matrices):
+        return TRANSLATIONS
+    return UNIPOTENT if all(_nilpotent(m) for m in matrices) else SPIRALS
+
+
+def _nilpotent(matrix: csr_array) -> bool:
+    """Whether six applications leave nothing."""
+    x = ideals.draw(torch.Generator().manual_seed(0), order_of(matrix))
+    size = float(numpy.linalg.norm(matrix.data))
+    for _ in range(6):
+        x = (matrix @ x) / size
+    return bool(numpy.linalg.norm(x) < 1e-10)
 
 
 def trace_form(matrices: Sequence[csr_array]) -> numpy.ndarray:
@@ -177,25 +197,38 @@ def direct_sum(parts: Sequence[Summand]) -> str:
     sl_n ⊕ R and gl_n are the same algebra; which scaling belongs to which is convention. Two
     su(2) make one so_4.
     """
-    scalings = sum(p.dimension for p in parts if p.kind == SCALINGS)
-    names = []
-    for part in sorted(parts, key=lambda p: (-p.size, -p.dimension)):
-        if part.kind in _ABELIAN:
-            continue
-        if part.size and scalings:
-            scalings -= 1
-            names.append(f"gl_{part.size}")
-        else:
-            names.append(part.name or f"unrecognised of dimension {part.dimension}")
-    while names.count("su(2)") > 1:
-        names.remove("su(2)")
-        names[names.index("su(2)")] = "so_4"
-    counts = Counter({SCALINGS: scalings})
+    counts = Counter({kind: 0 for kind in _ABELIAN})
     for part in parts:
-        if part.kind in _ABELIAN and part.kind != SCALINGS:
-            counts[part.kind] += part.dimension
+        counts[part.kind] += part.dimension
+    others = sorted(
+        (p for p in parts if p.kind not in _ABELIAN), key=lambda p: (-p.size, -p.dimension)
+    )
+    names = []
+    for part in others:
+        whole = bool(part.size and counts[SCALINGS])
+        counts[SCALINGS] -= whole
+        plain = part.name or f"unrecognised of dimension {part.dimension}"
+        names.append(f"gl_{part.size}" if whole else plain)
+    names = _repeated(_paired(names))
     names += [_power(kind, counts[kind]) for kind in _ABELIAN if counts[kind]]
+    if len(names) > 1:
+        names = [f"({name})" if "⋉" in name else name for name in names]
     return " ⊕ ".join(names) or "0"
+
+
+def _paired(names: Sequence[str]) -> list[str]:
+    """Each two su(2) as one so_4."""
+    pairs, rest = divmod(names.count("su(2)"), 2)
+    return [*(n for n in names if n != "su(2)"), *["so_4"] * pairs, *["su(2)"] * rest]
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    """Three equal summands or more as a power."""
+    found = []
+    for name, count in Counter(names).items():
+        base = f"({name})" if " " in name else name
+        found += [f"{base}^{count}"] if count > 2 else [name] * count
+    return found
 
 
 _ABELIAN = (SCALINGS, ROTATIONS, TRANSLATIONS, UNIPOTENT, SPIRALS)

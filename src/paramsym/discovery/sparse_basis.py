@@ -47,8 +47,8 @@ def sparse_rows(rows: numpy.ndarray, tolerance: float) -> numpy.ndarray:
     norms = numpy.linalg.norm(rows, axis=1, keepdims=True)
     _, values, right = numpy.linalg.svd(rows / numpy.maximum(norms, 1e-300), full_matrices=False)
     rank = int((values > tolerance * values[0]).sum()) if values[0] > 0 else 0
-    reduced = _fewer(_clean(_reduced(right[:rank], tolerance), tolerance))
-    scaled = _clean(_scaled(reduced), tolerance)
+    reduced = _clean(_scaled(_reduced(right[:rank], tolerance)), tolerance)
+    scaled = _clean(_scaled(_fewer(reduced, tolerance)), tolerance)
     order = sorted(range(rank), key=lambda k: tuple(numpy.flatnonzero(scaled[k])))
     return scaled[order]
 
@@ -69,38 +69,50 @@ def _reduced(rows: numpy.ndarray, tolerance: float) -> numpy.ndarray:
     return rows
 
 
-def _fewer(rows: numpy.ndarray) -> numpy.ndarray:
-    """Multiples of one row taken from another while that leaves fewer entries.
-
-    Rows of fractions alone take part: of others a multiple always removes some entry by chance.
-    """
+def _fewer(rows: numpy.ndarray, tolerance: float) -> numpy.ndarray:
+    """Multiples of one row taken from another while that leaves fewer entries."""
     rows = rows.copy()
-    plain = [k for k, row in enumerate(rows) if (_fractions(row[row != 0]) == row[row != 0]).all()]
     for _ in range(_ROUNDS if len(rows) <= 128 else 0):
         changed = False
-        for i in plain:
-            for j in plain:
-                changed |= i != j and _lighten(rows, i, j)
+        for i in range(len(rows)):
+            for j in range(len(rows)):
+                changed |= i != j and _lighten(rows, i, j, tolerance)
         if not changed:
             break
     return rows
 
 
-def _lighten(rows: numpy.ndarray, i: int, j: int) -> bool:
-    """Take the multiple of row j from row i that removes most entries, if it adds fewer."""
+def _lighten(rows: numpy.ndarray, i: int, j: int, tolerance: float) -> bool:
+    """Take the multiple of row j from row i that removes most entries, if it adds fewer.
+
+    Multiples are fractions, and where rows are none, three entries have to agree on one: a single
+    entry can be removed always, by chance, and rows of large numbers are no better to read.
+    """
     both = (rows[i] != 0) & (rows[j] != 0)
     if not both.any():
         return False
-    ratios, counts = numpy.unique(rows[i, both] / rows[j, both], return_counts=True)
+    ratios = rows[i, both] / rows[j, both]
+    if len(ratios) > 1 and len(ratios) == (rows[j] != 0).sum() and numpy.ptp(ratios) <= 1e-9:
+        rows[i] -= ratios.mean() * rows[j]  # all of row j is in row i
+        rows[i, both] = 0.0
+        return True
+    near = _fractions(ratios)
+    kinds, counts = numpy.unique(near[numpy.abs(near - ratios) <= 1e-9], return_counts=True)
     added = int(((rows[i] == 0) & (rows[j] != 0)).sum())
-    if counts.max() <= added:
+    if not counts.size or counts.max() <= added:
         return False
-    row = rows[i] - ratios[counts.argmax()] * rows[j]
-    near = _fractions(row)
-    if numpy.abs(near - row).max() > 1e-12:  # too large denominators
+    row = rows[i] - kinds[counts.argmax()] * rows[j]
+    row[numpy.abs(row) <= _ZERO * tolerance] = 0.0
+    plain = _is_plain(row) and _is_plain(rows[i])
+    if not plain and counts.max() < 3:
         return False
-    rows[i] = near
+    rows[i] = _fractions(row) if plain else row
     return True
+
+
+def _is_plain(row: numpy.ndarray) -> bool:
+    """Whether all entries are fractions of small denominator."""
+    return bool((numpy.abs(_fractions(row) - row) <= 1e-12).all())
 
 
 def _scaled(rows: numpy.ndarray) -> numpy.ndarray:
@@ -109,7 +121,8 @@ def _scaled(rows: numpy.ndarray) -> numpy.ndarray:
     for row in found:
         sizes = numpy.abs(row[row != 0])
         kinds, counts = numpy.unique(sizes.round(9), return_counts=True)
-        common = kinds[counts == counts.max()].min() if counts.max() > 1 else sizes.max()
+        alike = counts.max() > 1 or _is_plain(sizes / sizes.min())
+        common = kinds[counts == counts.max()].min() if alike else sizes.max()
         first = row[numpy.isclose(numpy.abs(row), common, rtol=1e-8, atol=2e-9)][0]
         row /= first
     return found

@@ -155,10 +155,7 @@ def _product(op: Contract, parts: list[tuple[Tensor, int]]) -> list[Carrier] | N
 
 def _last(build: Builder, given: Tensor) -> Tensor:
     """The one tensor that others read of all that are entrywise functions of a given one."""
-    inside = {given.serial: given}
-    for op in build.ops:  # in order
-        if _reads(op, inside) and _is_entrywise(op, inside):
-            inside[op.out.serial] = op.out
+    inside = _functions(build, given)
     if inside.keys() & {build.tensor(v).owner.serial for v in build.graph.outputs}:
         raise NotPointwise("its units are an output of the model")
     met = [op for op in build.ops if op.out.serial not in inside and _reads(op, inside)]
@@ -169,6 +166,15 @@ def _last(build: Builder, given: Tensor) -> Tensor:
         places = ", ".join(f"{op.title} at {op.where}" for op in met[:3])
         raise NotPointwise(f"no entrywise function is all that reads its units: they meet {places}")
     return ends[0]
+
+
+def _functions(build: Builder, given: Tensor) -> dict[int, Tensor]:
+    """A tensor and all that are entrywise functions of it alone."""
+    inside = {given.serial: given}
+    for op in build.ops:  # in order
+        if _reads(op, inside) and _is_entrywise(op, inside):
+            inside[op.out.serial] = op.out
+    return inside
 
 
 def _reads(op: Primitive, inside: dict[int, Tensor]) -> bool:

@@ -1,0 +1,100 @@
+"""`attack`: the thin door to attacks in the maximum norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from . import refusals
+from .fast_gradient_sign import fast_gradient_sign
+from .losses import loss_of
+from .projected_gradient import projected_gradient
+
+Range = tuple[float, float]
+
+
+def attack(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    method: str = "fgsm",
+    *,
+    epsilon: float,
+    clip: Range,
+    steps: int = 10,
+    step_size: float | None = None,
+    random_start: bool = False,
+    through: str = "mean-logits",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Inputs within ε of the given ones, in every entry, at which a classifier does worse.
+
+    An attack is **adaptive** where `model` is what is to be judged, and **transferred** where the
+    result is shown to another model: attack the single network, and let the ensemble vote. For an
+    ensemble the gradient goes through all of its members, since a vote has none.
+
+    One attack that fails shows nothing about robustness: `robust_accuracy` takes several.
+
+    Args:
+        model: a network that returns logits (batch, classes), not probabilities: a softmax in the
+            model is applied a second time by the loss, and flattens it. Or an ensemble. It is run
+            in evaluation mode, and keeps its mode.
+        x: clean inputs, (batch, …), within `clip`.
+        y: their labels, (batch,).
+        method: "fgsm", one step to the corner of the ball, or "pgd", projected steps.
+        epsilon: radius in the maximum norm, in the unit of the inputs.
+        clip: least and largest value of the data: (0, 1) for images in [0, 1], (-0.5, 0.5) where
+            they are centred. There is no default, since a wrong one destroys the images and looks
+            like an attack that works; (-inf, inf) stands for no range.
+        steps: of "pgd".
+        step_size: of "pgd", in the unit of the inputs; by default 2.5 ε / steps.
+        random_start: begin at a uniform point of the ball.
+        through: how an ensemble is climbed: "mean-logits", "mean-probabilities" or "mean-loss".
+        generator: for the random start.
+
+    Returns:
+        Adversarial inputs, in the ball and in the range.
+
+    Raises:
+        ValueError: inputs outside the range or not finite, labels that are none, a method that is
+            not known, sizes that are not positive, a random start without a generator, a gradient
+            that is not finite.
+
+    Source: Goodfellow et al. 2015; Madry et al. 2018; on adaptive attacks Athalye, Carlini and
+    Wagner, "Obfuscated gradients give a false sense of security" (2018).
+    """
+    refusals.require_data(x, y, clip)
+    refusals.require_options(method, epsilon, steps, step_size, random_start, through, generator)
+    into = _projection(x, epsilon, clip)
+    start = x.detach()
+    if random_start and generator is not None:
+        drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
+        start = into(start + epsilon * (2 * drawn.to(x.device) - 1))
+    loss = loss_of(model, y.long(), through)
+    with evaluating(model):
+        if method == "fgsm":
+            return into(fast_gradient_sign(loss, start, epsilon))
+        step = 2.5 * epsilon / steps if step_size is None else step_size
+        return projected_gradient(loss, start, step, steps, into)
+
+
+def _projection(x: Tensor, epsilon: float, clip: Range) -> Callable[[Tensor], Tensor]:
+    """Into the ball around x and the range of the data; both are boxes, so one after the other."""
+    low = (x - epsilon).clamp(*clip).detach()
+    high = (x + epsilon).clamp(*clip).detach()
+    return lambda moved: torch.minimum(torch.maximum(moved.detach(), low), high)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run a block with a model in evaluation mode, each of its modules as it was afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

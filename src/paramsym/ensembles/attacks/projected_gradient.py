@@ -1,0 +1,31 @@
+"""Projected gradient descent in the maximum norm: steps along signs, back into the ball each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from .fast_gradient_sign import gradient
+from .losses import Loss
+
+
+def projected_gradient(
+    loss: Loss, start: Tensor, step: float, steps: int, into: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """x ← Π(x + step · sign ∇L(x)), as often as `steps` says.
+
+    Args:
+        loss: what is climbed, as a function of the inputs.
+        start: the first x.
+        step: length of one step in each entry.
+        steps: how many.
+        into: Π, the projection into the ball and the range of the data.
+
+    Source: Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards deep learning models resistant to
+    adversarial attacks" (2018).
+    """
+    x = start
+    for _ in range(steps):
+        x = into(x + step * gradient(loss, x).sign())
+    return x
