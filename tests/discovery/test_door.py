@@ -26,17 +26,17 @@ def refused(words: list[str], model: nn.Module = RELU, inputs: object = None, **
 def test_weights_that_are_not_finite():
     model = perceptron((3, 4, 3), torch.relu)
     with torch.no_grad():
-        model[0].weight[0, 0] = torch.nan
+        next(model.parameters())[0, 0] = torch.nan
     refused(["model=Sequential", "1 of 12 entries of '0.weight'", "numbers were expected",
              "Load weights"], model)  # fmt: skip
     with torch.no_grad():
-        model[0].weight[0, 0] = torch.inf
+        next(model.parameters())[0, 0] = torch.inf
     refused(["NaN or infinite"], model)
 
 
 def test_buffers_that_are_not_numbers():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
-    model[1].running_mean[0] = torch.nan
+    next(model.buffers())[0] = torch.nan
     refused(["'1.running_mean'", "constants of the function", "reset_running_stats"], model)
 
 
@@ -119,8 +119,8 @@ def test_derivatives_that_are_not_finite():
             return x.clone()
 
         @staticmethod
-        def backward(ctx, grad: Tensor) -> Tensor:
-            return grad * torch.nan
+        def backward(ctx, *grad_outputs: Tensor) -> Tensor:
+            return grad_outputs[0] * torch.nan
 
     model = nn.Sequential(nn.Linear(3, 3), Apply(Power.apply))
     refused(["derivatives are NaN or infinite", "outputs=…"], model)

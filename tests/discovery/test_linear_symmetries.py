@@ -250,7 +250,11 @@ def test_a_model_is_left_as_it_was():
 
 
 def test_outputs_choose_the_function():
-    model = nn.Sequential(perceptron((2, 3, 2), identity), Apply(lambda x: (x, x.argmax(-1))))
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, x.argmax(-1)
+
+    model = nn.Sequential(perceptron((2, 3, 2), identity), Pair())
     assert linear_symmetries(model, example(2), outputs=lambda pair: pair[0]).dimension == 9
 
 

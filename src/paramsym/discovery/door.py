@@ -254,8 +254,9 @@ def require_derivatives(sampler: Sampler) -> None:
             f"{_PROBES} random weights and inputs the derivative differs from that of the outputs, "
             f"by differences, typically by {off:.1e} of its size; a function with its own "
             "derivatives was expected, since the search reads derivatives only. Take out detach(), "
-            "straight-through estimators and wrong custom backward passes, and switch off "
-            "activation checkpointing, which derives at the model's own weights."
+            "straight-through estimators and wrong custom backward passes, switch off activation "
+            "checkpointing, which derives at the model's own weights, and scale a function that "
+            f"oscillates within {step:.0e} of its weights."
         )
 
 

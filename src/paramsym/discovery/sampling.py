@@ -73,8 +73,7 @@ class Sampler:
     Attributes:
         shapes: of the floating parameters, in real numbers.
         keeps: what of the inputs is the same in all samples, in words; empty if nothing is.
-        near: whether tensors of one number stay near the user's, since a function may have no
-            value elsewhere.
+        near: whether tensors of one number stay near the user's.
     """
 
     def __init__(
@@ -92,13 +91,10 @@ class Sampler:
         }  # fmt: skip
         self.shapes = {n: tuple(as_real(p).shape) or (1,) for n, p in self.own.items()}
         self.lengths = self._lengths(inputs)
-        self.given, self.tree = pytree.tree_flatten(split_inputs(inputs))
-        self.given = [
-            leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
-            for leaf in self.given
-        ]
+        self.given, self.tree = pytree.tree_flatten(pytree.tree_map(_usable, split_inputs(inputs)))
         self.tensors = [k for k, leaf in enumerate(self.given) if isinstance(leaf, Tensor)]
         # two values at most are a mask beside an input that is drawn, and an example otherwise
+        self.masks = True
         self.masks = any(map(self._is_drawn, range(len(self.tensors))))
         self.keeps = self._kept()
         self.batched, self.checked, self.near = True, False, False
@@ -112,16 +108,13 @@ class Sampler:
         except TraceError:  # no graph: what indexes a table is not known, and integers are kept
             return {}
 
-    masks: bool = True
-
     def _is_drawn(self, at: int) -> bool:
         """Whether a tensor of the inputs is another one in each sample."""
         leaf = self.given[self.tensors[at]]
         if not self.fresh:
             return False
-        if leaf.is_complex() or (leaf.is_floating_point() and not is_mask(leaf)):
-            return True
-        if leaf.is_floating_point() and not self.masks and bool(leaf.isfinite().all()):
+        mask = is_mask(leaf) and (self.masks or not bool(leaf.isfinite().all()))
+        if leaf.is_complex() or (leaf.is_floating_point() and not mask):
             return True
         return at in self.lengths and leaf.dtype != torch.bool
 
@@ -175,7 +168,7 @@ class Sampler:
     @property
     def numbers(self) -> list[str]:
         """Tensors of one number."""
-        return [name for name in self.shapes if self._is_number(name)]
+        return [*filter(self._is_number, self.shapes)]
 
     def _inputs(self, count: int) -> list[Tensor]:
         leaves = [self.given[k] for k in self.tensors]
@@ -239,13 +232,11 @@ class Sampler:
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             if self.batched:
                 try:
-                    found = torch.func.vmap(one)(points.weights, points.leaves)
-                    return found.double().cpu()
+                    return torch.func.vmap(one)(points.weights, points.leaves).double().cpu()
                 except _REFUSED:
                     self.batched = False
-            each = [points.at(k) for k in range(len(points))]
-            found = [_flat(self.values(point)) for point in each]
-        return torch.stack(found).double().cpu()
+            each = [_flat(self.values(points.at(k))) for k in range(len(points))]
+        return torch.stack(each).double().cpu()
 
     def _pairing(self, weights: dict[str, Tensor], leaves: list[Tensor], v: Tensor) -> Tensor:
         values = _flat(self._values(weights, leaves))
@@ -299,6 +290,10 @@ class Sampler:
         step = max(1, min(_LARGEST, _ENTRIES // max(1, entries)))
         for start in range(0, count, step):
             yield min(step, count - start)
+
+
+def _usable(leaf: Any) -> Any:  # a tensor of inference mode, for autograd
+    return leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
