@@ -72,17 +72,19 @@ class Evidence:
     Attributes:
         images: (samples, columns).
         errors: sixth differences of them along lines, (differences, samples, columns), or None.
+        wide: which samples have large inputs, (samples,), and more rounding than others.
         threshold: the user's, or None.
     """
 
     images: Tensor
     errors: Tensor | None
+    wide: Tensor
     threshold: float | None
 
     def turned(self, turn: Tensor) -> Evidence:
         """In another basis."""
         errors = None if self.errors is None else self.errors @ turn
-        return Evidence(self.images @ turn, errors, self.threshold)
+        return Evidence(self.images @ turn, errors, self.wide, self.threshold)
 
     def limits(self) -> tuple[Tensor, Tensor]:
         """How large a constraint may be, (samples, columns), and the usual noise, (columns,)."""
@@ -91,7 +93,11 @@ class Evidence:
             return torch.full_like(self.images, limit), self.images.new_zeros(self.images.shape[1])
         noises = self.errors.square().mean(dim=0).sqrt().nan_to_num(nan=math.inf)
         usual = noises.quantile(_MOST, dim=0)
-        return (_NOISES * torch.maximum(noises, usual)).clamp_min(EXACT), usual
+        limits = torch.maximum(noises, usual)
+        if bool(self.wide.any()):
+            there = torch.maximum(limits[self.wide], noises[self.wide].quantile(_MOST, dim=0))
+            limits[self.wide] = there
+        return (_NOISES * limits).clamp_min(EXACT), usual
 
     def excess(self) -> Tensor:
         """Constraints in units of their limits; zero where the noise hides everything."""
@@ -214,7 +220,7 @@ def _evidence(
     for count, spread in ((_FRESH, 1.0), (_WIDE, _SPREAD)):
         constraints.sampler.spread = spread
         for rows, points in constraints.rows(times * count):
-            found.append(_along(constraints, points, rows, vectors, threshold))
+            found.append(_along(constraints, points, rows, vectors, threshold, spread > 1))
     constraints.sampler.spread = 1.0
     return _joined(found)
 
@@ -226,14 +232,15 @@ def _at(
     rows, good = constraints.at(points)
     if not len(rows):
         return None
-    return _along(constraints, points.among(good), rows, vectors, threshold)
+    return _along(constraints, points.among(good), rows, vectors, threshold, True)
 
 
 def _along(
-    constraints: Constraints, points: Points, rows: Tensor, vectors: Tensor, threshold: float | None
-) -> Evidence:
+    constraints: Constraints, points: Points, rows: Tensor, vectors: Tensor,
+    threshold: float | None, wide: bool,
+) -> Evidence:  # fmt: skip
     errors = None if threshold is not None else _errors(constraints, points, vectors)
-    return Evidence(rows @ vectors, errors, threshold)
+    return Evidence(rows @ vectors, errors, torch.full((len(rows),), wide), threshold)
 
 
 def _joined(found: list[Evidence]) -> Evidence:
@@ -241,6 +248,7 @@ def _joined(found: list[Evidence]) -> Evidence:
     return Evidence(
         torch.cat([e.images for e in found]),
         torch.cat(errors, dim=1) if errors else None,
+        torch.cat([e.wide for e in found]),
         found[0].threshold,
     )
 

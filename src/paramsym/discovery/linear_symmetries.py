@@ -69,7 +69,9 @@ def linear_symmetries(
     A matrix M generates a symmetry θ ↦ exp(tM) θ of F if and only if ⟨∇_θ F(θ, x), Mθ⟩ = 0 at all
     θ and x. Each row of a linear system is this constraint at fresh random weights, fresh random
     inputs and a random combination of the outputs. Generators are certified by the largest residual
-    on samples that they were not found on, some of them with inputs up to eight times as large.
+    on samples that they were not found on, some of them with inputs up to eight times as large,
+    and by finite elements exp(tM)θ of random combinations. What keeps the constraints and changes
+    the function, as a jump does, is listed as infinitesimal.
 
     Weights are drawn normal, and those of the model are not read; buffers are constants. What is
     found holds at the weights and inputs that are drawn: a unit that none of them switches, or a
@@ -79,7 +81,8 @@ def linear_symmetries(
         model: any module with floating parameters; it is only read. F is all that it returns.
         inputs: examples, as the model takes them: positional, or by name. Floats are replaced by
             fresh normal numbers and integers that index a table by fresh ones, in the same shape;
-            masks and other integers stay. One or two samples cost least.
+            masks beside them and other integers stay. One or two samples cost least, in time and
+            in memory, which holds 256 times the inputs.
         level: "full", all P² unknowns; "tensors", a block for each tensor and each ordered pair of
             tensors of equal shape, or of shapes that differ along one axis, as parallel branches
             have; "sides", a matrix along each axis of each tensor; "auto", the first of these with
@@ -104,7 +107,9 @@ def linear_symmetries(
 
     Raises:
         ValueError: numbers that are NaN; outputs that are random, no function, or without
-            derivatives; one sample that stays; more unknowns than `limit`; an unknown level.
+            derivatives of their own; noise that hides everything; one sample that stays; more
+            unknowns than `limit`; an unknown level.
+        TypeError: a model that is no module.
 
     Source: the infinitesimal form of invariance is equation (4) of "Finding symmetry in neural
     network parameter spaces" for actions that are linear and do not depend on data; inverse
