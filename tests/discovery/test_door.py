@@ -233,7 +233,7 @@ def test_more_unknowns_than_the_limit():
 def test_settings_that_are_none():
     refused(["level='blocks'", "'full', 'tensors', 'sides'", "Choose 'auto'"], level="blocks")
     refused(["threshold=0.0", "between 0 and 1", "Leave it out"], threshold=0.0)
-    refused(["limit=0", "one or more"], limit=0)
+    refused(["limit=0", "one unknown or more"], limit=0)
     refused(["dtype=torch.float16", "float64 or torch.float32"], dtype=torch.float16)
 
 

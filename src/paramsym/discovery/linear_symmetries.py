@@ -81,8 +81,8 @@ def linear_symmetries(
         model: any module with floating parameters; it is only read. F is all that it returns.
         inputs: examples, as the model takes them: positional, or by name. Floats are replaced by
             fresh normal numbers and integers that index a table by fresh ones, in the same shape;
-            masks beside them and other integers stay. One or two samples cost least, in time and
-            in memory, which holds 256 times the inputs.
+            masks beside them and other integers stay. 256 copies are held: one or two samples
+            cost least.
         level: "full", all P² unknowns; "tensors", a block for each tensor and each ordered pair of
             tensors of equal shape, or of shapes that differ along one axis, as parallel branches
             have; "sides", a matrix along each axis of each tensor; "auto", the first of these with
@@ -187,8 +187,7 @@ def _require_settings(level: str, threshold: float | None, dtype: torch.dtype, l
         )
     if not limit >= 1:
         raise ValueError(
-            f"linear_symmetries(limit={limit!r}): a number of unknowns of one or more was "
-            "expected. Leave it out for what fits into a gigabyte."
+            f"linear_symmetries(limit={limit!r}): one unknown or more was expected. Leave it out."
         )
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(
@@ -296,8 +295,7 @@ def _searched(
     if count := moved.lost.shape[1]:
         words.append(
             f"{count} direction{'s' * (count > 1)} infinitesimal only: constraints are zero, but "
-            f"finite elements change the function by up to {moved.broken:.1e} of its range (a "
-            "jump, or a derivative that is not that of the function); combinations of them may "
-            "keep it"
+            f"finite elements change the function by up to {moved.broken:.1e} of its range, as "
+            "where it jumps; combinations of them may keep it"
         )
     return "; ".join(words)
