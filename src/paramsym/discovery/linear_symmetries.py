@@ -230,8 +230,7 @@ def _chosen(level: str, shapes: Shapes, affine: bool, limit: int) -> Ansatz:
     chosen = level if level != "auto" else (fits[0] if fits else "sides")
     if chosen in fits:
         return sizes[chosen]
-    names = [*LEVELS]
-    after = [name for name in fits if names.index(name) > names.index(chosen)]
+    after = [name for name in fits if [*LEVELS].index(name) > [*LEVELS].index(chosen)]
     n = sizes[chosen].unknowns
     entries = sum(math.prod(shape) for shape in shapes.values())
     offer = (
