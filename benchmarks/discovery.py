@@ -63,9 +63,16 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     linear_symmetries(perceptron((2, 2, 2), torch.relu), example(2))
-    cases = [
-        (f"{name} {'-'.join(map(str, sizes))}", perceptron(sizes, f), sizes[0], *rest)
-        for name, f, sizes, *rest in NETWORKS
+    cases: list[tuple[str, nn.Module, int, str, int, float | None]] = [
+        (
+            f"{name} {'-'.join(map(str, sizes))}",
+            perceptron(sizes, f),
+            sizes[0],
+            level,
+            dimension,
+            target,
+        )
+        for name, f, sizes, level, dimension, target in NETWORKS
     ]
     cases.append(("two linear branches 3-2-3", Branches((2, 2), identity), 3, "tensors", 16, None))
     cases.append(("two linear branches 3-2-3", Branches((2, 2), identity), 3, "sides", 8, None))

@@ -54,7 +54,8 @@ def sp(n: int) -> list[Array]:
 
 
 def as_real(matrices: Sequence[Array]) -> list[Array]:
-    return [numpy.block([[m.real, -m.imag], [m.imag, m.real]]) for m in matrices]
+    re, im = numpy.real, numpy.imag
+    return [numpy.block([[re(m), -im(m)], [im(m), re(m)]]) for m in matrices]
 
 
 def su(p: int, q: int = 0) -> list[Array]:

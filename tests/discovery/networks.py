@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from paramsym.discovery import LinearSymmetries
 from paramsym.discovery.constraints import Constraints
@@ -98,3 +99,25 @@ def sampled(model: nn.Module, level: str, seed: int = 1) -> Constraints:
 def dense(found: LinearSymmetries) -> Tensor:
     """Generators as rows of flattened matrices, (generators, P²)."""
     return torch.stack([g.dense(found.shapes)[0].flatten() for g in found.generators])
+
+
+def require_finite_symmetries(model: nn.Module, found: LinearSymmetries) -> None:
+    """exp(M) θ computes the same function, for random combinations of the generators."""
+    generator = torch.Generator().manual_seed(5)
+    params = {
+        n: torch.randn(p.shape, generator=generator, dtype=torch.float64)
+        for n, p in model.named_parameters()
+    }
+    theta = torch.cat([params[n].flatten() for n in found.shapes])
+    weights = torch.randn(found.dimension, generator=generator, dtype=torch.float64)
+    field = sum(
+        w * g.dense(found.shapes)[0] for w, g in zip(weights, found.generators, strict=True)
+    )
+    assert isinstance(field, Tensor)
+    moved = torch.linalg.matrix_exp(field / field.norm()) @ theta
+    parts = moved.split([params[n].numel() for n in found.shapes])
+    others = {n: part.reshape(params[n].shape) for n, part in zip(found.shapes, parts, strict=True)}
+    x = torch.randn(20, next(iter(params.values())).shape[1], generator=generator).double()
+    before, after = (functional_call(model.double(), {**params, **p}, (x,)) for p in ({}, others))
+    assert float((moved - theta).norm() / theta.norm()) > 0.01
+    assert float((after - before).abs().max() / before.abs().max()) < 1e-12

@@ -134,7 +134,7 @@ def test_the_scale_in_front_of_a_norm_is_found_where_epsilon_is_negligible():
 def test_buffers_are_held():
     """A scale in front of a batch norm moves its running variance: it does not count."""
     norm = nn.BatchNorm1d(3)
-    norm.running_mean += 0.3
+    norm.get_buffer("running_mean").add_(0.3)
     model = nn.Sequential(linear(2, 3), norm, nn.ReLU(), linear(3, 2)).eval()
     found = compared(model, 2)
     symmetry = find_symmetry(model, (torch.randn(2, 2),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from paramsym.discovery import linear_symmetries
 
@@ -25,17 +26,17 @@ def refused(words: list[str], model: nn.Module = RELU, inputs: object = None, **
 def test_weights_that_are_not_finite():
     model = perceptron((3, 4, 3), torch.relu)
     with torch.no_grad():
-        model[0].weight[0, 0] = torch.nan
+        next(model.parameters())[0, 0] = torch.nan
     refused(["model=Sequential", "1 of 12 entries of '0.weight'", "numbers were expected",
              "Load weights"], model)  # fmt: skip
     with torch.no_grad():
-        model[0].weight[0, 0] = torch.inf
+        next(model.parameters())[0, 0] = torch.inf
     refused(["NaN or infinite"], model)
 
 
 def test_buffers_that_are_not_numbers():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
-    model[1].running_mean[0] = torch.nan
+    next(model.buffers())[0] = torch.nan
     refused(["'1.running_mean'", "constants of the function", "reset_running_stats"], model)
 
 
@@ -48,7 +49,13 @@ def test_inputs_that_are_not_numbers():
 def test_one_sample_that_stays():
     words = ["(1, 3)", "one sample only", "fresh=False", "torch.randn(2, …)"]
     refused(words, inputs=example(3), fresh=False)
-    refused(["one sample only", "look like masks"], inputs=(torch.ones(1, 3),))
+    # copies of one sample are one sample
+    refused(["(5, 3)", "up to copies"], inputs=(torch.randn(1, 3).expand(5, 3),), fresh=False)
+    refused(["one sample only"], inputs=(torch.tensor([[1.0, torch.inf, 0.0]]),))
+    # two values at most are an example, where nothing else is one
+    for one in (torch.ones(1, 3), torch.zeros(2, 3), torch.eye(3)):
+        found = linear_symmetries(RELU, (one,))
+        assert found.dimension == 4 and "given inputs" not in found.searched
     # but one sample that is drawn anew at each weight is as good as many, and so are two that stay
     assert linear_symmetries(RELU, example(3)).dimension == 4
     given = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
@@ -112,8 +119,8 @@ def test_derivatives_that_are_not_finite():
             return x.clone()
 
         @staticmethod
-        def backward(ctx, grad: Tensor) -> Tensor:
-            return grad * torch.nan
+        def backward(ctx, *grad_outputs: Tensor) -> Tensor:
+            return grad_outputs[0] * torch.nan
 
     model = nn.Sequential(nn.Linear(3, 3), Apply(Power.apply))
     refused(["derivatives are NaN or infinite", "outputs=…"], model)
@@ -134,9 +141,81 @@ def test_derivatives_that_are_seldom_finite():
             self.weight = nn.Parameter(torch.ones(3, 2))
 
         def forward(self, x: Tensor) -> Tensor:
-            return x @ (self.weight - 0.2).log()  # of six numbers, all of which must be positive
+            return x @ (self.weight - 0.75).log()  # of three numbers, all of which must be positive
 
-    refused(["derivatives are zero, NaN or infinite", "most of them"], Root())
+    refused(["NaN or infinite", "numbers were expected", "logarithm"], Root())
+
+
+def test_derivatives_that_are_often_zero_are_drawn_again():
+    model = nn.Sequential(
+        *(
+            layer
+            for n, m in ((2, 8), (8, 2), (2, 2))
+            for layer in (nn.Linear(n, m, bias=False), nn.ReLU())
+        )
+    )
+    assert linear_symmetries(model, example(2)).dimension == 10  # a scale of each hidden unit
+
+
+DETACHED = {
+    "factor": lambda z: z * z.detach(),
+    "gate": lambda z: z * torch.sigmoid(z).detach(),
+    "norm": lambda z: z / z.detach().norm(),
+    "straight through": lambda z: z + (z.round() - z).detach(),
+}
+
+
+@pytest.mark.parametrize("name", DETACHED)
+def test_derivatives_of_another_function(name: str):
+    words = ["of 64 random weights", "the derivative differs", "detach()", "checkpointing"]
+    refused(words, perceptron((2, 3, 2), DETACHED[name]), example(2))
+
+
+def test_activation_checkpointing():
+    """What is computed again in the backward pass reads the model's own weights."""
+
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(checkpoint(lambda z: self.a(z).relu(), x, use_reentrant=False))
+
+    refused(["the derivative differs", "checkpointing"], Recomputed().double(), example(2))
+    refused(["the backward pass failed", "checkpointing"], Recomputed(), example(2))
+
+
+def test_derivatives_that_are_right_but_for_kinks_jumps_and_rounding():
+    for function in (torch.relu, nn.Hardshrink(), lambda z: z + (8 * z).round() / 8, torch.sin):
+        model = perceptron((2, 2, 2), function)
+        for dtype in (torch.float64, torch.float32):
+            linear_symmetries(model, example(2), dtype=dtype)
+
+
+def test_models_that_are_none():
+    with pytest.raises(TypeError, match="a torch.nn.Module was expected"):
+        linear_symmetries(lambda x: x, example(3))  # pyright: ignore[reportArgumentType]
+    refused(["model=ReLU", "no floating parameter", "Give a module"], nn.ReLU())
+    refused(["'weight' has no shape yet", "Run the model once"], nn.LazyLinear(2))
+    norm = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, device="meta", affine=False))
+    refused(["'1.running_mean' is on the meta device"], norm)
+
+
+def test_an_empty_tensor_is_not_looked_at():
+    model = perceptron((2, 3, 2), torch.relu)
+    model.register_parameter("empty", nn.Parameter(torch.zeros(0, 3)))
+    found = linear_symmetries(model, example(2))
+    assert found.dimension == 3 and "empty" not in found.shapes
+
+
+def test_inference_mode_is_left():
+    with torch.inference_mode():
+        inside = perceptron((2, 3, 2), torch.relu)
+        assert linear_symmetries(inside, example(2)).dimension == 3
+        given = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+        assert linear_symmetries(inside, (given,), fresh=False).dimension == 3
+        assert torch.is_inference_mode_enabled()
 
 
 def test_more_unknowns_than_the_limit():
@@ -154,6 +233,7 @@ def test_more_unknowns_than_the_limit():
 def test_settings_that_are_none():
     refused(["level='blocks'", "'full', 'tensors', 'sides'", "Choose 'auto'"], level="blocks")
     refused(["threshold=0.0", "between 0 and 1", "Leave it out"], threshold=0.0)
+    refused(["limit=0", "one unknown or more"], limit=0)
     refused(["dtype=torch.float16", "float64 or torch.float32"], dtype=torch.float16)
 
 

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from paramsym.discovery import LinearSymmetries, linear_symmetries
 from paramsym.discovery.ansatz import Ansatz
@@ -26,6 +25,7 @@ from .networks import (
     identity,
     leaky,
     perceptron,
+    require_finite_symmetries,
     sampled,
 )
 
@@ -43,28 +43,6 @@ def residuals_on_fresh_rows(model: nn.Module, matrices: Tensor) -> Tensor:
     return (
         (torch.einsum("sp,gpq,sq->sg", g, fields, w)[size > 0] / size[size > 0, None]).abs().amax(0)
     )
-
-
-def require_finite_symmetries(model: nn.Module, found: LinearSymmetries) -> None:
-    """exp(M) θ computes the same function, for random combinations of the generators."""
-    generator = torch.Generator().manual_seed(5)
-    params = {
-        n: torch.randn(p.shape, generator=generator, dtype=torch.float64)
-        for n, p in model.named_parameters()
-    }
-    theta = torch.cat([params[n].flatten() for n in found.shapes])
-    weights = torch.randn(found.dimension, generator=generator, dtype=torch.float64)
-    field = sum(
-        w * g.dense(found.shapes)[0] for w, g in zip(weights, found.generators, strict=True)
-    )
-    assert isinstance(field, Tensor)
-    moved = torch.linalg.matrix_exp(field / field.norm()) @ theta
-    parts = moved.split([params[n].numel() for n in found.shapes])
-    others = {n: part.reshape(params[n].shape) for n, part in zip(found.shapes, parts, strict=True)}
-    x = torch.randn(20, next(iter(params.values())).shape[1], generator=generator).double()
-    before, after = (functional_call(model.double(), {**params, **p}, (x,)) for p in ({}, others))
-    assert float((moved - theta).norm() / theta.norm()) > 0.01
-    assert float((after - before).abs().max() / before.abs().max()) < 1e-12
 
 
 KNOWN = [
@@ -233,7 +211,8 @@ def test_what_a_tiny_smoothing_breaks_is_no_symmetry():
     # the corner is narrower than anything that samples see: the limit that the docstring tells
     assert linear_symmetries(smoothed(1e8), example(3)).dimension == 4
     # and it is accepted where a user says that this is near enough
-    assert linear_symmetries(smoothed(1e3), example(3), threshold=1e-2).dimension == 4
+    accepted = linear_symmetries(smoothed(1e3), example(3), threshold=3e-2)
+    assert accepted.dimension == 4 and 1e-6 < accepted.change < 1.0
 
 
 def test_an_embedding_with_several_inputs_by_name():
@@ -271,7 +250,11 @@ def test_a_model_is_left_as_it_was():
 
 
 def test_outputs_choose_the_function():
-    model = nn.Sequential(perceptron((2, 3, 2), identity), Apply(lambda x: (x, x.argmax(-1))))
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, x.argmax(-1)
+
+    model = nn.Sequential(perceptron((2, 3, 2), identity), Pair())
     assert linear_symmetries(model, example(2), outputs=lambda pair: pair[0]).dimension == 9
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ from torch import Tensor, nn
 from paramsym.discovery import LinearSymmetries, linear_symmetries
 from paramsym.discovery import constraints as constraints_module
 from paramsym.discovery.certificate import EXACT
+from paramsym.discovery.generators import Gap
 
-from .networks import Attention, dense, example, identity, perceptron, sampled
+from .networks import Apply, Attention, dense, example, identity, leaky, perceptron, sampled
 
 
 def test_the_weights_of_the_model_are_not_read():
@@ -24,17 +27,51 @@ def test_the_weights_of_the_model_are_not_read():
     assert torch.equal(before, dense(linear_symmetries(model, example(2))))
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_nor_those_of_one_number(size: float):
+    """A bias of one output, ReZero's factor, and maps of one unit."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False)
+            self.skip, self.g = nn.Linear(2, 2, bias=False), nn.Parameter(torch.tensor(size))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.skip(x) + self.g * self.b(self.a(x).tanh())
+
+    assert linear_symmetries(Scaled(), example(2)).dimension == 1
+    biased = perceptron((2, 2, 1), torch.relu, bias=True)
+    tanh = perceptron((1, 1, 1), torch.tanh)
+    with torch.no_grad():
+        for p in (*biased.parameters(), *tanh.parameters()):
+            p.fill_(size)
+    assert linear_symmetries(biased, example(2)).dimension == 2
+    assert linear_symmetries(tanh, example(1)).dimension == 0
+
+
+def test_numbers_that_must_be_positive_stay_near_the_given_ones():
+    class Temperature(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map, self.t = nn.Linear(2, 3, bias=False), nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x) * self.t.log()
+
+    found = linear_symmetries(Temperature(), example(2))
+    assert found.dimension == 0 and "near the given values of t" in found.searched
+
+
 class InSingle(nn.Module):
     """A function that rounds to float32 inside, where no cast can be lifted."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Sequential):
         super().__init__()
-        self.model = model
+        self.first, self.function, self.last = model
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Rounded.apply(
-            self.model[1](_Rounded.apply(self.model[0](x))) @ self.model[2].weight.T
-        )
+        return _Rounded.apply(self.last(self.function(_Rounded.apply(self.first(x)))))
 
 
 class _Rounded(torch.autograd.Function):
@@ -43,8 +80,10 @@ class _Rounded(torch.autograd.Function):
         return torch.from_numpy(x.detach().numpy().astype("float32").astype("float64"))
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
-        return torch.from_numpy(grad.detach().numpy().astype("float32").astype("float64"))
+    def backward(ctx, *grad_outputs: Tensor) -> Tensor:
+        return torch.from_numpy(
+            grad_outputs[0].detach().numpy().astype("float32").astype("float64")
+        )
 
 
 @pytest.mark.parametrize("kind", ["float32", "rounded inside"])
@@ -75,6 +114,66 @@ def test_in_single_precision_samples_that_saturate_excuse_themselves_alone():
             Attention(), inputs, "sides", dtype=torch.float32, generator=generator
         )
         assert found.dimension == 8 and found.dead == ("k.bias",) and found.gap.next > 1e-3
+
+
+class Bilinear(nn.Module):
+    """xᵀ A x."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.zeros(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bi,ij,bj->b", x, self.a, x)
+
+
+def deep(function: Callable[[Tensor], Tensor]) -> nn.Sequential:
+    """2-3-3-3-3-1: twelve hidden units."""
+    widths = (2, 3, 3, 3, 3, 1)
+    maps = [nn.Linear(n, m, bias=False) for n, m in pairwise(widths)]
+    return nn.Sequential(
+        *(layer for one in maps[:-1] for layer in (one, Apply(function))), maps[-1]
+    )
+
+
+SINGLE = {
+    "bilinear": (Bilinear, (1, 3), 27),  # its derivative does not depend on its weights
+    "deep": (lambda: deep(torch.relu), (1, 2), 12),
+    "leaky": (lambda: deep(leaky), (1, 2), 12),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_in_single_precision_nothing_is_lost(name: str):
+    make, shape, dimension = SINGLE[name]
+    level = "full" if name == "bilinear" else "sides"
+    for seed in (0, 9):
+        generator = torch.Generator().manual_seed(seed)
+        found = linear_symmetries(
+            make(), (torch.randn(shape),), level, dtype=torch.float32, generator=generator
+        )
+        assert found.dimension == dimension and found.gap.clear, found
+        assert "no clear gap" not in str(found)
+
+
+@pytest.mark.parametrize("rate", [3e5, 1e6, 1e8])
+def test_a_function_that_is_fast_is_not_taken_for_rounding(rate: float):
+    """Its differences over 1e-6 are as large as itself; all directions passed by that."""
+    model = perceptron((2, 2, 2), lambda z: (rate * z).sin())
+    try:
+        found = linear_symmetries(model, example(2))
+    except ValueError as error:
+        assert "oscillates" in str(error)
+    else:
+        assert found.dimension == 0, found
+
+
+def test_a_count_that_rounding_makes_uncertain_says_so():
+    found = linear_symmetries(nn.Sequential(nn.Linear(2, 3), nn.Softmax(-1)), example(2))
+    assert found.dimension == 27 and found.gap.clear
+    unclear = Gap(1e-7, 3e-8)
+    assert not unclear.clear and not Gap(0.0, 1e-12).clear and Gap(1e-16, 1e-6).clear
+    assert "no clear gap" in str(replace(found, gap=unclear))
 
 
 def test_without_noise_the_threshold_is_exact():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from paramsym.checking.measure import size_of
@@ -15,26 +17,48 @@ from paramsym.recording.precision import lifted
 from paramsym.recording.record import split_inputs
 from paramsym.recording.running import call_at, preserved, seeded
 
+from .noise import noise
 from .sampling import Points, Sampler
 
 _PROBES = 64
 _FINITE_PROBES = 8
 _FLAT = {torch.float64: 1e-12, torch.float32: 1e-5}  # of a gradient, relative to all of it
+_STEP = {torch.float64: 1e-4, torch.float32: 1e-2}  # of differences, relative
+_CLOSE = {torch.float64: 1e-5, torch.float32: 1e-2}  # two differences without a kink between
+_ROUNDINGS = 16  # of the outputs
+_CHANCE = 2  # of the probes may look smooth and be none
 _SAME = {torch.float64: 1e-9, torch.float32: 1e-4}  # of outputs, relative to their size
 
 
 def require_numbers(model: torch.nn.Module, inputs: Any) -> None:
     """Refuse weights that are not finite, and inputs that are NaN; infinite inputs are masks."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"linear_symmetries(model=…): {type(model).__name__} was given, but a torch.nn.Module "
+            "was expected, whose parameters are searched. Put the function into the forward() of a "
+            "module with nn.Parameter attributes."
+        )
     caller = f"linear_symmetries(model={type(model).__name__})"
-    for name, tensor in model.named_parameters():
+    if not any(p.is_floating_point() or p.is_complex() for p in model.parameters()):
+        raise ValueError(
+            f"{caller}: the model has no floating parameter, but at least one was expected, since "
+            "symmetries are searched that move parameters. Give a module that has weights."
+        )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(
+                f"{caller}: {name!r} has no shape yet, but tensors of known shapes were expected. "
+                "Run the model once on an example, which initialises lazy modules."
+            )
         if tensor.device.type == "meta":
             raise ValueError(
                 f"{caller}: {name!r} is on the meta device, but tensors on a device with numbers "
                 "were expected, since the model is run. Call model.to_empty(device='cpu'); the "
                 "weights themselves are not read."
             )
-        if not bool(tensor.isfinite().all()):
-            bad = int((~tensor.isfinite()).sum())
+    for name, tensor in model.named_parameters():
+        if not bool(tensor.detach().isfinite().all()):
+            bad = int((~tensor.detach().isfinite()).sum())
             raise ValueError(
                 f"{caller}: {bad} of {tensor.numel()} entries of {name!r} are NaN or infinite, but "
                 "numbers were expected. Load weights that are finite, or initialise the model anew."
@@ -60,20 +84,20 @@ def require_variety(sampler: Sampler) -> None:
     if sampler.varies:
         return
     leaves = [sampler.given[k] for k in sampler.tensors]
-    if leaves and max(leaf.shape[0] if leaf.ndim else 1 for leaf in leaves) > 1:
+    if any(leaf.ndim and leaf.shape[0] and len(leaf.unique(dim=0)) > 1 for leaf in leaves):
         return
     shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves) or "no tensor"
     why = (
-        "integers that index no table and floats that look like masks are kept"
+        "integers that index no table and infinite floats are kept"
         if sampler.fresh
         else "fresh=False keeps them"
     )
     raise ValueError(
-        f"linear_symmetries(inputs=…): the inputs ({shapes}) hold one sample only, and it would be "
-        f"the same at all weights ({why}), so that what is found would hold at this sample alone. "
-        "Several samples or inputs that can be drawn anew were expected: give "
-        "torch.randn(2, …), which is replaced by fresh numbers at each weight, or more samples "
-        "along the first axis."
+        f"linear_symmetries(inputs=…): the inputs ({shapes}) hold one sample only, up to "
+        f"copies, and it would be the same at all weights ({why}), so that what is found would "
+        "hold at this sample alone. Several samples or inputs that can be drawn anew were "
+        "expected: give torch.randn(2, …), which is replaced by fresh numbers at each weight, or "
+        "more samples along the first axis."
     )
 
 
@@ -86,7 +110,7 @@ def require_function(sampler: Sampler) -> None:
             "expected: integers, as of argmax, have no derivative. Choose a differentiable output "
             "with outputs=…, a function of what the model returns."
         )
-    if not any(_has_numbers(sampler) for _ in range(_FINITE_PROBES)):
+    if not _finite_values(sampler):
         raise ValueError(
             f"{caller}: all outputs are NaN or infinite at {_FINITE_PROBES} random weights and "
             "inputs, but numbers were expected. Look for a logarithm, root or division of what "
@@ -107,6 +131,19 @@ def require_function(sampler: Sampler) -> None:
             "output, but a function was expected: dropout or noise draws random numbers. Set "
             "training=False, or take the noise as an input of the model."
         )
+
+
+def _finite_values(sampler: Sampler) -> bool:
+    """Whether some output is finite at random points.
+
+    A temperature, an exponent or a scale may have to be positive, and then half of the points have
+    no values: single numbers stay near the user's if this helps.
+    """
+    found = sum(_has_numbers(sampler) for _ in range(_FINITE_PROBES))
+    if found < _FINITE_PROBES and sampler.numbers:
+        sampler.near = True
+        sampler.near = sum(_has_numbers(sampler) for _ in range(_FINITE_PROBES)) > found
+    return found > 0 or sampler.near
 
 
 def _has_numbers(sampler: Sampler) -> bool:
@@ -141,7 +178,14 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
         ValueError: a tensor without gradient that the outputs do depend on, or no gradient at all.
     """
     caller = f"linear_symmetries(model={type(sampler.model).__name__})"
-    gradients = sampler.gradients(sampler.points(_PROBES))
+    try:
+        gradients = sampler.gradients(sampler.points(_PROBES))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{caller}: the backward pass failed, {str(error).splitlines()[0]!r}, but a model was "
+            "expected that can be differentiated at other weights than its own. Switch off "
+            "activation checkpointing, which computes again at the model's own weights."
+        ) from error
     sizes = {n: g.flatten(1).abs().amax(1) for n, g in gradients.items()}
     whole = torch.stack([*sizes.values()]).amax(0)
     finite = whole.isfinite()
@@ -167,6 +211,53 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
             "of parameters was expected. Choose outputs that depend on them with outputs=…."
         )
     return flat
+
+
+def require_derivatives(sampler: Sampler) -> None:
+    """Refuse derivatives that are not those of the function, as behind detach().
+
+    Along a random line the difference (F(θ + hδ) − F(θ − hδ)) / 2h is compared with ⟨∇F, δ⟩, at
+    samples where half of h gives the same difference, so that no kink or jump is between.
+    """
+    points, step = sampler.points(_PROBES), _STEP[sampler.dtype]
+    slopes = {
+        n: torch.randn(w.shape, generator=sampler.generator, dtype=torch.float64) * w.double().cpu()
+        for n, w in points.weights.items()
+    }
+    gradients = sampler.gradients(points)
+    parts = [(gradients[n] * d).flatten(1) for n, d in slopes.items()]
+    derivative = torch.cat(parts, 1).sum(1)
+    covectors = points.covectors.double().cpu()
+
+    def pairing(weights: Mapping[str, Tensor]) -> Tensor:
+        values = sampler.all_values(Points(dict(weights), points.leaves, points.covectors))
+        return (torch.where(values.isfinite(), values, 0.0) * covectors).sum(1, keepdim=True)
+
+    def moved(h: float) -> dict[str, Tensor]:
+        return {
+            n: (w.double() + h * slopes[n].to(w.device)).to(w) for n, w in points.weights.items()
+        }
+
+    def along(h: float) -> Tensor:
+        return ((pairing(moved(h)) - pairing(moved(-h))) / (2 * h))[:, 0]
+
+    long, short = along(step), along(step / 2)
+    scale = torch.cat(parts, 1).norm(dim=1) + long.abs()
+    errors = noise(pairing, points.weights, sampler.generator)[:, 0]
+    errors = errors + torch.finfo(sampler.dtype).eps * pairing(points.weights)[:, 0].abs()
+    near = _CLOSE[sampler.dtype] * scale + _ROUNDINGS * errors / step
+    wrong = ((long - short).abs() <= near) & ((short - derivative).abs() > 10 * near)
+    if int(wrong.sum()) > _CHANCE:
+        off = float(((short - derivative).abs() / scale)[wrong].median())
+        raise ValueError(
+            f"linear_symmetries(model={type(sampler.model).__name__}): at {int(wrong.sum())} of "
+            f"{_PROBES} random weights and inputs the derivative differs from that of the outputs, "
+            f"by differences, typically by {off:.1e} of its size; a function with its own "
+            "derivatives was expected, since the search reads derivatives only. Take out detach(), "
+            "straight-through estimators and wrong custom backward passes, switch off activation "
+            "checkpointing, which derives at the model's own weights, and scale a function that "
+            f"oscillates within {step:.0e} of its weights."
+        )
 
 
 def _depends(sampler: Sampler, name: str) -> bool:

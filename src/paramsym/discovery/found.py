@@ -34,6 +34,10 @@ class LinearSymmetries:
         samples: constraints that were solved, each at weights and inputs of its own.
         noise: the largest rounding error of a generator's constraints, by differences.
         affine: whether constants were searched.
+        infinitesimal: directions along which the constraints are zero and finite elements change
+            the function, which jumps or whose derivatives are others; none of the generators.
+        change: of the function by finite elements of random combinations of the generators, the
+            largest over fresh weights and inputs, relative to how far the function varies.
     """
 
     generators: tuple[Generator, ...]
@@ -48,6 +52,8 @@ class LinearSymmetries:
     samples: int
     noise: float
     affine: bool = False
+    infinitesimal: tuple[Generator, ...] = ()
+    change: float = 0.0
 
     @property
     def dimension(self) -> int:
@@ -93,6 +99,10 @@ class LinearSymmetries:
             f"residual {self.gap.largest_null:.1e}, next {self.gap.next:.1e}",
             f"  searched: {self.searched}",
         ]
+        if not self.gap.clear:
+            lines.append("  no clear gap: directions were rejected that are nearly generators")
+        if self.infinitesimal:
+            lines.append(f"  infinitesimal only: {len(self.infinitesimal)}")
         if self.dead:
             lines.append(f"  dead: {', '.join(self.dead)}")
         return "\n".join(lines)

@@ -20,6 +20,7 @@ from paramsym.structure.tangent import as_real
 Params = Mapping[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 
+_NEAR, _APART = 1e-8, 1000.0
 _ZERO = 1e-12  # of the largest coefficient: a part below it is none
 
 
@@ -180,6 +181,15 @@ class Gap:
 
     largest_null: float
     next: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the count can be trusted: what was rejected is no near-symmetry.
+
+        Below 1e-8, or within a factor of 1000 of the generators' own residuals, a direction may be
+        a generator that rounding hid, as in functions that saturate.
+        """
+        return self.next >= max(_NEAR, _APART * self.largest_null)
 
     def __str__(self) -> str:
         return f"{self.largest_null:.1e} | {self.next:.1e}"

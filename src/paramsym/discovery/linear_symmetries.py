@@ -20,9 +20,16 @@ from paramsym.structure.patterns import UnknownName, matching
 from paramsym.terminal.progress import silent
 
 from .ansatz import Ansatz
-from .certificate import judged
+from .certificate import Judged, judged, narrowed
 from .constraints import Constraints
-from .door import require_function, require_gradients, require_numbers, require_variety
+from .door import (
+    require_derivatives,
+    require_function,
+    require_gradients,
+    require_numbers,
+    require_variety,
+)
+from .finite import Finite, finite, limit_for, trial
 from .found import LinearSymmetries
 from .full import full
 from .generators import Gap, Shapes
@@ -62,7 +69,9 @@ def linear_symmetries(
     A matrix M generates a symmetry θ ↦ exp(tM) θ of F if and only if ⟨∇_θ F(θ, x), Mθ⟩ = 0 at all
     θ and x. Each row of a linear system is this constraint at fresh random weights, fresh random
     inputs and a random combination of the outputs. Generators are certified by the largest residual
-    on samples that they were not found on, some of them with inputs up to eight times as large.
+    on samples that they were not found on, some of them with inputs up to eight times as large,
+    and by finite elements exp(tM)θ of random combinations. What keeps the constraints and changes
+    the function, as a jump does, is listed as infinitesimal.
 
     Weights are drawn normal, and those of the model are not read; buffers are constants. What is
     found holds at the weights and inputs that are drawn: a unit that none of them switches, or a
@@ -72,7 +81,8 @@ def linear_symmetries(
         model: any module with floating parameters; it is only read. F is all that it returns.
         inputs: examples, as the model takes them: positional, or by name. Floats are replaced by
             fresh normal numbers and integers that index a table by fresh ones, in the same shape;
-            masks and other integers stay. One or two samples cost least.
+            masks beside them and other integers stay. 256 copies are held: one or two samples
+            cost least.
         level: "full", all P² unknowns; "tensors", a block for each tensor and each ordered pair of
             tensors of equal shape, or of shapes that differ along one axis, as parallel branches
             have; "sides", a matrix along each axis of each tensor; "auto", the first of these with
@@ -97,42 +107,74 @@ def linear_symmetries(
 
     Raises:
         ValueError: numbers that are NaN; outputs that are random, no function, or without
-            derivatives; one sample that stays; more unknowns than `limit`; an unknown level.
+            derivatives of their own; noise that hides everything; one sample that stays; more
+            unknowns than `limit`; an unknown level.
+        TypeError: a model that is no module.
 
     Source: the infinitesimal form of invariance is equation (4) of "Finding symmetry in neural
     network parameter spaces" for actions that are linear and do not depend on data; inverse
     iteration with refinement: Björck, "Numerical methods for least squares problems" (1996).
     """
-    _require_settings(level, threshold, dtype)
-    require_numbers(model, inputs)
-    generator = torch.Generator().manual_seed(0) if generator is None else generator
-    sampler = Sampler(model, inputs, outputs, training, generator, dtype, fresh)
-    require_variety(sampler)
-    require_function(sampler)
-    dead = require_gradients(sampler)
-    chosen = _named(names, sampler.shapes)
-    shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
-    _require_shapes(shapes, names)
-    ansatz = _chosen(level, shapes, affine, limit)
-    constraints = Constraints(sampler, ansatz, generator)
-    trivial = ansatz.trivial()
-    found = smallest(constraints, ansatz.unknowns, trivial, generator, progress)
-    sampler.generator = generator
-    progress("certificates")
-    verdict = judged(constraints, found, threshold)
-    generators = tuple(
-        ansatz.generator(found.vectors[:, k], *verdict.of(k)) for k in verdict.accepted
-    )
-    others = [size for k, size in enumerate(found.sizes.tolist()) if k not in verdict.accepted]
-    gap = Gap(max((g.residual for g in generators), default=0.0), min(others, default=math.inf))
-    return LinearSymmetries(
-        generators, gap, ansatz.level,
-        _searched(sampler, ansatz, constraints, found.dead, dead), dead, shapes,
-        ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
-    )  # fmt: skip
+    _require_settings(level, threshold, dtype, limit)
+    with torch.inference_mode(False), torch.enable_grad():
+        require_numbers(model, inputs)
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
+        sampler = Sampler(model, inputs, outputs, training, generator, dtype, fresh)
+        require_variety(sampler)
+        require_function(sampler)
+        dead = require_gradients(sampler)
+        require_derivatives(sampler)
+        chosen = _named(names, sampler.shapes)
+        shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
+        _require_shapes(shapes, names)
+        ansatz = _chosen(level, shapes, affine, limit)
+        constraints = Constraints(sampler, ansatz, generator)
+        trivial = ansatz.trivial()
+        found = smallest(constraints, ansatz.unknowns, trivial, generator, progress)
+        sampler.generator = generator
+        progress("certificates")
+        verdict = judged(constraints, found, threshold)
+        progress("finite elements")
+        verdict, moved = _moved(constraints, verdict, threshold)
+        generators, infinitesimal = (
+            tuple(
+                ansatz.generator(columns[:, k], *numbers)
+                for k, numbers in enumerate(verdict.of(columns))
+            )
+            for columns in (moved.kept, moved.lost)
+        )
+        gap = Gap(max((g.residual for g in generators), default=0.0), verdict.next)
+        return LinearSymmetries(
+            generators, gap, ansatz.level,
+            _searched(sampler, ansatz, constraints, found.dead, dead, moved), dead, shapes,
+            ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
+            infinitesimal, moved.change,
+        )  # fmt: skip
 
 
-def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -> None:
+def _moved(
+    constraints: Constraints, verdict: Judged, threshold: float | None
+) -> tuple[Judged, Finite]:
+    """What passes, with finite elements tried.
+
+    An element that changes the function has met a kink that no sample saw, and then constraints on
+    its way reject a part of the span; or a jump, and then they reject nothing.
+    """
+    sampler, ansatz = constraints.sampler, constraints.ansatz
+    while True:
+        residuals = [size for size, _ in verdict.of(verdict.vectors)]
+        limit = limit_for(max(residuals, default=0.0), threshold)
+        tried = trial(sampler, ansatz, verdict.vectors, limit)
+        if tried.passed:
+            break
+        less = narrowed(constraints, verdict, tried.suspects, threshold)
+        if less.vectors.shape[1] == verdict.vectors.shape[1]:
+            break
+        verdict = less
+    return verdict, finite(sampler, ansatz, verdict.vectors, tried)
+
+
+def _require_settings(level: str, threshold: float | None, dtype: torch.dtype, limit: int) -> None:
     if level != "auto" and level not in LEVELS:
         raise ValueError(
             f"linear_symmetries(level={level!r}): one of 'auto', "
@@ -142,6 +184,10 @@ def _require_settings(level: str, threshold: float | None, dtype: torch.dtype) -
         raise ValueError(
             f"linear_symmetries(threshold={threshold!r}): a number between 0 and 1 was expected, "
             "for residuals of constraints of norm one. Leave it out to have it measured."
+        )
+    if not limit >= 1:
+        raise ValueError(
+            f"linear_symmetries(limit={limit!r}): one unknown or more was expected. Leave it out."
         )
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(
@@ -184,8 +230,7 @@ def _chosen(level: str, shapes: Shapes, affine: bool, limit: int) -> Ansatz:
     chosen = level if level != "auto" else (fits[0] if fits else "sides")
     if chosen in fits:
         return sizes[chosen]
-    names = [*LEVELS]
-    after = [name for name in fits if names.index(name) > names.index(chosen)]
+    after = [name for name in fits if [*LEVELS].index(name) > [*LEVELS].index(chosen)]
     n = sizes[chosen].unknowns
     entries = sum(math.prod(shape) for shape in shapes.values())
     offer = (
@@ -216,7 +261,8 @@ def _time(unknowns: int) -> str:
 
 
 def _searched(
-    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, idle: int, dead: tuple[str, ...]
+    sampler: Sampler, ansatz: Ansatz, constraints: Constraints, idle: int, dead: tuple[str, ...],
+    moved: Finite,
 ) -> str:  # fmt: skip
     """What was searched, and where, in words."""
     trivial, shapes = ansatz.trivial().shape[1], ansatz.shapes
@@ -231,6 +277,8 @@ def _searched(
         words[0] += f" and inputs, of which these stayed as given: {kept}"
     else:
         words[0] += f", at the given inputs only: {kept}"
+    if sampler.near:
+        words.append(f"near the given values of {', '.join(sampler.numbers)}")
     still = [n for n in sampler.shapes if n not in shapes and n not in dead]
     if still:
         words.append(f"nothing that moves {', '.join(still)}, or by them")
@@ -241,4 +289,12 @@ def _searched(
         words.append(f"{idle} coefficients that enter no constraint left out")
     if dead:
         words.append(f"tensors that nothing depends on left out: {', '.join(dead)}")
+    if moved.samples:
+        words.append(f"finite elements tried at {moved.samples} random weights and inputs")
+    if count := moved.lost.shape[1]:
+        words.append(
+            f"{count} direction{'s' * (count > 1)} infinitesimal only: constraints are zero, but "
+            f"finite elements change the function by up to {moved.broken:.1e} of its range, as "
+            "where it jumps; combinations of them may keep it"
+        )
     return "; ".join(words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +57,15 @@ class Points:
             self.covectors[samples],
         )
 
+    @staticmethod
+    def joined(several: Sequence[Points]) -> Points:
+        """All samples of several."""
+        return Points(
+            {n: torch.cat([p.weights[n] for p in several]) for n in several[0].weights},
+            [torch.cat(leaves) for leaves in zip(*(p.leaves for p in several), strict=True)],
+            torch.cat([p.covectors for p in several]),
+        )
+
 
 class Sampler:
     """Draws points, and gradients at points.
@@ -64,6 +73,7 @@ class Sampler:
     Attributes:
         shapes: of the floating parameters, in real numbers.
         keeps: what of the inputs is the same in all samples, in words; empty if nothing is.
+        near: whether tensors of one number stay near the user's.
     """
 
     def __init__(
@@ -75,13 +85,19 @@ class Sampler:
         self.state = converted(model, dtype)
         names = [n for n, _ in model.named_parameters()]
         numbers = {n: self.state[n] for n in names}
-        self.own = {n: p for n, p in numbers.items() if p.is_floating_point() or p.is_complex()}
+        self.own = {
+            n: p for n, p in numbers.items()
+            if (p.is_floating_point() or p.is_complex()) and p.numel()
+        }  # fmt: skip
         self.shapes = {n: tuple(as_real(p).shape) or (1,) for n, p in self.own.items()}
         self.lengths = self._lengths(inputs)
-        self.given, self.tree = pytree.tree_flatten(split_inputs(inputs))
+        self.given, self.tree = pytree.tree_flatten(pytree.tree_map(_usable, split_inputs(inputs)))
         self.tensors = [k for k, leaf in enumerate(self.given) if isinstance(leaf, Tensor)]
+        # two values at most are a mask beside an input that is drawn, and an example otherwise
+        self.masks = True
+        self.masks = any(map(self._is_drawn, range(len(self.tensors))))
         self.keeps = self._kept()
-        self.batched, self.checked = True, False
+        self.batched, self.checked, self.near = True, False, False
         self.spread = 1.0
         self.scale = torch.ones(())
         self.count = 0
@@ -97,9 +113,15 @@ class Sampler:
         leaf = self.given[self.tensors[at]]
         if not self.fresh:
             return False
-        if leaf.is_complex() or (leaf.is_floating_point() and not is_mask(leaf)):
+        mask = is_mask(leaf) and (self.masks or not bool(leaf.isfinite().all()))
+        if leaf.is_complex() or (leaf.is_floating_point() and not mask):
             return True
         return at in self.lengths and leaf.dtype != torch.bool
+
+    def is_drawn_float(self, at: int) -> bool:
+        """Whether a tensor of the inputs holds numbers that are drawn."""
+        leaf = self.given[self.tensors[at]]
+        return self._is_drawn(at) and (leaf.is_floating_point() or leaf.is_complex())
 
     def _kept(self) -> tuple[str, ...]:
         return tuple(
@@ -135,10 +157,18 @@ class Sampler:
 
     def _weight(self, name: str, count: int) -> Tensor:
         drawn, shape = self._normal(count, *self.shapes[name]), tuple(self.own[name].shape)
-        if self.own[name].numel() == 1 and not self.own[name].is_complex():
-            own = float(self.own[name])  # a temperature or an exponent stays near the user's
+        if self.near and self._is_number(name):
+            own = float(self.own[name])  # a temperature or an exponent
             return own * (1 + _SPREAD * drawn) if own else _SPREAD * drawn
         return drawn * unit(shape)
+
+    def _is_number(self, name: str) -> bool:
+        return self.own[name].numel() == 1 and not self.own[name].is_complex()
+
+    @property
+    def numbers(self) -> list[str]:
+        """Tensors of one number."""
+        return [*filter(self._is_number, self.shapes)]
 
     def _inputs(self, count: int) -> list[Tensor]:
         leaves = [self.given[k] for k in self.tensors]
@@ -147,7 +177,7 @@ class Sampler:
         stacked: list[Any] = []
         for at, leaf in enumerate(leaves):
             copies = leaf.detach().expand(count, *leaf.shape)
-            if self._is_drawn(at) and (leaf.is_floating_point() or leaf.is_complex()):
+            if self.is_drawn_float(at):
                 # numbers that are all different, so that they are not taken for a mask
                 kind = torch.complex128 if leaf.is_complex() else torch.float64
                 copies = torch.randn(copies.shape, generator=self.generator, dtype=kind)
@@ -191,6 +221,22 @@ class Sampler:
         state, args, kwargs = self.filled(weights, leaves)
         with plain_lookups():
             return functional(self.model, state, args, kwargs, self.outputs, self.training)
+
+    def all_values(self, points: Points) -> Tensor:
+        """All floating outputs of each sample, in float64: (samples, outputs)."""
+
+        def one(weights: dict[str, Tensor], leaves: list[Tensor]) -> Tensor:
+            return _flat(self._values(weights, leaves))
+
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            if self.batched:
+                try:
+                    return torch.func.vmap(one)(points.weights, points.leaves).double().cpu()
+                except _REFUSED:
+                    self.batched = False
+            each = [_flat(self.values(points.at(k))) for k in range(len(points))]
+        return torch.stack(each).double().cpu()
 
     def _pairing(self, weights: dict[str, Tensor], leaves: list[Tensor], v: Tensor) -> Tensor:
         values = _flat(self._values(weights, leaves))
@@ -244,6 +290,10 @@ class Sampler:
         step = max(1, min(_LARGEST, _ENTRIES // max(1, entries)))
         for start in range(0, count, step):
             yield min(step, count - start)
+
+
+def _usable(leaf: Any) -> Any:  # a tensor of inference mode, for autograd
+    return leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
