@@ -60,3 +60,4 @@ reproduce: $(STAMP) reproduce-dynamics
 	$(SINGLE) $(BIN)/python benchmarks/relu.py truth
 	$(SINGLE) $(BIN)/python benchmarks/alignment.py barriers origins packages runtimes
 	$(SINGLE) $(BIN)/python benchmarks/training.py
+	$(SINGLE) $(BIN)/python benchmarks/discovery_learned.py

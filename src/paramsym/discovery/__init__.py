@@ -35,4 +35,8 @@ from .intertwiners import intertwiners as intertwiners
 from .layers import lipschitz_bound as lipschitz_bound
 from .layers import move_layers as move_layers
 from .layers import move_two_layers as move_two_layers
+from .learned import Learned as Learned
+from .learned import layered as layered
+from .learned import learn as learn
+from .learned import terms_on as terms_on
 from .level_sets import RankDrops as RankDrops
