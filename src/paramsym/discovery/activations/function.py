@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .grid import stratified
 from .roundings import relative_precision
 
 CORE = 8.0  # most points are drawn in [−CORE, CORE]
@@ -82,13 +83,23 @@ def scalar_function(
     low, high = _domain(f)
     f = ScalarFunction(function, name, f.dtype, low, high)
     z = f.sample(512, generator)[:384]
-    values = f(z)
-    finite = values[values.isfinite() & (values != 0)].abs()
-    typical = float(finite.median()) if len(finite) else 0.0
+    typical = _typical(f, z, stratified(generator))
     # exact in binary; the largest and least powers leave room for what values are multiplied by
     unit = 2.0 ** min(max(round(math.log2(typical)), -1000), 1000) if typical else 1.0
     precision = relative_precision(f, z)
     return ScalarFunction(function, name, f.dtype, low, high, precision, typical / unit, unit)
+
+
+def _typical(f: ScalarFunction, near: Tensor, wide: Tensor) -> float:
+    """The median of |f| near by; in all of the range where f is nothing near by, as for a far bump."""
+    medians: list[float] = []
+    for z in (near, wide[(wide > f.low) & (wide < f.high)]):
+        values = f(z)
+        sizes = values[values.isfinite() & (values != 0)].abs()
+        medians.append(float(sizes.median()) if len(sizes) else 0.0)
+        if 5 * len(sizes) > 2 * len(z) and medians[-1] >= 1e-60 * float(sizes.max()):
+            return medians[-1]
+    return medians[-1]
 
 
 def _between(u: Tensor, low: float, high: float) -> Tensor:
