@@ -1,4 +1,4 @@
-"""What `lift` must not take: other networks off the given inputs, masks read as numbers, no relations."""
+"""What `lift` must not take: functions that differ elsewhere, masks as numbers, no relations."""
 
 from __future__ import annotations
 

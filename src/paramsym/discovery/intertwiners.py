@@ -169,7 +169,10 @@ def intertwiners(
     certificate = Certificate(f, generator, limit)
     line = nearest_line(certificate)
     if line.distance <= limit:
-        affine, reflections = affine_families(certificate, line), affine_reflections(certificate, line)
+        affine, reflections = (
+            affine_families(certificate, line),
+            affine_reflections(certificate, line),
+        )
         if all(r.residual <= limit for r in (*affine, *reflections)):
             found = Discrete(reflections, [], ["nothing: it is affine"])
             return _result(certificate, affine, found)

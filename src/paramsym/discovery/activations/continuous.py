@@ -94,9 +94,7 @@ def _tried(certificate: Certificate, kappa: float, tau: float) -> list[Family]:
     return []
 
 
-def _generated(
-    kappa: float, tau: float, relation: Relation, t: float, closeness: float
-) -> Family:
+def _generated(kappa: float, tau: float, relation: Relation, t: float, closeness: float) -> Family:
     """The family whose element at t is this relation: degree = log a / t, then μ and ν, linear."""
     degree = short(math.log(relation.a) / t, closeness)
 

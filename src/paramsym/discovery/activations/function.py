@@ -91,7 +91,7 @@ def scalar_function(
 
 
 def _typical(f: ScalarFunction, near: Tensor, wide: Tensor) -> float:
-    """The median of |f| near by; in all of the range where f is nothing near by, as for a far bump."""
+    """The median of |f| near by; in all of the range where it is nothing near by (a far bump)."""
     medians: list[float] = []
     for z in (near, wide[(wide > f.low) & (wide < f.high)]):
         values = f(z)

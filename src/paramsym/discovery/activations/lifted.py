@@ -19,6 +19,7 @@ from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.running import call_at, exclusive, preserved, seeded
 
 from .relation import Relation
+from .units import state_of
 
 State = dict[str, Any]
 _STRUCTURE = 1e-6  # a tensor that was moved wrongly, or not at all, changes outputs by more
@@ -39,7 +40,7 @@ def generic_sites(site: PointwiseSite) -> Iterator[PointwiseSite]:
     )
     pair = _with_inputs(replace(site, inputs=double), generator)
     try:
-        _outputs(pair, _state(site.model))
+        _outputs(pair, state_of(site.model, None, site.space))
     except (RuntimeError, ValueError, IndexError, TypeError):
         return
     yield pair
@@ -74,11 +75,6 @@ def generic_states(model: nn.Module) -> Iterator[State]:
         yield generic_state(model, {}, Source(generator, torch.float64, pooled=entries > 1 << 20))
 
 
-def _state(model: nn.Module) -> State:
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: tensor.detach() for name, tensor in state.items()}
-
-
 def require_same(
     site: PointwiseSite,
     given: State,
@@ -109,8 +105,8 @@ def require_same(
     if not error <= limit:
         raise ValueError(
             f"lift({relation}, space={site.space!r}): the function changes by {error:.1e} of its "
-            f"largest output{where}, and at most {limit:.1e} was expected, at {site.where}. The relation "
-            "holds, so that what was named as a bias or a linear path is none, or something else "
+            f"largest output{where}, and at most {limit:.1e} was expected, at {site.where}. The "
+            "relation holds, so that what was named as a bias or a linear path is none, or something else "
             "reads it; name reader_bias and skip of this layer."
         )
 

@@ -1,7 +1,7 @@
 """To how many digits a function is computed: the roundings that its values show.
 
-A step in the values is no evidence by itself: floor(z), an activation in int8 and round(1000 z)/1000
-are staircases that mean what they say. A rounding is relative: it leaves the digits of one of the
+A step in the values is no evidence by itself: floor(z), an activation in int8 and round(9z)/9 are
+staircases that mean what they say. A rounding is relative: it leaves the digits of one of the
 floating-point types, down to the last of them, at every size.
 """
 

@@ -46,9 +46,7 @@ def chosen_units(units: Any, count: int, where: str) -> Tensor:
     mask = torch.zeros(count, dtype=torch.float64)
     if units is None:
         return mask + 1
-    wanted = units.tolist() if hasattr(units, "tolist") else units
-    wanted = wanted if isinstance(wanted, (Sequence, range, set)) else [wanted]
-    wanted = list(wanted)
+    wanted = _listed(units)
     if wanted and all(isinstance(k, bool) for k in wanted):
         if len(wanted) != count:
             raise ValueError(
@@ -72,9 +70,12 @@ def chosen_units(units: Any, count: int, where: str) -> Tensor:
     return mask
 
 
-def state_of(
-    model: nn.Module, params: Mapping[str, Tensor] | None, space: str
-) -> dict[str, Any]:
+def _listed(units: Any) -> list[Any]:
+    found = units.tolist() if hasattr(units, "tolist") else units
+    return list(found) if isinstance(found, (Sequence, set)) else [found]
+
+
+def state_of(model: nn.Module, params: Mapping[str, Tensor] | None, space: str) -> dict[str, Any]:
     """The parameters and buffers that were given, or the model's."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if params is None:
