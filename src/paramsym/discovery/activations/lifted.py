@@ -106,8 +106,8 @@ def require_same(
         raise ValueError(
             f"lift({relation}, space={site.space!r}): the function changes by {error:.1e} of its "
             f"largest output{where}, and at most {limit:.1e} was expected, at {site.where}. The "
-            "relation holds, so that what was named as a bias or a linear path is none, or something else "
-            "reads it; name reader_bias and skip of this layer."
+            "relation holds, so that what was named as a bias or a linear path is none, or "
+            "something else reads it; name reader_bias and skip of this layer."
         )
 
 
