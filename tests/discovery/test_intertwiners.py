@@ -106,7 +106,7 @@ def test_relations_hold_on_a_plain_grid_and_their_neighbours_do_not(name: str) -
 @pytest.mark.parametrize("name", sorted(set(TABLE) - {"square", "identity", "exp"}))
 def test_no_accepted_relation_is_close_to_a_rejected_one(name: str) -> None:
     gap = found(name).gap
-    limit = 1e-11 if name == "softplus" else 2e-15
+    limit = 4e-11 if name == "softplus" else 2e-15
     assert gap.largest <= limit
     assert gap.next >= 5e-3
 

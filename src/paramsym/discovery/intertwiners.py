@@ -27,8 +27,10 @@ from .activations.function import ScalarFunction, scalar_function
 from .activations.numbers import is_short, spelled
 from .activations.relation import Family, Relation
 from .activations.search import jumps
+from .activations.structure import bending_places
 
 NEARLY = 1e-3  # rejected relations are worth a mention up to this residual
+COARSEST = 1e-3  # no default tolerance is above this, however few digits a function has
 
 
 class ResidualGap(NamedTuple):
@@ -103,7 +105,8 @@ class Intertwiners:
         """
         generator = generator or torch.Generator().manual_seed(1)
         certificate = Certificate(self.scalar, generator, self.tolerance)
-        return relation.measured(certificate.residual(relation))
+        scaled = relation.times(1 / self.scalar.unit)
+        return relation.measured(certificate.residual(scaled))
 
     def over(self, alpha: float, beta: float, generator: torch.Generator | None = None) -> Relation:
         """The relation over z ↦ αz + β with the best a, b and c, and its residual.
@@ -113,7 +116,9 @@ class Intertwiners:
             generator: of the points; by default one with a fixed seed.
         """
         generator = generator or torch.Generator().manual_seed(1)
-        return Certificate(self.scalar, generator, self.tolerance).fitted(alpha, beta)
+        bends = tuple(bending_places(self.scalar))
+        certificate = Certificate(self.scalar, generator, self.tolerance, bends=bends)
+        return certificate.fitted(alpha, beta).times(self.scalar.unit)
 
     def __str__(self) -> str:
         low, high = (("−∞" if e < 0 else "∞") if math.isinf(e) else spelled(e) for e in self.domain)
@@ -136,16 +141,19 @@ def intertwiners(
     Continuous relations are the null space of [z f', f', f, z, 1], tried by finite elements;
     reflections, shifts and scalings are minima of a defect over grids of several sizes, refined to
     the last digit. For each pair (α, β) the best a, b and c are linear. Each relation is judged by
-    its residual on fresh points, of which a quarter lie at all magnitudes up to 1000.
+    its residual on fresh points, of which a quarter lie at all magnitudes up to 1000; and each one
+    that is returned on points 0.01 apart as well, over z and over αz + β in [−64, 64].
 
     What this cannot exclude: shifts below 0.01, features narrower than that or beyond a distance
-    of 64 from the origin, and what differs less than the tolerance.
+    of 64 from the origin, and what differs less than the tolerance. A relation that is missed is
+    possible in the range of `searched`, if f has structure on many scales; one that is returned
+    holds on all of these points.
 
     Args:
         function: of the entries of a tensor, each by itself; no derivative is asked for.
         tolerance: the largest relative residual that is accepted. By default 1e-9 (less where f is
-            nearly affine), or 8 roundings of a function in lower precision; exact relations have
-            about 1e-15 in float64.
+            nearly affine), or 8 roundings of a function in lower precision, at most 1e-3; exact
+            relations have about 1e-15 in float64.
         generator: of the points; by default one with a fixed seed.
 
     Raises:
@@ -157,17 +165,22 @@ def intertwiners(
     """
     generator = generator or torch.Generator().manual_seed(0)
     f = scalar_function(function, generator)
-    limit = max(1e-9, 8 * f.epsilon) if tolerance is None else tolerance
+    limit = min(max(1e-9, 8 * f.epsilon), COARSEST) if tolerance is None else tolerance
     certificate = Certificate(f, generator, limit)
     line = nearest_line(certificate)
     if line.distance <= limit:
-        reflections = affine_reflections(certificate, line)
-        found = Discrete(reflections, [], ["nothing: it is affine"])
-        return _result(certificate, affine_families(certificate, line), found)
+        affine, reflections = (
+            affine_families(certificate, line),
+            affine_reflections(certificate, line),
+        )
+        if all(r.residual <= limit for r in (*affine, *reflections)):
+            found = Discrete(reflections, [], ["nothing: it is affine"])
+            return _result(certificate, affine, found)
     breaks = jumps(f)
     if tolerance is None:  # beside a large line, all that matters is what is not affine
-        limit = max(limit * min(1.0, 10 * line.distance), 8 * f.epsilon)
-    certificate = Certificate(f, generator, limit, places=tuple(breaks))
+        limit = max(limit * min(1.0, 10 * line.distance), min(8 * f.epsilon, COARSEST))
+    bends = tuple(bending_places(f))
+    certificate = Certificate(f, generator, limit, places=tuple(breaks), bends=bends)
     continuous, _ = families(certificate, breaks)
     discrete = discrete_relations(certificate, continuous, breaks)
     discrete.searched.insert(0, "continuous shifts and scalings")
@@ -179,18 +192,21 @@ def _result(
 ) -> Intertwiners:
     f, generators = certificate.f, tuple(discrete.generators)
     rejected = sorted(discrete.rejected, key=lambda r: r.residual)
-    accepted = [*(r.residual for r in generators), *(r.residual for r in continuous)]
+    accepted = [r.residual for r in (*generators, *continuous)]
+    if not all(residual <= certificate.tolerance for residual in accepted):
+        raise AssertionError(f"intertwiners({f.name}): a relation that was not judged is returned")
+    relations = _with_products(certificate, generators)
     gap = ResidualGap(
         max(accepted, default=0.0), min((r.residual for r in rejected), default=math.inf)
     )
     return Intertwiners(
         name=f.name,
         domain=(f.low, f.high),
-        families=tuple(continuous),
-        generators=generators,
-        relations=_with_products(certificate, generators),
+        families=tuple(family.times(f.unit) for family in continuous),
+        generators=tuple(relation.times(f.unit) for relation in generators),
+        relations=tuple(relation.times(f.unit) for relation in relations),
         group=_group(f, continuous, generators),
-        nearly=_nearly(rejected, generators, nearly),
+        nearly=tuple(r.times(f.unit) for r in _nearly(certificate, rejected, generators, nearly)),
         gap=gap,
         tolerance=certificate.tolerance,
         searched="; ".join(discrete.searched),
@@ -199,10 +215,15 @@ def _result(
 
 
 def _nearly(
-    rejected: Sequence[Relation], accepted: Sequence[Relation], limit: float
+    certificate: Certificate,
+    rejected: Sequence[Relation],
+    accepted: Sequence[Relation],
+    limit: float,
 ) -> tuple[Relation, ...]:
     """The best rejected relations, one for each neighbourhood: that in short numbers."""
     good = [r for r in rejected if r.residual <= limit and abs(r.a) > 1e-9]
+    good = [r.measured(max(r.residual, certificate.on_the_grid(r))) for r in good]
+    good = [r for r in good if r.residual <= limit]
     good.sort(key=lambda r: (not (is_short(r.beta) and is_short(r.alpha)), r.residual))
     kept: list[Relation] = []
     for relation in good:  # next to one that holds, others nearly do
@@ -226,7 +247,7 @@ def _with_products(
     measured = [*generators]
     for relation in found[len(generators) :]:
         measured.append(relation.measured(certificate.residual(relation)))
-    return tuple(measured)
+    return tuple(r for r in measured if certificate.accepts(r))
 
 
 def _group(f: ScalarFunction, continuous: list[Family], generators: tuple[Relation, ...]) -> str:

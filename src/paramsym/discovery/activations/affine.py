@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from .certificate import Certificate
-from .numbers import short
+from .grid import stratified
 from .relation import Family, Relation
 
 
@@ -24,7 +24,9 @@ class Line:
 def nearest_line(certificate: Certificate) -> Line:
     """The best affine function in the mean of squares, each point counted by its values."""
     f = certificate.f
-    z = f.sample(400, certificate.generator)
+    fine = stratified(certificate.generator)
+    fine = fine[(fine > f.low) & (fine < f.high)]
+    z = torch.cat([f.sample(400, certificate.generator), fine])
     value = f(z)
     kept = value.isfinite()
     z, value = z[kept], value[kept]
@@ -32,7 +34,8 @@ def nearest_line(certificate: Certificate) -> Line:
     rows = torch.stack([z, torch.ones_like(z)], 1) * weight[:, None]
     found = torch.linalg.lstsq(rows, (value * weight)[:, None]).solution[:, 0].tolist()
     none = certificate.tolerance * (f.typical + 1e-300)
-    k, m = (0.0 if abs(x) <= none else short(x, 1e-12 * min(1.0, f.typical)) for x in found)
+    closeness = max(1e-12, 4 * f.epsilon) if f.epsilon < 1e-12 else certificate.tolerance
+    k, m = (0.0 if abs(x) <= none else certificate.short(x, closeness) for x in found)
     return Line(k, m, float(((value - k * z - m).abs() * weight).max()))
 
 

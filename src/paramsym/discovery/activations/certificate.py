@@ -6,8 +6,11 @@ At each point both sides are compared, and the difference is divided by the numb
 
 where m is the median of |f|, and κ is what f changes by when its arguments do by their own size,
 |z f'| on both sides: a point where f is steep tells no more digits than its arguments have, and
-next to a jump it tells nothing. So the residual of an exact relation is a few roundings, wherever f
-is evaluated.
+next to a jump it tells nothing. What the roundings of f explain is taken off the difference. So the
+residual of an exact relation is a few roundings of float64, wherever f is evaluated.
+
+What holds on random points is judged once more on a fine grid, so that a feature of f far out is
+not missed because it is short.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import torch
 from torch import Tensor
 
 from .function import NEAR, ScalarFunction
+from .grid import REACH, stratified
 from .numbers import short
 from .relation import Relation
 
@@ -29,7 +33,8 @@ class Certificate:
 
     `tolerance` is the largest residual of a relation that is accepted; fits and judgements draw
     different points. `places` are jumps of f, next to which relations are tried as well: a short
-    shift of a step function moves few points across a step.
+    shift of a step function moves few points across a step. `bends` are points where f bends, which
+    fits look at besides: where f is straight there is nothing to tell a from b and c.
     """
 
     f: ScalarFunction
@@ -37,11 +42,25 @@ class Certificate:
     tolerance: float
     points: int = 2000
     places: tuple[float, ...] = ()
+    bends: tuple[float, ...] = ()
 
     def residual(self, relation: Relation) -> float:
-        """The largest relative difference of both sides; infinite where the domain is not kept."""
-        f, z = self.f, self._trials(relation)
-        moved = relation.alpha * z + relation.beta
+        """The largest relative difference of both sides; infinite where the domain is not kept.
+
+        A relation that holds on random points is judged on the grid as well.
+        """
+        found = self._largest(relation, self._trials(relation))
+        return found if found > self.tolerance else max(found, self.on_the_grid(relation))
+
+    def on_the_grid(self, relation: Relation) -> float:
+        """The residual at points 0.01 apart, and where they are mapped 0.01 apart, and far out."""
+        z = stratified(self.generator)
+        far = self.f.sample(4000, self.generator)[-1000:]
+        z = torch.cat([z, (z - relation.beta) / relation.alpha, far])
+        return self._largest(relation, z[(z > self.f.low) & (z < self.f.high)])
+
+    def _largest(self, relation: Relation, z: Tensor) -> float:
+        f, moved = self.f, relation.alpha * z + relation.beta
         left, right = f(moved), f(z)
         sides = relation.a * right + relation.b * z + relation.c
         near = (z.abs() < NEAR) & (moved.abs() < NEAR)
@@ -51,10 +70,11 @@ class Certificate:
         size = size + f.typical + _steepness(f, moved, left)
         size = size + abs(relation.a) * _steepness(f, z, right)
         kept = left.isfinite() & right.isfinite() & sides.isfinite()
-        if not bool(kept[near].any()):
-            return math.inf
-        error = ((left - sides).abs() / size.clamp_min(1e-300))[kept]
-        return float(error.nan_to_num(0.0).max())
+        if not bool(kept[(z.abs() < NEAR) & (moved.abs() < NEAR + 4 * REACH)].any()):
+            return math.inf  # a map that takes every point far away is no evidence
+        size = size.clamp_min(1e-300)
+        error = ((left - sides).abs() / size - f.epsilon)[kept]
+        return float(error.nan_to_num(0.0).max().clamp_min(0))
 
     def _trials(self, relation: Relation) -> Tensor:
         """Points of the domain, and points next to jumps and to what is mapped to jumps."""
@@ -69,6 +89,9 @@ class Certificate:
     def fitted(self, alpha: float, beta: float) -> Relation:
         """The relation over z ↦ αz + β with the best a, b, c, in short numbers where they do."""
         z = self.f.sample(600, self.generator)
+        if self.bends:
+            bends = torch.tensor(self.bends, dtype=torch.float64)
+            z = torch.cat([z, bends, (bends - beta) / alpha])
         moved = alpha * z + beta
         left, right = self.f(moved), self.f(z)
         kept = left.isfinite() & right.isfinite()
@@ -80,14 +103,18 @@ class Certificate:
         plain = Relation(alpha, beta, a, b, c)
         plain = plain.measured(self.residual(plain))
         closeness = max(1e-7, 4 * self.tolerance)
-        unit = min(1.0, self.f.typical)  # b and c carry the unit of f
         b, c = (0.0 if abs(x) <= closeness * self.f.typical else x for x in (b, c))
-        values = (short(x, closeness * size) for x, size in ((a, 1.0), (b, unit), (c, unit)))
+        values = (short(a, closeness), self.short(b, closeness), self.short(c, closeness))
         for neat in (Relation(alpha, beta, *values), Relation(alpha, beta, a, b, c)):
             neat = neat.measured(self.residual(neat))
             if neat.residual <= max(self.tolerance / 1e2, 10 * plain.residual):
                 return neat
         return plain
+
+    def short(self, value: float, closeness: float) -> float:
+        """A number with the unit of f that is short as the user's function has it."""
+        unit = self.f.unit
+        return short(value * unit, closeness * min(1.0, self.f.typical * unit)) / unit
 
     def best(self, alphas: list[float], betas: list[float]) -> Relation:
         """The relation of least residual among maps, short numbers first."""

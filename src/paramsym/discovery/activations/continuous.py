@@ -39,6 +39,7 @@ def singular_values_and_centres(certificate: Certificate) -> tuple[list[float], 
         return [math.nan] * 5, []
     z, slope, value = z[kept], half[kept], value[kept]
     rows = torch.stack([z * slope, slope, value, z, torch.ones_like(z)], 1)
+    rows = rows / rows.abs().amax(1, keepdim=True).clamp_min(1e-300)  # squares may overflow
     rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
     lengths = rows.norm(dim=0).clamp_min(1e-12)
     _, values, directions = torch.linalg.svd(rows / lengths, full_matrices=False)
@@ -82,8 +83,10 @@ def _tried(certificate: Certificate, kappa: float, tau: float) -> list[Family]:
     first = quick.fitted(alpha, beta)
     if not quick.accepts(first) or first.a <= 0:
         return []
-    plain = _generated(kappa, tau, first, t)
-    neat = Family(kappa, tau, *(short(x) for x in (plain.degree, plain.mu, plain.nu)))
+    closeness = max(1e-7, 4 * certificate.tolerance)
+    plain = _generated(kappa, tau, first, t, closeness)
+    affine = (certificate.short(x, closeness) for x in (plain.mu, plain.nu))
+    neat = Family(kappa, tau, plain.degree, *affine)
     for family in (neat, plain):
         worst = max(certificate.residual(family.at(t)) for t in _TIMES)
         if worst <= certificate.tolerance:
@@ -91,9 +94,9 @@ def _tried(certificate: Certificate, kappa: float, tau: float) -> list[Family]:
     return []
 
 
-def _generated(kappa: float, tau: float, relation: Relation, t: float) -> Family:
+def _generated(kappa: float, tau: float, relation: Relation, t: float, closeness: float) -> Family:
     """The family whose element at t is this relation: degree = log a / t, then μ and ν, linear."""
-    degree = short(math.log(relation.a) / t)
+    degree = short(math.log(relation.a) / t, closeness)
 
     def top(mu: float, nu: float) -> Tensor:
         return torch.linalg.matrix_exp(t * Family(kappa, tau, degree, mu, nu).generator)[0, 1:]

@@ -17,6 +17,7 @@ import torch
 
 from .certificate import Certificate
 from .function import CORE
+from .grid import FINE
 from .numbers import short
 from .relation import Family, Relation
 from .search import (
@@ -29,6 +30,7 @@ from .search import (
     scaling_grid_defect,
     shift_defect,
 )
+from .structure import centres_of_bends
 
 LEAST = 1e-3  # shorter shifts cannot be told from none
 
@@ -87,6 +89,11 @@ def _centres(certificate: Certificate, jumps: Sequence[float]) -> list[tuple[flo
         for sign in (1, -1):
             defect = reflection_defect(certificate.f, sign, width)
             places += [m.at for m in minima(defect, -width, width, 600, keep=4)]
+    for p, width in centres_of_bends(certificate.f):
+        for sign in (1, -1):
+            defect = reflection_defect(certificate.f, sign, width)
+            reach = max(width / 16, 8 * FINE)
+            places += [m.at for m in minima(defect, p - reach, p + reach, 64, keep=1)]
     return _distinct(places)
 
 

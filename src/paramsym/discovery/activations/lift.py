@@ -12,25 +12,22 @@ W where b ≠ 0, there is no such move.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from paramsym.checking.pointwise import PointwiseSite, pointwise_site
-from paramsym.recording.outputs import floating_outputs
-from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.record import Inputs
-from paramsym.recording.running import call_at, exclusive, preserved, seeded
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.pointwise import Carrier
 
+from .certificate import Certificate
+from .function import scalar_function
+from .lifted import State, generic_sites, generic_states, require_same
 from .relation import Relation
-
-State = dict[str, Any]
+from .units import chosen_units, require_finite, state_of
 
 
 def lift(
@@ -49,8 +46,10 @@ def lift(
 ) -> State:
     """Move the parameters around some units by a relation of their activation.
 
-    The function is computed with the old and the new parameters on the given inputs, and must be
-    the same; whatever else reads the units is noticed by this.
+    The function is computed with the old and the new parameters and must be the same: on the given
+    inputs, on generic ones (two samples where one was given), and at generic weights; whatever else
+    reads the units is noticed by this. The relation is judged by its certificate, at all magnitudes
+    of what σ may get.
 
     Args:
         relation: of the activation; an element of a family is `family.at(t)`.
@@ -58,7 +57,7 @@ def lift(
         symmetry: what `find_symmetry` derived of it.
         inputs: a tuple of positional inputs, or a dict of keyword arguments.
         space: a name in `symmetry.spaces`, whose units pass one entrywise function.
-        units: numbers of the units to move; all by default.
+        units: numbers of the units to move, or a mask with a truth value for each; all by default.
         reader_bias: the name of o; by default the bias of the `nn.Linear` that has U.
         skip: the name of W, a matrix on what V reads whose product is added to what U gives.
         params: all parameters and buffers; by default the model's.
@@ -72,26 +71,26 @@ def lift(
     Raises:
         KeyError: no such space.
         NotPointwise: its units pass no single entrywise function between linear maps.
+        TypeError: the relation is none, such as a whole family; units are no whole numbers.
         ValueError: the relation is none of this function, or needs a bias or a linear path that is
-            missing; a unit that does not exist; the function changed.
+            missing; a unit that does not exist, parameters that are missing; the function changed.
 
     Source: the equivariance of activations, Zhao et al., "Symmetries, flat minima, and the
     conserved quantities of gradient flow", section 3.3; biases and linear paths are ours.
     """
+    require_finite(relation, space)
     site = pointwise_site(model, symmetry, inputs, space, outputs)
-    given = _state(model) if params is None else dict(params)
+    given = state_of(model, params, space)
     layer = _Layer(relation, site, given, reader_bias, skip)
-    chosen = layer.mask(units)
-    layer.require_relation()
-    factors = (chosen.new_tensor(x) for x in (relation.alpha, 1 / relation.a))
-    scale, back = (torch.where(chosen > 0, x, chosen.new_ones(())) for x in factors)
-    moved = site.carried(given, scale.diag(), back.diag())
-    if relation.beta:
-        layer.add(moved, layer.writer_bias(), relation.beta * chosen)
-    factor = chosen / relation.a
-    if relation.c or relation.b:
-        layer.correct(moved, factor)
-    _require_same(site, given, moved, relation, tolerance)
+    chosen = chosen_units(units, site.units, f"lift({relation}, space={space!r})")
+    layer.require_relation(tolerance)
+    moved = layer.moved(chosen)
+    require_same(site, given, moved, relation, tolerance)
+    for generic in generic_sites(site):
+        require_same(generic, given, moved, relation, tolerance, "on generic inputs")
+        for state in generic_states(model):
+            other = replace(layer, given=state).moved(chosen)
+            require_same(generic, state, other, relation, tolerance, "at generic weights")
     return moved
 
 
@@ -111,33 +110,29 @@ class _Layer:
             f"expected, at {self.site.where}. {instead}"
         )
 
-    def mask(self, units: int | Sequence[int] | None) -> Tensor:
-        """One for each unit that moves, else zero."""
-        count = self.site.units
-        wanted = range(count) if units is None else [units] if isinstance(units, int) else units
-        wrong = [k for k in wanted if not 0 <= k < count]
-        if wrong:
-            raise self.refused(
-                f"unit {wrong[0]} was asked for", f"a number from 0 to {count - 1}",
-                "Pass units=None to move all of them.",
-            )  # fmt: skip
-        mask = torch.zeros(count, dtype=torch.float64)
-        mask[list(wanted)] = 1
-        return mask
+    def moved(self, chosen: Tensor) -> State:
+        """The parameters with the chosen units moved; `chosen` is one for them, else zero."""
+        relation = self.relation
+        factors = (chosen.new_tensor(x) for x in (relation.alpha, 1 / relation.a))
+        scale, back = (torch.where(chosen > 0, x, chosen.new_ones(())) for x in factors)
+        moved = self.site.carried(self.given, scale.diag(), back.diag())
+        if relation.beta:
+            self.add(moved, self.writer_bias(), relation.beta * chosen)
+        if relation.c or relation.b:
+            self.correct(moved, chosen / relation.a)
+        return moved
 
-    def require_relation(self) -> None:
-        """The relation has to hold for this function on what it gets."""
-        r, z = self.relation, self.site.before(self.given).double()
-        with torch.no_grad():
-            value, left = (
-                self.site.function(t.to(self.dtype)).double() for t in (z, r.alpha * z + r.beta)
-            )
-        error = left - r.a * value - r.b * z - r.c
-        size = left.abs() + value.abs() + (r.b * z).abs() + abs(r.c)
-        limit = 1e-8 if self.dtype == torch.float64 else 1e-3
-        if abs(r.a) < 1e-9 or not float(error.abs().max()) <= limit * float(size.max()):
+    def require_relation(self, tolerance: float | None) -> None:
+        """The relation has to hold for this function, at all magnitudes."""
+        generator = torch.Generator().manual_seed(0)
+        f = scalar_function(self.site.function, generator)
+        wide = self.dtype == torch.float64 and f.epsilon < 1e-12
+        limit = max(1e-8 if wide else 1e-5, min(8 * f.epsilon, 1e-3), tolerance or 0.0)
+        certificate = Certificate(f, generator, limit)
+        residual = certificate.residual(self.relation.times(1 / f.unit))
+        if abs(self.relation.a) < 1e-9 or not residual <= limit:
             raise self.refused(
-                f"{self.site.name} differs from it by {float(error.abs().max()):.1e}",
+                f"{self.site.name} differs from it by {residual:.1e} of the numbers that enter it",
                 "a relation of that function",
                 "intertwiners(function).relations lists those that hold.",
             )
@@ -232,46 +227,3 @@ class _Layer:
                 "Name the weight of the linear path beside this layer.",
             )  # fmt: skip
         self.add(moved, self.skip, product)
-
-
-def _state(model: nn.Module) -> State:
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: tensor.detach() for name, tensor in state.items()}
-
-
-def _require_same(
-    site: PointwiseSite, given: State, moved: State, relation: Relation, tolerance: float | None
-) -> None:
-    """Both parameters have to give the same outputs."""
-    wide = given[site.writers[0].parameter].dtype == torch.float64
-    limit = (1e-11 if wide else 1e-4) if tolerance is None else tolerance
-    before, after = _outputs(site, given), _outputs(site, moved)
-    error = 0.0
-    for one, other in zip(before, after, strict=True):
-        size = float(one.abs().max()) if one.numel() else 0.0
-        difference = float((one - other).abs().max()) if one.numel() else 0.0
-        error = max(error, difference / max(size, 1e-300) if difference == difference else 1e300)
-    if not error <= limit:
-        raise ValueError(
-            f"lift({relation}, space={site.space!r}): the function changes by {error:.1e} of its "
-            f"largest output, and at most {limit:.1e} was expected, at {site.where}. The relation "
-            "holds, so that what was named as a bias or a linear path is none, or something else "
-            "reads it; name reader_bias and skip of this layer."
-        )
-
-
-def _outputs(site: PointwiseSite, state: State) -> list[Tensor]:
-    """The outputs of the model at these parameters."""
-    dtype = state[site.writers[0].parameter].dtype
-    args, kwargs = pytree.tree_map(
-        lambda x: x.clone() if isinstance(x, Tensor) else x, converted_inputs(site.inputs, dtype)
-    )
-    trained = {name for name, _ in site.model.named_parameters()}
-    held = {n: t if n in trained else t.clone() for n, t in state.items()}
-    with exclusive, lifted() if dtype == torch.float64 else nullcontext():
-        with preserved(site.model, site.training), torch.no_grad():
-            seeded(0)
-            returned = call_at(site.model, held, args, kwargs)
-            if site.outputs is not None:
-                returned = site.outputs(returned)
-    return floating_outputs(returned)

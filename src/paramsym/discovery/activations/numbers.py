@@ -8,11 +8,16 @@ from fractions import Fraction
 
 
 def short(value: float, closeness: float = 1e-7) -> float:
-    """The fraction with denominator ≤ 12, or fraction of π, next to a number; else the number."""
+    """The fraction with denominator ≤ 12, or fraction of π, next to a number; else the number.
+
+    Where much counts as close, only smaller denominators are short: each number is near to some
+    fraction of a larger one.
+    """
     if not math.isfinite(value):
         return value
     allowed = closeness * max(1.0, abs(value))
-    for unit, most in ((1.0, 12), (math.pi, 6)):
+    largest = max(1, int(0.1 / math.sqrt(closeness))) if closeness > 1e-5 else 12
+    for unit, most in ((1.0, min(12, largest)), (math.pi, min(6, largest))):
         if abs(value) > 1e4 * unit:
             continue
         near = float(Fraction(value / unit).limit_denominator(most)) * unit

@@ -121,6 +121,10 @@ class Relation:
         value = combination([(self.a, "f(z)"), (self.b, "z"), (self.c, "")])
         return f"f({argument}) = {value}"
 
+    def times(self, unit: float) -> Relation:
+        """The relation of unit·f: b and c carry the unit of f."""
+        return replace(self, b=self.b * unit, c=self.c * unit)
+
     def measured(self, residual: float) -> Relation:
         """The same relation with its residual."""
         return replace(self, residual=residual)
@@ -153,6 +157,10 @@ class Family:
     def at(self, t: float) -> Relation:
         """The relation at parameter t: s = e^t for scalings, the distance for shifts."""
         return Relation.of(torch.linalg.matrix_exp(t * self.generator), self.residual)
+
+    def times(self, unit: float) -> Family:
+        """The family of unit·f: μ and ν carry the unit of f."""
+        return replace(self, mu=self.mu * unit, nu=self.nu * unit)
 
     @property
     def is_shift(self) -> bool:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .function import CORE, ScalarFunction
+from .function import ScalarFunction
+from .grid import REACH
 
 WINDOWS = (1.0, 8.0, 64.0)
 LARGEST = 7.0  # scalings by up to e^7
@@ -120,21 +121,24 @@ def minima(defect: Defect, low: float, high: float, steps: int, keep: int = 8) -
 
 
 def jumps(f: ScalarFunction, most: int = 24) -> list[float]:
-    """Where f jumps in [−8, 8], by bisection, nearest to the origin first."""
-    grid = torch.linspace(-CORE, CORE, 1601, dtype=torch.float64) + 0.00141
+    """Where f jumps in [−REACH, REACH], by bisection, nearest to the origin first."""
+    grid = torch.linspace(-REACH, REACH, 12801, dtype=torch.float64) + 0.00141
     grid = grid[(grid > f.low) & (grid < f.high)]
     if len(grid) < 3:
         return []
     left, right = grid[:-1], grid[1:]
     change = (f(right) - f(left)).abs().nan_to_num(0.0, 0.0, 0.0)
-    places = change.argsort(descending=True)[:64]
-    left, right, first = left[places], right[places], change[places]
-    for _ in range(60):
+    first = change
+    for step in range(60):
+        if step == 8:  # what is smooth has lost 1/256 of its change by now
+            open_ = (change > 0.1 * first) & (first > 1e-6 * (f.typical + 1e-300))
+            left, right, first = left[open_], right[open_], first[open_]
         middle = (left + right) / 2
         at = f(middle)
         lower, upper = (at - f(left)).abs(), (f(right) - at).abs()
         take = lower > upper
         left, right = torch.where(take, left, middle), torch.where(take, middle, right)
+        change = torch.maximum(lower, upper)
     rest = (f(right) - f(left)).abs()
     high = (first > 1e-6 * (f.typical + 1e-300)) & (rest > 0.3 * first) & rest.isfinite()
     found = sorted(((left + right) / 2)[high].tolist(), key=abs)
