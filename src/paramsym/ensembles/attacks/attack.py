@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from . import refusals
 from .fast_gradient_sign import fast_gradient_sign
 from .losses import loss_of
+from .modes import evaluating
 from .projected_gradient import projected_gradient
 
 Range = tuple[float, float]
@@ -86,15 +86,3 @@ def _projection(x: Tensor, epsilon: float, clip: Range) -> Callable[[Tensor], Te
     low = (x - epsilon).clamp(*clip).detach()
     high = (x + epsilon).clamp(*clip).detach()
     return lambda moved: torch.minimum(torch.maximum(moved.detach(), low), high)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Run a block with a model in evaluation mode, each of its modules as it was afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
