@@ -12,6 +12,7 @@ from .fast_gradient_sign import fast_gradient_sign
 from .losses import loss_of
 from .modes import evaluating
 from .projected_gradient import projected_gradient
+from .slope import Slope
 
 Range = tuple[float, float]
 
@@ -52,33 +53,45 @@ def attack(
         steps: of "pgd".
         step_size: of "pgd", in the unit of the inputs; by default 2.5 ε / steps.
         random_start: begin at a uniform point of the ball.
-        through: how an ensemble is climbed: "mean-logits", "mean-probabilities" or "mean-loss".
+        through: how an ensemble is climbed: "mean-logits", "mean-probabilities" or "mean-loss",
+            cross-entropies that are all the same for one network; or "margin", the largest other
+            logit minus that of the label, which has a gradient where these saturate.
         generator: for the random start.
 
     Returns:
         Adversarial inputs, in the ball and in the range.
 
+    Warns:
+        UserWarning: samples whose gradient is zero in every entry, with their number. They stay
+            where they are, and an accuracy on them is none under attack.
+
     Raises:
         ValueError: inputs outside the range or not finite, labels that are none, a method that is
-            not known, sizes that are not positive, a random start without a generator, a gradient
-            that is not finite.
+            not known, sizes that are not positive, a random start without a generator, a model
+            that is no module or answers something else, a gradient that is none or not finite.
 
     Source: Goodfellow et al. 2015; Madry et al. 2018; on adaptive attacks Athalye, Carlini and
     Wagner, "Obfuscated gradients give a false sense of security" (2018).
     """
+    refusals.require_model(model)
     refusals.require_data(x, y, clip)
     refusals.require_options(method, epsilon, steps, step_size, random_start, through, generator)
-    into = _projection(x, epsilon, clip)
-    start = x.detach()
-    if random_start and generator is not None:
-        drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
-        start = into(start + epsilon * (2 * drawn.to(x.device) - 1))
-    loss = loss_of(model, y.long(), through)
-    with evaluating(model):
+    with torch.inference_mode(False), evaluating(model):
+        x, y = x.detach().clone(), y.long().clone()  # autograd takes no tensors of inference mode
+        into = _projection(x, epsilon, clip)
+        start = x
+        if random_start and generator is not None:
+            drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
+            start = into(x + epsilon * (2 * drawn.to(x.device) - 1))
+        slope = Slope(loss_of(model, y, through))
         if method == "fgsm":
-            return into(fast_gradient_sign(loss, start, epsilon))
-        step = 2.5 * epsilon / steps if step_size is None else step_size
-        return projected_gradient(loss, start, step, steps, into)
+            found = into(fast_gradient_sign(slope, start, epsilon))
+        else:
+            step = 2.5 * epsilon / steps if step_size is None else step_size
+            found = projected_gradient(slope, start, step, steps, into)
+    if epsilon:
+        slope.tell(through)
+    return found
 
 
 def _projection(x: Tensor, epsilon: float, clip: Range) -> Callable[[Tensor], Tensor]:
