@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from . import refusals
+from .ball import projection
 from .fast_gradient_sign import fast_gradient_sign
 from .losses import loss_of
 from .modes import evaluating
 from .projected_gradient import projected_gradient
 from .slope import Slope
-
-Range = tuple[float, float]
 
 
 def attack(
@@ -24,7 +21,7 @@ def attack(
     method: str = "fgsm",
     *,
     epsilon: float,
-    clip: Range,
+    clip: tuple[float, float],
     steps: int = 10,
     step_size: float | None = None,
     random_start: bool = False,
@@ -63,7 +60,8 @@ def attack(
 
     Warns:
         UserWarning: samples whose gradient is zero in every entry, with their number. They stay
-            where they are, and an accuracy on them is none under attack.
+            where they are, and an accuracy on them is none under attack. Entries that ε cannot
+            move, since it is less than the distance to the next number of that precision.
 
     Raises:
         ValueError: inputs outside the range or not finite, labels that are none, a method that is
@@ -78,7 +76,7 @@ def attack(
     refusals.require_options(method, epsilon, steps, step_size, random_start, through, generator)
     with torch.inference_mode(False), evaluating(model):
         x, y = x.detach().clone(), y.long().clone()  # autograd takes no tensors of inference mode
-        into = _projection(x, epsilon, clip)
+        into = projection(x, epsilon, clip)
         start = x
         if random_start and generator is not None:
             drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
@@ -92,10 +90,3 @@ def attack(
     if epsilon:
         slope.tell(through)
     return found
-
-
-def _projection(x: Tensor, epsilon: float, clip: Range) -> Callable[[Tensor], Tensor]:
-    """Into the ball around x and the range of the data; both are boxes, so one after the other."""
-    low = (x - epsilon).clamp(*clip).detach()
-    high = (x + epsilon).clamp(*clip).detach()
-    return lambda moved: torch.minimum(torch.maximum(moved.detach(), low), high)
