@@ -22,7 +22,7 @@ from paramsym.checking.find import find_symmetry
 from paramsym.checking.pointwise import PointwiseSite, pointwise_site
 from paramsym.structure.symmetry import ParameterSymmetry
 
-from . import refusals
+from . import fitting, refusals
 from .correction import Correction, batch_correction
 from .members import MemberEnsemble, own_state
 from .methods import METHODS, Draw
@@ -73,9 +73,9 @@ class OrbitEnsemble(MemberEnsemble):
 
     Args:
         model: a network that `find_symmetry` can trace.
-        inputs: the fitting batch, as the model takes it: at least h samples (with positions, for
-            spaces that have several), better ten times as many. Samples from training, since the
-            correction is part of what is fitted.
+        inputs: the fitting batch, as the model takes it: at least h different samples (with
+            positions, for spaces that have several), better ten times as many. Samples from
+            training, since the correction is part of what is fitted.
         space: the hidden layer, a name in `symmetry.spaces`.
         members: how many.
         strength: ε ≥ 0.
@@ -88,11 +88,15 @@ class OrbitEnsemble(MemberEnsemble):
         outputs: from what the model returns to its logits.
         chunk: how many members are evaluated at a time; by default all.
 
+    Warns:
+        UserWarning: σ(H) has a lower rank on the fitting batch than units that are not zero, as
+            for samples that are nearly the same; or σ(gH) a lower one than σ(H).
+
     Raises:
         KeyError: no such space.
         NotPointwise: the units of the space do not pass one pointwise function between linear maps.
-        ValueError: fewer than h samples, numbers that are not finite, a singular g, no generator,
-            or arguments outside their range.
+        ValueError: fewer than h different samples, numbers that are not finite, a singular g, no
+            generator, or arguments outside their range.
         TraceError: as `find_symmetry`.
 
     Source: Zhao et al., "Symmetries, flat minima, and the conserved quantities of gradient flow",
@@ -124,9 +128,13 @@ class OrbitEnsemble(MemberEnsemble):
             self.register_buffer("elements", drawn)
             self._stack((site.carried(own_state(self.model), g, None) for g in drawn), members)
             return
-        if METHODS[method].fits:
-            refusals.require_samples(draw.hidden, site)
+        if not METHODS[method].fits:
+            self._stack(self._moved(drawn, draw), members)
+            return
+        refusals.require_samples(draw.hidden, site)
+        rank = fitting.told_rank(draw.function(draw.hidden), _precision(self.model), site)
         self._stack(self._moved(drawn, draw), members)
+        fitting.tell_lost([fit.rank for fit in self.fits], rank)
 
     def _moved(self, drawn: Tensor, draw: Draw) -> Iterator[dict[str, Tensor]]:
         """Members one after the other, so that no two of them are in memory besides the stack."""
@@ -159,6 +167,12 @@ class OrbitEnsemble(MemberEnsemble):
         moved = [self.site.carried(state, None, matrix) for matrix in pi]  # no grad reaches π
         stacked |= {name: torch.stack([m[name] for m in moved]) for name in readers}
         return self._mapped(stacked, inputs)
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    """The coarsest in which the network computes."""
+    dtypes = [t.dtype for t in own_state(model).values() if t.is_floating_point()]
+    return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def _few(batch: tuple[Any, ...]) -> tuple[Any, ...]:

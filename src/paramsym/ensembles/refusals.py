@@ -82,14 +82,16 @@ def require_hidden(hidden: Tensor, site: PointwiseSite) -> None:
 
 
 def require_samples(hidden: Tensor, site: PointwiseSite) -> None:
-    """At least h samples, or least squares does not determine the correction."""
+    """At least h different samples, or least squares does not determine the correction."""
     units, samples = hidden.shape
-    if samples < units:
+    different = samples if samples < units else torch.unique(hidden.mT + 0.0, dim=0).shape[0]
+    if different < units:
+        of = f" different from each other, of {samples}," if different < samples else ""
         raise ValueError(
-            f"OrbitEnsemble(inputs=…): {samples} samples came for the {units} units of space "
+            f"OrbitEnsemble(inputs=…): {different} samples{of} came for the {units} units of space "
             f"{site.space!r} at {site.where}; at least {units} were expected, since fewer do not "
             "determine the correction: it would be exact on them and arbitrary elsewhere. Pass a "
-            f"fitting batch of {10 * units} samples or more."
+            f"fitting batch of {10 * units} different samples or more."
         )
 
 
