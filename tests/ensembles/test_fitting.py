@@ -61,7 +61,7 @@ def test_dead_units_are_not_missed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10)).double()
     with torch.no_grad():
-        model[0].bias[:5] = -1e3
+        model.state_dict()["0.bias"][:5] = -1e3
     live = int(model[:2](x[:400]).ne(0).any(0).sum())
     ensemble = OrbitEnsemble(model, x[:400], "mlp", 3, 0.0, generator=seeded())
     assert [fit.rank for fit in ensemble.fits] == [live] * 3 and live <= HIDDEN - 5
@@ -75,7 +75,9 @@ def test_members_that_lose_rank_are_counted() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).double()
     with torch.no_grad():
-        model[0].bias.fill_(20.0)  # all live on the batch, and none of them behind g = −I
+        model.state_dict()["0.bias"].fill_(
+            20.0
+        )  # all live on the batch, and none of them behind g = −I
     with pytest.warns(UserWarning, match="the 8 of σ.H. for 1 of 2 members"):
         elements = torch.stack([torch.eye(8), -torch.eye(8)]).double()
         OrbitEnsemble(model, x[:100], "mlp", 2, generator=seeded(), elements=elements)

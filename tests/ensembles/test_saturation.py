@@ -73,7 +73,7 @@ def test_dead_networks_are_told_of_by_the_margin_too() -> None:
     x, y = images()
     dead = sure(1.0)
     with torch.no_grad():
-        dead[0].bias.fill_(-1e6)
+        dead.state_dict()["0.bias"].fill_(-1e6)
     dead[1] = nn.ReLU()
     with pytest.warns(UserWarning, match="look for saturated or dead units"):
         attack(dead, x, y, epsilon=0.2, clip=CLIP, through="margin")

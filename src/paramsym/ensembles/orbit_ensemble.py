@@ -24,6 +24,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 from . import fitting, refusals
 from .correction import Correction, batch_correction
+from .held_site import HeldSite
 from .members import MemberEnsemble, own_state
 from .methods import METHODS, Draw
 
@@ -69,7 +70,6 @@ class OrbitEnsemble(MemberEnsemble):
 
     Attributes:
         fits: for each member how well π was determined; empty for methods that fit nothing.
-        site: the hidden layer, with σ, V, b and U.
 
     Args:
         model: a network that `find_symmetry` can trace.
@@ -112,6 +112,7 @@ class OrbitEnsemble(MemberEnsemble):
     ):  # fmt: skip
         nn.Module.__init__(self)
         refusals.require_options(members, strength, method, generator, correction)
+        refusals.require_positional(inputs)
         batch = inputs if isinstance(inputs, tuple) else (inputs,)
         refusals.require_finite_inputs(batch)
         refusals.require_finite_weights(own_state(model))
@@ -119,7 +120,8 @@ class OrbitEnsemble(MemberEnsemble):
         if symmetry is None:
             symmetry = find_symmetry(self.model, _few(batch), outputs=outputs)
         site = pointwise_site(self.model, symmetry, _few(batch), space, outputs=outputs)
-        self.site, self.method, self.strength = site, method, strength
+        self._held = HeldSite(site, correction == "batch")
+        self.method, self.strength = method, strength
         self.correction = correction
         draw = Draw(_hidden(site, batch), site.function, float(strength), generator)
         drawn = _elements(elements, members, method, draw)
@@ -135,6 +137,11 @@ class OrbitEnsemble(MemberEnsemble):
         rank = fitting.told_rank(draw.function(draw.hidden), _precision(self.model), site)
         self._stack(self._moved(drawn, draw), members)
         fitting.tell_lost([fit.rank for fit in self.fits], rank)
+
+    @property
+    def site(self) -> PointwiseSite:
+        """The hidden layer, with σ, V, b and U; an unpickled ensemble has none."""
+        return self._held.get()
 
     def _moved(self, drawn: Tensor, draw: Draw) -> Iterator[dict[str, Tensor]]:
         """Members one after the other, so that no two of them are in memory besides the stack."""

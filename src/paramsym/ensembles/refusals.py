@@ -48,6 +48,16 @@ def require_options(
         )
 
 
+def require_positional(inputs: Any) -> None:
+    """Inputs by place: an ensemble is called as `ensemble.vote(*inputs)`."""
+    if not isinstance(inputs, (Tensor, tuple)):
+        raise ValueError(
+            f"OrbitEnsemble(inputs=…): a {type(inputs).__name__} came; a tensor or a tuple of "
+            "positional arguments was expected, as ensemble.vote(*inputs) takes them. Wrap a "
+            "model that takes keywords into a module whose forward hands them on."
+        )
+
+
 def require_finite_inputs(batch: tuple[Any, ...]) -> None:
     """A fitting batch of finite numbers."""
     for place, entry in enumerate(batch):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,9 +77,12 @@ def loss_of(model: nn.Module, labels: Tensor, through: str) -> Loss:
     score = THROUGH[through]
 
     def loss(x: Tensor) -> Tensor:
-        of_members = isinstance(model, MemberEnsemble)
-        made: Any = model.logits(x) if of_members else model(x)
-        require_answers(made, labels, 1 + of_members)
-        return score(made if of_members else made[None], labels)
+        if isinstance(model, MemberEnsemble):
+            made = model.logits(x)
+            require_answers(made, labels, 2)
+            return score(made, labels)
+        made = model(x)
+        require_answers(made, labels, 1)
+        return score(made[None], labels)
 
     return loss
