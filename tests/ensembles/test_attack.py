@@ -44,6 +44,9 @@ def through(name: str, model: OrbitEnsemble, y: Tensor):
             return cross_entropy(logits.mean(0), label)
         if name == "mean-probabilities":
             return -logits.softmax(-1).mean(0)[label].log()
+        if name == "margin":
+            mean = logits.mean(0)
+            return torch.cat([mean[:label], mean[label + 1 :]]).max() - mean[label]
         return torch.stack([cross_entropy(member, label) for member in logits]).mean()
 
     return score
@@ -54,9 +57,9 @@ def test_fgsm_of_one_network_is_the_formula() -> None:
     model = trained()
     signs = slope(lambda z, place: cross_entropy(model(z)[0], y[place]), x).sign()
     wanted = (x + 0.05 * signs).clamp(0, 1)
-    assert torch.equal(attack(model, x, y, epsilon=0.05, clip=CLIP), wanted)
-    assert torch.equal(attack(model, x, y.int(), epsilon=0.05, clip=CLIP), wanted)
-    assert not torch.equal(attack(model, x, (y + 1) % 10, epsilon=0.05, clip=CLIP), wanted)
+    for labels, same in ((y, True), (y.int(), True), ((y + 1) % 10, False)):
+        found = attack(model, x, labels, epsilon=0.05, clip=CLIP)  # rounded inward: one unit off
+        assert torch.allclose(found, wanted, rtol=0, atol=2e-16) == same
 
 
 @pytest.mark.parametrize("name", THROUGH)
@@ -83,7 +86,7 @@ def test_attacks_stay_in_the_ball_and_in_the_range(method: str, random_start: bo
             ensemble(), x, y, method, epsilon=epsilon, clip=CLIP, step_size=1.0, steps=3,
             random_start=random_start, generator=seeded(),
         )  # fmt: skip
-        assert float((found - x).abs().max()) <= epsilon + 1e-15
+        assert float((found - x).abs().max()) <= epsilon
         assert float(found.min()) >= 0 and float(found.max()) <= 1
         assert not found.requires_grad
         assert torch.equal(found, x) == (epsilon == 0)
@@ -120,7 +123,8 @@ def test_a_second_softmax_flattens_the_loss_and_an_attack_through_it_fails() -> 
     x, y = data()
     bare = trained()
     sure = nn.Sequential(*bare, _Times(200.0), nn.Softmax(-1))
-    flat = attack(sure, x, y, epsilon=0.12, clip=CLIP)
+    with pytest.warns(UserWarning, match="gradient is zero in every entry for .* of 60 samples"):
+        flat = attack(sure, x, y, epsilon=0.12, clip=CLIP)
     through_logits = attack(bare, x, y, epsilon=0.12, clip=CLIP)
     answers = [(bare(z).argmax(-1) == y).double().mean() for z in (flat, through_logits)]
     assert answers[0] > answers[1] + 0.2

@@ -277,13 +277,6 @@ def test_batches_that_determine_no_correction_are_refused() -> None:
         OrbitEnsemble(trained(), broken, "mlp", generator=seeded())
 
 
-def test_a_batch_of_one_sample_many_times_has_no_full_rank() -> None:
-    x, _ = digits()
-    ensemble = OrbitEnsemble(trained(), x[:1].expand(50, -1), "mlp", 2, generator=seeded())
-    assert [fit.rank for fit in ensemble.fits] == [1, 1]
-    assert [fit.condition for fit in ensemble.fits] == [float("inf")] * 2
-
-
 def test_spaces_that_are_none_or_not_between_linear_maps() -> None:
     x, _ = digits()
     with pytest.raises(KeyError, match="it is no space of this symmetry"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -46,8 +47,9 @@ class MemberEnsemble(nn.Module):
         chunk: how many members are evaluated at a time; by default all.
 
     Raises:
-        ValueError: no member, a name that the network does not have, another shape, or a number
-            that is not finite.
+        ValueError: no member, a name that the network does not have, another shape or a kind of
+            number that the network's precision cannot hold, one that is not finite, different
+            values for tied names, or a chunk below one.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class MemberEnsemble(nn.Module):
     def _hold(
         self, model: nn.Module, outputs: Callable[[Any], Tensor] | None, chunk: int | None
     ) -> None:
+        _require_chunk(chunk)
         self.model = sharing_copy(model)
         self.outputs, self.chunk = outputs, chunk
         self.names: tuple[str, ...] = ()
@@ -77,16 +80,13 @@ class MemberEnsemble(nn.Module):
         own, first = own_state(self.model), _first_names(self.model)
         stacked: dict[str, Tensor] = {}
         for place, member in enumerate(members):
-            for name, tensor in member.items():
-                if name not in first:
-                    raise ValueError(_unknown(name, place, own))
-                mine = own[first[name]]
+            for name, tensor in _distinct(member, place, own, first).items():
+                mine = own[name]
                 if _same(tensor, mine):
                     continue
-                _require_fits(tensor, mine, name, place)
-                if first[name] not in stacked:
-                    stacked[first[name]] = mine.expand(count, *mine.shape).clone()
-                stacked[first[name]][place] = tensor.detach()
+                if name not in stacked:
+                    stacked[name] = mine.expand(count, *mine.shape).clone()
+                stacked[name][place] = tensor.detach()
         for name, tensors in stacked.items():
             self.register_buffer(_buffer(name), tensors)
         self.names, self.count = tuple(stacked), count
@@ -195,7 +195,42 @@ def _unknown(name: str, place: int, own: State) -> str:
     )
 
 
-def _require_fits(tensor: Tensor, own: Tensor, name: str, place: int) -> None:
+def _distinct(member: State, place: int, own: State, first: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors of one member by first names; those of tied names have to be one."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in member.items():
+        if name not in first:
+            raise ValueError(_unknown(name, place, own))
+        mine = own[first[name]]
+        if not isinstance(tensor, Tensor) or not _same(tensor, mine):  # a mask of −∞ may be shared
+            _require_fits(tensor, mine, name, place)
+        known = found.setdefault(first[name], tensor)
+        if not _same(known, tensor) and not torch.equal(known.to(mine), tensor.to(mine)):
+            raise ValueError(
+                f"MemberEnsemble(members=…): member {place} has other entries for {name!r} than "
+                f"for another name of the same tensor, {first[name]!r}; equal ones were expected, "
+                "since the model ties them. Leave one of the names out."
+            )
+    return found
+
+
+def _require_chunk(chunk: Any) -> None:
+    good = isinstance(chunk, Integral) and not isinstance(chunk, bool) and int(chunk) >= 1
+    if chunk is not None and not good:
+        raise ValueError(
+            f"MemberEnsemble(chunk={chunk!r}): a whole number of members at a time, at least one, "
+            "was expected. Leave it out for all at once."
+        )
+
+
+def _require_fits(tensor: Any, own: Tensor, name: str, place: int) -> None:
+    if not isinstance(tensor, Tensor) or not torch.can_cast(tensor.dtype, own.dtype):
+        came = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise ValueError(
+            f"MemberEnsemble(members=…): {name!r} of member {place} is {came}; a tensor was "
+            f"expected that {own.dtype} can hold, as in the model. Convert the member, or the "
+            "model with model.to(…) before the ensemble is made."
+        )
     if tensor.shape != own.shape:
         raise ValueError(
             f"MemberEnsemble(members=…): {name!r} of member {place} has shape "

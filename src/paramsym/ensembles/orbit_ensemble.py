@@ -22,8 +22,9 @@ from paramsym.checking.find import find_symmetry
 from paramsym.checking.pointwise import PointwiseSite, pointwise_site
 from paramsym.structure.symmetry import ParameterSymmetry
 
-from . import refusals
+from . import fitting, refusals
 from .correction import Correction, batch_correction
+from .held_site import HeldSite
 from .members import MemberEnsemble, own_state
 from .methods import METHODS, Draw
 
@@ -69,13 +70,12 @@ class OrbitEnsemble(MemberEnsemble):
 
     Attributes:
         fits: for each member how well π was determined; empty for methods that fit nothing.
-        site: the hidden layer, with σ, V, b and U.
 
     Args:
         model: a network that `find_symmetry` can trace.
-        inputs: the fitting batch, as the model takes it: at least h samples (with positions, for
-            spaces that have several), better ten times as many. Samples from training, since the
-            correction is part of what is fitted.
+        inputs: the fitting batch, as the model takes it: at least h different samples (with
+            positions, for spaces that have several), better ten times as many. Samples from
+            training, since the correction is part of what is fitted.
         space: the hidden layer, a name in `symmetry.spaces`.
         members: how many.
         strength: ε ≥ 0.
@@ -88,11 +88,15 @@ class OrbitEnsemble(MemberEnsemble):
         outputs: from what the model returns to its logits.
         chunk: how many members are evaluated at a time; by default all.
 
+    Warns:
+        UserWarning: σ(H) has a lower rank on the fitting batch than units that are not zero, as
+            for samples that are nearly the same; or σ(gH) a lower one than σ(H).
+
     Raises:
         KeyError: no such space.
         NotPointwise: the units of the space do not pass one pointwise function between linear maps.
-        ValueError: fewer than h samples, numbers that are not finite, a singular g, no generator,
-            or arguments outside their range.
+        ValueError: fewer than h different samples, numbers that are not finite, a singular g, no
+            generator, or arguments outside their range.
         TraceError: as `find_symmetry`.
 
     Source: Zhao et al., "Symmetries, flat minima, and the conserved quantities of gradient flow",
@@ -108,6 +112,7 @@ class OrbitEnsemble(MemberEnsemble):
     ):  # fmt: skip
         nn.Module.__init__(self)
         refusals.require_options(members, strength, method, generator, correction)
+        refusals.require_positional(inputs)
         batch = inputs if isinstance(inputs, tuple) else (inputs,)
         refusals.require_finite_inputs(batch)
         refusals.require_finite_weights(own_state(model))
@@ -115,7 +120,8 @@ class OrbitEnsemble(MemberEnsemble):
         if symmetry is None:
             symmetry = find_symmetry(self.model, _few(batch), outputs=outputs)
         site = pointwise_site(self.model, symmetry, _few(batch), space, outputs=outputs)
-        self.site, self.method, self.strength = site, method, strength
+        self._held = HeldSite(site, correction == "batch")
+        self.method, self.strength = method, strength
         self.correction = correction
         draw = Draw(_hidden(site, batch), site.function, float(strength), generator)
         drawn = _elements(elements, members, method, draw)
@@ -124,9 +130,18 @@ class OrbitEnsemble(MemberEnsemble):
             self.register_buffer("elements", drawn)
             self._stack((site.carried(own_state(self.model), g, None) for g in drawn), members)
             return
-        if METHODS[method].fits:
-            refusals.require_samples(draw.hidden, site)
+        if not METHODS[method].fits:
+            self._stack(self._moved(drawn, draw), members)
+            return
+        refusals.require_samples(draw.hidden, site)
+        rank = fitting.told_rank(draw.function(draw.hidden), _precision(self.model), site)
         self._stack(self._moved(drawn, draw), members)
+        fitting.tell_lost([fit.rank for fit in self.fits], rank)
+
+    @property
+    def site(self) -> PointwiseSite:
+        """The hidden layer, with σ, V, b and U; an unpickled ensemble has none."""
+        return self._held.get()
 
     def _moved(self, drawn: Tensor, draw: Draw) -> Iterator[dict[str, Tensor]]:
         """Members one after the other, so that no two of them are in memory besides the stack."""
@@ -159,6 +174,12 @@ class OrbitEnsemble(MemberEnsemble):
         moved = [self.site.carried(state, None, matrix) for matrix in pi]  # no grad reaches π
         stacked |= {name: torch.stack([m[name] for m in moved]) for name in readers}
         return self._mapped(stacked, inputs)
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    """The coarsest in which the network computes."""
+    dtypes = [t.dtype for t in own_state(model).values() if t.is_floating_point()]
+    return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def _few(batch: tuple[Any, ...]) -> tuple[Any, ...]:

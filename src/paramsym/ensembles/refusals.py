@@ -48,6 +48,16 @@ def require_options(
         )
 
 
+def require_positional(inputs: Any) -> None:
+    """Inputs by place: an ensemble is called as `ensemble.vote(*inputs)`."""
+    if not isinstance(inputs, (Tensor, tuple)):
+        raise ValueError(
+            f"OrbitEnsemble(inputs=…): a {type(inputs).__name__} came; a tensor or a tuple of "
+            "positional arguments was expected, as ensemble.vote(*inputs) takes them. Wrap a "
+            "model that takes keywords into a module whose forward hands them on."
+        )
+
+
 def require_finite_inputs(batch: tuple[Any, ...]) -> None:
     """A fitting batch of finite numbers."""
     for place, entry in enumerate(batch):
@@ -82,14 +92,16 @@ def require_hidden(hidden: Tensor, site: PointwiseSite) -> None:
 
 
 def require_samples(hidden: Tensor, site: PointwiseSite) -> None:
-    """At least h samples, or least squares does not determine the correction."""
+    """At least h different samples, or least squares does not determine the correction."""
     units, samples = hidden.shape
-    if samples < units:
+    different = samples if samples < units else torch.unique(hidden.mT + 0.0, dim=0).shape[0]
+    if different < units:
+        of = f" different from each other, of {samples}," if different < samples else ""
         raise ValueError(
-            f"OrbitEnsemble(inputs=…): {samples} samples came for the {units} units of space "
+            f"OrbitEnsemble(inputs=…): {different} samples{of} came for the {units} units of space "
             f"{site.space!r} at {site.where}; at least {units} were expected, since fewer do not "
             "determine the correction: it would be exact on them and arbitrary elsewhere. Pass a "
-            f"fitting batch of {10 * units} samples or more."
+            f"fitting batch of {10 * units} different samples or more."
         )
 
 

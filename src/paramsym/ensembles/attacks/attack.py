@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
 from . import refusals
+from .ball import projection
 from .fast_gradient_sign import fast_gradient_sign
 from .losses import loss_of
+from .modes import evaluating
 from .projected_gradient import projected_gradient
-
-Range = tuple[float, float]
+from .slope import Slope
 
 
 def attack(
@@ -23,7 +21,7 @@ def attack(
     method: str = "fgsm",
     *,
     epsilon: float,
-    clip: Range,
+    clip: tuple[float, float],
     steps: int = 10,
     step_size: float | None = None,
     random_start: bool = False,
@@ -52,49 +50,43 @@ def attack(
         steps: of "pgd".
         step_size: of "pgd", in the unit of the inputs; by default 2.5 ε / steps.
         random_start: begin at a uniform point of the ball.
-        through: how an ensemble is climbed: "mean-logits", "mean-probabilities" or "mean-loss".
+        through: how an ensemble is climbed: "mean-logits", "mean-probabilities" or "mean-loss",
+            cross-entropies that are all the same for one network; or "margin", the largest other
+            logit minus that of the label, which has a gradient where these saturate.
         generator: for the random start.
 
     Returns:
         Adversarial inputs, in the ball and in the range.
 
+    Warns:
+        UserWarning: samples whose gradient is zero in every entry, with their number. They stay
+            where they are, and an accuracy on them is none under attack. Entries that ε cannot
+            move, since it is less than the distance to the next number of that precision.
+
     Raises:
         ValueError: inputs outside the range or not finite, labels that are none, a method that is
-            not known, sizes that are not positive, a random start without a generator, a gradient
-            that is not finite.
+            not known, sizes that are not positive, a random start without a generator, a model
+            that is no module or answers something else, a gradient that is none or not finite.
 
     Source: Goodfellow et al. 2015; Madry et al. 2018; on adaptive attacks Athalye, Carlini and
     Wagner, "Obfuscated gradients give a false sense of security" (2018).
     """
+    refusals.require_model(model)
     refusals.require_data(x, y, clip)
     refusals.require_options(method, epsilon, steps, step_size, random_start, through, generator)
-    into = _projection(x, epsilon, clip)
-    start = x.detach()
-    if random_start and generator is not None:
-        drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
-        start = into(start + epsilon * (2 * drawn.to(x.device) - 1))
-    loss = loss_of(model, y.long(), through)
-    with evaluating(model):
+    with torch.inference_mode(False), evaluating(model):
+        x, y = x.detach().clone(), y.long().clone()  # autograd takes no tensors of inference mode
+        into = projection(x, epsilon, clip)
+        start = x
+        if random_start and generator is not None:
+            drawn = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
+            start = into(x + epsilon * (2 * drawn.to(x.device) - 1))
+        slope = Slope(loss_of(model, y, through))
         if method == "fgsm":
-            return into(fast_gradient_sign(loss, start, epsilon))
-        step = 2.5 * epsilon / steps if step_size is None else step_size
-        return projected_gradient(loss, start, step, steps, into)
-
-
-def _projection(x: Tensor, epsilon: float, clip: Range) -> Callable[[Tensor], Tensor]:
-    """Into the ball around x and the range of the data; both are boxes, so one after the other."""
-    low = (x - epsilon).clamp(*clip).detach()
-    high = (x + epsilon).clamp(*clip).detach()
-    return lambda moved: torch.minimum(torch.maximum(moved.detach(), low), high)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Run a block with a model in evaluation mode, each of its modules as it was afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+            found = into(fast_gradient_sign(slope, start, epsilon))
+        else:
+            step = 2.5 * epsilon / steps if step_size is None else step_size
+            found = projected_gradient(slope, start, step, steps, into)
+    if epsilon:
+        slope.tell(through)
+    return found

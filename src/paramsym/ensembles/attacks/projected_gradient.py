@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .fast_gradient_sign import gradient
-from .losses import Loss
+from .slope import Slope
 
 
 def projected_gradient(
-    loss: Loss, start: Tensor, step: float, steps: int, into: Callable[[Tensor], Tensor]
+    slope: Slope, start: Tensor, step: float, steps: int, into: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """x ← Π(x + step · sign ∇L(x)), as often as `steps` says.
 
     Args:
-        loss: what is climbed, as a function of the inputs.
+        slope: ∇L, the gradient of what is climbed in the inputs.
         start: the first x.
         step: length of one step in each entry.
         steps: how many.
@@ -27,5 +26,5 @@ def projected_gradient(
     """
     x = start
     for _ in range(steps):
-        x = into(x + step * gradient(loss, x).sign())
+        x = into(x + step * slope(x).sign())
     return x

@@ -7,11 +7,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import Tensor
-
-from .losses import THROUGH
+from torch import Tensor, nn
 
 METHODS = ("fgsm", "pgd")
+THROUGH = ("mean-logits", "mean-probabilities", "mean-loss", "margin")
 _OUTSIDE = (
     "Images that are centred, in [-0.5, 0.5], lose half of their pixels when they are clipped to "
     "[0, 1], and the accuracy that this costs looks like that of an attack. "
@@ -39,6 +38,43 @@ def require_data(x: Any, y: Any, clip: Any) -> None:
             "Pass as clip the least and largest value that the data can have."
         )
     _require_labels(y, x.shape[0])
+
+
+def require_model(model: Any) -> None:
+    """A module, which has a mode to be evaluated in."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"attack(model=…): a {type(model).__name__} came; an nn.Module was expected, since it "
+            "is run in evaluation mode. Pass the network itself, or a module that calls your "
+            "function."
+        )
+
+
+def require_answers(made: Any, labels: Tensor, axes: int) -> None:
+    """Logits with a class for each label, behind `axes` axes of members and samples."""
+    good = isinstance(made, Tensor) and made.is_floating_point() and made.ndim == axes + 1
+    if not good or made.shape[-2] != len(labels) or made.shape[-1] < 2:
+        came = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise ValueError(
+            f"attack(model=…): the model answers {came} to {len(labels)} samples; logits (batch, "
+            "classes) of at least two classes were expected. Pass a module that picks them out "
+            "of what yours returns; an ensemble has outputs= for that."
+        )
+    if labels.numel() and int(labels.max()) >= made.shape[-1]:
+        raise ValueError(
+            f"attack(y=…): class {int(labels.max())} came; classes below {made.shape[-1]} were "
+            "expected, as many as the model has logits. Pass the labels that it was trained on."
+        )
+
+
+def require_slope(loss: Tensor) -> None:
+    """A loss that autograd can follow back to the inputs."""
+    if not loss.requires_grad:
+        raise ValueError(
+            "attack(model=…): what the model answers has no gradient in x; an answer that autograd "
+            "follows was expected. Look for detach(), no_grad() or NumPy in the model, or for an "
+            "answer that does not depend on x."
+        )
 
 
 def _require_labels(y: Any, count: int) -> None:
