@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.discovery import RankDrops, constructed_action
-from paramsym.discovery.networks import Network
+from paramsym.discovery.acting.networks import Network
 
 NETWORKS = {"sigmoid 3-3-1": (nn.Sigmoid, (3, 3, 1)), "tanh 2-2-2-1": (nn.Tanh, (2, 2, 2, 1))}
 Params = dict[str, Tensor]

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paramsym import find_symmetry
-from paramsym.discovery.cocycle import FORMS, change_between
-from paramsym.discovery.data_dependent import data_dependent_action
-from paramsym.discovery.frames import AbstractFrame, HouseholderFrame, SphericalFrame
-from paramsym.discovery.layers import move_two_layers
+from paramsym.discovery.general_linear.cocycle import FORMS, change_between
+from paramsym.discovery.general_linear.data_dependent import data_dependent_action
+from paramsym.discovery.general_linear.frames import AbstractFrame, HouseholderFrame, SphericalFrame
+from paramsym.discovery.general_linear.layers import move_two_layers
 from paramsym.dynamics.teleportation import teleport
 
 UNITS, INPUTS, OUTPUTS, DRAWS = 512, 64, 32, 5

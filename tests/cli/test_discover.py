@@ -106,8 +106,8 @@ def test_the_seed_decides_the_samples(run: Command):
 
 
 def test_an_algebra_that_is_too_large_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paramsym.discovery.vector_fields.WORK", 1)
-    monkeypatch.setattr("paramsym.discovery.found.WORK", 1)
+    monkeypatch.setattr("paramsym.discovery.algebras.vector_fields.WORK", 1)
+    monkeypatch.setattr("paramsym.discovery.linear.found.WORK", 1)
     result = discover(open_checkpoint(f"{HERE}:Relu"))
     assert result.algebra is None and "submodule" in result.without_algebra
     assert result.comparison is not None and result.comparison.agrees

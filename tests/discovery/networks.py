@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from paramsym.discovery import LinearSymmetries
-from paramsym.discovery.constraints import Constraints
-from paramsym.discovery.linear_symmetries import LEVELS
-from paramsym.discovery.sampling import Sampler
+from paramsym.discovery.linear.constraints import Constraints
+from paramsym.discovery.linear.linear_symmetries import LEVELS
+from paramsym.discovery.linear.sampling import Sampler
 
 
 class Apply(nn.Module):

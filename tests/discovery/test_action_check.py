@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.action_check import ActionCheck, Limits, Verdict, row
-from paramsym.discovery.actions import check_action
+from paramsym.discovery.acting.action_check import ActionCheck, Limits, Verdict, row
+from paramsym.discovery.acting.actions import check_action
 
 Params = dict[str, Tensor]
 

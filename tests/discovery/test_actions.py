@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.action_check import ActionCheck, Verdict
-from paramsym.discovery.actions import check_action
-from paramsym.discovery.commutators import Action, field
+from paramsym.discovery.acting.action_check import ActionCheck, Verdict
+from paramsym.discovery.acting.actions import check_action
+from paramsym.discovery.acting.commutators import Action, field
 
 Params = dict[str, Tensor]
 Generator = torch.Generator

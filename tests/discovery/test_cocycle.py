@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paramsym.discovery.cocycle import LeastChange, change_between, cocycle
-from paramsym.discovery.degenerate import Degenerate
-from paramsym.discovery.frames import AbstractFrame, HouseholderFrame, NearJump, SphericalFrame
+from paramsym.discovery.general_linear.cocycle import LeastChange, change_between, cocycle
+from paramsym.discovery.general_linear.degenerate import Degenerate
+from paramsym.discovery.general_linear.frames import (
+    AbstractFrame,
+    HouseholderFrame,
+    NearJump,
+    SphericalFrame,
+)
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paramsym.discovery.commutators import (
+from paramsym.discovery.acting.commutators import (
     commutator_defect,
     commutator_residual,
     field,

@@ -8,7 +8,7 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.discovery import linear_symmetries
-from paramsym.discovery.comparison import Comparison, compare_fields
+from paramsym.discovery.algebras.comparison import Comparison, compare_fields
 from paramsym.structure.tangent import tangent
 
 

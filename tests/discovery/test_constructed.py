@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from paramsym.discovery.action_check import Verdict
-from paramsym.discovery.actions import check_action
-from paramsym.discovery.commutators import commutator_defect, field, no_bracket, norm
-from paramsym.discovery.constructed import ConstructedAction, constructed_action
-from paramsym.discovery.inheritance import inherit
-from paramsym.discovery.level_sets import RankDrops
-from paramsym.discovery.networks import Network
+from paramsym.discovery.acting.action_check import Verdict
+from paramsym.discovery.acting.actions import check_action
+from paramsym.discovery.acting.commutators import commutator_defect, field, no_bracket, norm
+from paramsym.discovery.acting.constructed import ConstructedAction, constructed_action
+from paramsym.discovery.acting.inheritance import inherit
+from paramsym.discovery.acting.level_sets import RankDrops
+from paramsym.discovery.acting.networks import Network
 
 Params = dict[str, Tensor]
 DOUBLE = torch.float64

@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paramsym import find_symmetry, teleport
-from paramsym.discovery.data_dependent import DataDependentAction, data_dependent_action
-from paramsym.discovery.degenerate import Degenerate
-from paramsym.discovery.frames import NearJump
-from paramsym.discovery.layers import move_two_layers
+from paramsym.discovery.general_linear.data_dependent import (
+    DataDependentAction,
+    data_dependent_action,
+)
+from paramsym.discovery.general_linear.degenerate import Degenerate
+from paramsym.discovery.general_linear.frames import NearJump
+from paramsym.discovery.general_linear.layers import move_two_layers
 from paramsym.tracing.pointwise import NotPointwise
 
 from .dispatched import Largest

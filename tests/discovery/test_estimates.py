@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from paramsym.discovery.estimates import estimate
+from paramsym.discovery.acting.estimates import estimate
 
 
 def test_ranks_are_those_of_the_binomial_distribution() -> None:

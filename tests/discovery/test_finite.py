@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.discovery import linear_symmetries
-from paramsym.discovery.ansatz import Ansatz
-from paramsym.discovery.finite import flowed
-from paramsym.discovery.full import full
-from paramsym.discovery.linear_symmetries import LEVELS
+from paramsym.discovery.linear.ansatz import Ansatz
+from paramsym.discovery.linear.finite import flowed
+from paramsym.discovery.linear.full import full
+from paramsym.discovery.linear.linear_symmetries import LEVELS
 
 from .networks import example, identity, perceptron, require_finite_symmetries
 

@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.degenerate import Degenerate, features
-from paramsym.discovery.frames import AbstractFrame, HouseholderFrame, NearJump, SphericalFrame
-from paramsym.discovery.reflections import triangular
+from paramsym.discovery.general_linear.degenerate import Degenerate, features
+from paramsym.discovery.general_linear.frames import (
+    AbstractFrame,
+    HouseholderFrame,
+    NearJump,
+    SphericalFrame,
+)
+from paramsym.discovery.general_linear.reflections import triangular
 
 FRAMES = {"householder": HouseholderFrame, "spherical": SphericalFrame}
 JUMP = 2 * math.sqrt(2)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.ansatz import Ansatz
-from paramsym.discovery.full import full
-from paramsym.discovery.generators import Block, Generator, Shift, Side, without_rounding
-from paramsym.discovery.linear_symmetries import LEVELS
-from paramsym.discovery.sides import sides
-from paramsym.discovery.tensors import alike, tensors
+from paramsym.discovery.linear.ansatz import Ansatz
+from paramsym.discovery.linear.full import full
+from paramsym.discovery.linear.generators import Block, Generator, Shift, Side, without_rounding
+from paramsym.discovery.linear.linear_symmetries import LEVELS
+from paramsym.discovery.linear.sides import sides
+from paramsym.discovery.linear.tensors import alike, tensors
 
 SHAPES = {"a": (2, 3), "b": (4, 3), "c": (2,), "t": (2, 1, 2), "one": (1,)}
 SIZE = sum(math.prod(shape) for shape in SHAPES.values())

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym.discovery.actions import check_action
-from paramsym.discovery.guarded import copied, same
+from paramsym.discovery.acting.actions import check_action
+from paramsym.discovery.acting.guarded import copied, same
 
 Params = dict[str, Tensor]
 Generator = torch.Generator

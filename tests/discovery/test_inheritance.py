@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import find_symmetry
-from paramsym.discovery.action_check import Verdict
-from paramsym.discovery.actions import check_action
-from paramsym.discovery.commutators import commutator_defect
-from paramsym.discovery.data_dependent import data_dependent_action
-from paramsym.discovery.inheritance import inherit, on_units, with_appended
-from paramsym.discovery.layers import move_two_layers
-from paramsym.discovery.networks import Network
+from paramsym.discovery.acting.action_check import Verdict
+from paramsym.discovery.acting.actions import check_action
+from paramsym.discovery.acting.commutators import commutator_defect
+from paramsym.discovery.acting.inheritance import inherit, on_units, with_appended
+from paramsym.discovery.acting.networks import Network
+from paramsym.discovery.general_linear.data_dependent import data_dependent_action
+from paramsym.discovery.general_linear.layers import move_two_layers
 
 Params = dict[str, Tensor]
 DOUBLE = torch.float64

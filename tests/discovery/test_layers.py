@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from paramsym.discovery.degenerate import Degenerate
-from paramsym.discovery.frames import AbstractFrame, HouseholderFrame, SphericalFrame
-from paramsym.discovery.layers import lipschitz_bound, move_layers, move_two_layers
+from paramsym.discovery.general_linear.degenerate import Degenerate
+from paramsym.discovery.general_linear.frames import AbstractFrame, HouseholderFrame, SphericalFrame
+from paramsym.discovery.general_linear.layers import lipschitz_bound, move_layers, move_two_layers
 
 from .dispatched import Largest
 

@@ -7,7 +7,7 @@ from math import pi, sqrt
 import pytest
 import torch
 
-from paramsym.discovery.commutators import commutator_defect, published_associativity
+from paramsym.discovery.acting.commutators import commutator_defect, published_associativity
 from paramsym.discovery.learned import Problem, Samples, layered, matrix_action, terms_on
 from paramsym.discovery.learned.fields import Fields
 from paramsym.discovery.learned.integrated import integrated

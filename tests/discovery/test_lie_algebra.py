@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 
-from paramsym.discovery.lie_algebra import LieAlgebra, lie_algebra
+from paramsym.discovery.algebras.lie_algebra import LieAlgebra, lie_algebra
 from tests.discovery import algebras
 from tests.discovery.algebras import ALIASES, NAMED, Field, disguised, mixed
 
@@ -128,7 +128,7 @@ def test_dependent_fields_count_once_and_none_is_zero():
 
 
 def test_a_large_torus_is_recognised_and_a_large_algebra_is_called_large(monkeypatch):
-    monkeypatch.setattr(import_module("paramsym.discovery.lie_algebra"), "LIMIT", 8)
+    monkeypatch.setattr(import_module("paramsym.discovery.algebras.lie_algebra"), "LIMIT", 8)
     found = of(disguised(algebras.diagonal(9), seeded()))
     assert found.name == "R^9" and found.defect < 1e-12 and found.closed
     found = of(algebras.gl(3))

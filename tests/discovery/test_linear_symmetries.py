@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paramsym.discovery import LinearSymmetries, linear_symmetries
-from paramsym.discovery.ansatz import Ansatz
-from paramsym.discovery.generators import Block
-from paramsym.discovery.linear_symmetries import LEVELS
-from paramsym.discovery.null_space import smallest
+from paramsym.discovery.linear.ansatz import Ansatz
+from paramsym.discovery.linear.generators import Block
+from paramsym.discovery.linear.linear_symmetries import LEVELS
+from paramsym.discovery.linear.null_space import smallest
 
 from .networks import (
     Apply,

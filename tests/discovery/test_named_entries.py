@@ -5,10 +5,10 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from paramsym.discovery.lie_algebra import BasisField, lie_algebra
-from paramsym.discovery.named_entries import describe
-from paramsym.discovery.sparse_basis import flattened, matrices_of, sparse_rows
-from paramsym.discovery.vector_fields import Coordinates, homogeneous_matrix
+from paramsym.discovery.algebras.lie_algebra import BasisField, lie_algebra
+from paramsym.discovery.algebras.named_entries import describe
+from paramsym.discovery.algebras.sparse_basis import flattened, matrices_of, sparse_rows
+from paramsym.discovery.algebras.vector_fields import Coordinates, homogeneous_matrix
 
 
 class Written:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.noise import differences, noise
-from paramsym.discovery.null_space import Smallest, gram_of, smallest
+from paramsym.discovery.linear.noise import differences, noise
+from paramsym.discovery.linear.null_space import Smallest, gram_of, smallest
 
 
 def rows_with(sizes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

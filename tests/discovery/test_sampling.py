@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.discovery import LinearSymmetries, linear_symmetries
-from paramsym.discovery import constraints as constraints_module
-from paramsym.discovery.certificate import EXACT
-from paramsym.discovery.generators import Gap
+from paramsym.discovery.linear import constraints as constraints_module
+from paramsym.discovery.linear.certificate import EXACT
+from paramsym.discovery.linear.generators import Gap
 
 from .networks import Apply, Attention, dense, example, identity, leaky, perceptron, sampled
 

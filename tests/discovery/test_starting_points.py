@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym.discovery.constructed import constructed_action
+from paramsym.discovery.acting.constructed import constructed_action
 
 DOUBLE = torch.float64
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym.discovery.constructed import constructed_action
-from paramsym.discovery.inheritance import inherit, on_units, with_appended
+from paramsym.discovery.acting.constructed import constructed_action
+from paramsym.discovery.acting.inheritance import inherit, on_units, with_appended
 
 DOUBLE = torch.float64
 Params = dict[str, Tensor]

@@ -16,8 +16,8 @@ from rich.text import Text
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError, fitting
 from paramsym.discovery import LinearSymmetries, linear_symmetries
-from paramsym.discovery.comparison import Comparison
-from paramsym.discovery.lie_algebra import LieAlgebra
+from paramsym.discovery.algebras.comparison import Comparison
+from paramsym.discovery.algebras.lie_algebra import LieAlgebra
 from paramsym.recording.refusals import TraceError
 from paramsym.terminal.progress import silent
 

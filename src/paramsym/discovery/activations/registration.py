@@ -10,7 +10,7 @@ from paramsym.lowering.builder import Builder
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Call
 
-from ..intertwiners import Intertwiners
+from .intertwiners import Intertwiners
 
 
 def register_rule(found: Intertwiners, *targets: Any) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import numpy
 import torch
 from scipy.sparse import csr_array, vstack
 
-from paramsym.discovery import ideals
-from paramsym.discovery.simple_algebras import Simple, simple_algebra
-from paramsym.discovery.vector_fields import order_of
+from paramsym.discovery.algebras import ideals
+from paramsym.discovery.algebras.simple_algebras import Simple, simple_algebra
+from paramsym.discovery.algebras.vector_fields import order_of
 
 SCALINGS, ROTATIONS, TRANSLATIONS = "scalings", "rotations", "translations"
 UNIPOTENT, SPIRALS = "unipotent", "spirals"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..algebras.sparse_basis import sparse_rows
 from .ansatz import Ansatz
 from .generators import Generator
 from .noise import noise
 from .sampling import Points, Sampler
-from .sparse_basis import sparse_rows
 
 _COMBINATIONS, _SAMPLES = 4, 24  # each of which goes both ways
 _WIDE, _SPREAD = 64, 32.0  # further samples, of large inputs

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy
 from scipy.sparse import csr_array
 
-from paramsym.discovery.vector_fields import Coordinates
+from paramsym.discovery.algebras.vector_fields import Coordinates
 
 _SHOWN = 6  # terms of one field
 

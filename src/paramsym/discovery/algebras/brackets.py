@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy
 from scipy.sparse import coo_array, csr_array, hstack, vstack
 
-from paramsym.discovery.vector_fields import order_of
+from paramsym.discovery.algebras.vector_fields import order_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy
 import torch
 
-from paramsym.discovery.ideals import (
+from paramsym.discovery.algebras.ideals import (
     ad,
     draw,
     killing,

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from paramsym.structure.symmetry import ParameterSymmetry
 
-from .comparison import Comparison, compare_fields
+from ..algebras.comparison import Comparison, compare_fields
+from ..algebras.lie_algebra import LieAlgebra, lie_algebra
+from ..algebras.vector_fields import WORK, Coordinates
 from .generators import Gap, Generator
-from .lie_algebra import LieAlgebra, lie_algebra
-from .vector_fields import WORK, Coordinates
 
 
 @dataclass(frozen=True)

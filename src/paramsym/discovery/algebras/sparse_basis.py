@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy
 from scipy.sparse import csr_array
 
-from paramsym.discovery.vector_fields import order_of
+from paramsym.discovery.algebras.vector_fields import order_of
 
 _LARGEST_DENOMINATOR = 12
 _ZERO = 10.0  # pivoting adds so many errors of the size of the tolerance

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .activations.affine import affine_families, affine_reflections, nearest_line
-from .activations.certificate import Certificate
-from .activations.continuous import families
-from .activations.discrete import Discrete, discrete_relations
-from .activations.function import ScalarFunction, scalar_function
-from .activations.numbers import is_short, spelled
-from .activations.relation import Family, Relation
-from .activations.search import jumps
-from .activations.structure import bending_places
+from .affine import affine_families, affine_reflections, nearest_line
+from .certificate import Certificate
+from .continuous import families
+from .discrete import Discrete, discrete_relations
+from .function import ScalarFunction, scalar_function
+from .numbers import is_short, spelled
+from .relation import Family, Relation
+from .search import jumps
+from .structure import bending_places
 
 NEARLY = 1e-3  # rejected relations are worth a mention up to this residual
 COARSEST = 1e-3  # no default tolerance is above this, however few digits a function has

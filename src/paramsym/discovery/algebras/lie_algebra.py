@@ -17,12 +17,12 @@ import numpy
 import torch
 from scipy.sparse import csr_array
 
-from paramsym.discovery import ideals
-from paramsym.discovery.brackets import structure_constants
-from paramsym.discovery.named_entries import describe
-from paramsym.discovery.recognition import Summand, abelian, combined, direct_sum, summand
-from paramsym.discovery.sparse_basis import flattened, matrices_of, sparse_rows
-from paramsym.discovery.vector_fields import (
+from paramsym.discovery.algebras import ideals
+from paramsym.discovery.algebras.brackets import structure_constants
+from paramsym.discovery.algebras.named_entries import describe
+from paramsym.discovery.algebras.recognition import Summand, abelian, combined, direct_sum, summand
+from paramsym.discovery.algebras.sparse_basis import flattened, matrices_of, sparse_rows
+from paramsym.discovery.algebras.vector_fields import (
     Coordinates,
     VectorField,
     homogeneous_matrices,

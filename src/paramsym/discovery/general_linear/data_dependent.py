@@ -23,11 +23,11 @@ from paramsym.recording.record import Inputs
 from paramsym.structure.state import FIRST, SECOND
 from paramsym.structure.symmetry import ParameterSymmetry
 
+from ..acting.level_sets import ordinary
 from .arguments import require_batch, require_limit, require_network, require_real
 from .cocycle import FORMS
 from .degenerate import LIMIT, Degenerate, features, require_square
 from .frames import HouseholderFrame, NearJump, SphericalFrame
-from .level_sets import ordinary
 from .sites import Place, State
 
 FRAMES = {"householder": HouseholderFrame, "spherical": SphericalFrame}

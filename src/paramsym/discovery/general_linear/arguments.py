@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..acting.networks import Network
 from .degenerate import Degenerate
-from .networks import Network
 from .scales import norms
 
 

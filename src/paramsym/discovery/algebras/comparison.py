@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paramsym.discovery.derived_fields import Derived, State, derived_fields, states
-from paramsym.discovery.vector_fields import VectorField
+from paramsym.discovery.algebras.derived_fields import Derived, State, derived_fields, states
+from paramsym.discovery.algebras.vector_fields import VectorField
 from paramsym.structure.symmetry import ParameterSymmetry
 
 RANK = 1e-8  # singular values below it, relative to the largest, count as zero

@@ -1,0 +1,1 @@
+"""Actions that depend on the data: checked, inherited, and built."""

@@ -1,0 +1,1 @@
+"""All linear vector fields that leave a function unchanged, by linear algebra."""
