@@ -125,10 +125,23 @@ def test_frames_of_a_norm_are_not_linear():
 
 
 def test_the_scale_in_front_of_a_norm_is_found_where_epsilon_is_negligible():
-    model = nn.Sequential(linear(3, 3), nn.RMSNorm(3), linear(3, 2))
-    assert compared(model, 3).fields == ("0.weight grows",)
-    visible = nn.Sequential(linear(3, 3), nn.RMSNorm(3, eps=1e-2), linear(3, 2))
-    assert compared(visible, 3).beyond == 0
+    tiny = compared(nn.Sequential(linear(3, 3), nn.RMSNorm(3, eps=1e-300), linear(3, 2)), 3)
+    assert tiny.agrees and tiny.found == 4  # derived as well, and said to be not exact
+    assert {s.name: s.found for s in tiny.spaces if not s.exact} == {"scale": 1}
+    visible = compared(nn.Sequential(linear(3, 3), nn.RMSNorm(3, eps=1e-2), linear(3, 2)), 3)
+    assert visible.agrees and visible.found == 3
+
+
+def test_dead_entries_make_no_difference():
+    """A key bias does nothing under a softmax: the derived change of keys moves it along."""
+    model = nn.MultiheadAttention(2, 1, batch_first=True)
+    inputs = (torch.randn(1, 3, 2),) * 3
+    found = linear_symmetries(model, inputs, "sides")
+    symmetry = find_symmetry(model, inputs)
+    comparison = found.compare(symmetry)
+    assert comparison.agrees and comparison.both == 8
+    blind = compare_fields(found.generators, found.shapes, symmetry)
+    assert not blind.agrees and blind.both == 4  # the control: with all entries counted
 
 
 def test_buffers_are_held():

@@ -8,6 +8,7 @@ What was derived need not be linear in θ; which of it is affine is measured at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -136,6 +137,7 @@ def compare_fields(
     affine: bool = False,
     searched: str = "",
     dead: Sequence[str] = (),
+    live: Mapping[str, Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> Comparison:
     """Compare affine vector fields with those of a derived symmetry.
@@ -152,6 +154,8 @@ def compare_fields(
         searched: what was searched, in words, to be kept with the result.
         dead: parameters that the function ignores; derived fields may move them. All others that
             are not in `shapes` are held as buffers are.
+        live: marks the entries of a parameter that count, in row-major order; by default all. How
+            fields move the others makes no difference: a dead key bias goes with queries or not.
         generator: draws the parameters; by default seeded with 0.
 
     Raises:
@@ -159,7 +163,7 @@ def compare_fields(
             generators and parameters that they do not fit in memory.
     """
     generator = generator or torch.Generator().manual_seed(0)
-    span = _compared(fields, shapes, symmetry, params, dead, generator)
+    span = _compared(fields, shapes, symmetry, params, dead, live or {}, generator)
     kept = span.affine if affine else span.linear
     both = rank(span.own) + rank(kept) - rank(span.own, kept)
     beyond = rank(span.own) - both
@@ -177,15 +181,18 @@ def compare_fields(
 def _compared(
     fields: Sequence[VectorField], shapes: Mapping[str, tuple[int, ...]],
     symmetry: ParameterSymmetry, params: Mapping[str, Tensor] | None, dead: Sequence[str],
-    generator: torch.Generator,
+    live: Mapping[str, Tensor], generator: torch.Generator,
 ) -> _Spans:  # fmt: skip
     """Both spaces at so many points that no combination vanishes at all of them by chance."""
     count, before = _POINTS, None
+    counted = [live[n] if n in live else torch.ones(math.prod(s)) for n, s in shapes.items()]
+    mask = torch.cat([torch.zeros(0), *counted]).to(torch.float64)
     while True:
         points = states(shapes, symmetry, params, count, generator, dead)
-        span = _Spans(_stacked(fields, points), derived_fields(symmetry, points), points, generator)
+        own, derived = _stacked(fields, points), derived_fields(symmetry, points)
+        span = _Spans(own * mask.repeat(count), derived.masked(mask), points, generator)
         ranks = rank(span.own), rank(span.values)
-        full = ranks == (len(fields), len(span.values))
+        full = ranks == (len(fields), int(span.values.any(1).sum()))
         if full or ranks == before or count >= _MOST:
             return span
         count, before = 2 * count, ranks

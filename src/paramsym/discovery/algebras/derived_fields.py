@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -82,6 +82,17 @@ class Derived:
         """The largest velocity: what is small beside it is zero."""
         sizes = [x.abs().max() for x in (self.values, self.held) if x.numel()]
         return float(torch.stack(sizes).max()) if sizes else 1.0
+
+    def masked(self, mask: Tensor) -> Derived:
+        """The same with velocities of parameters times a mask, (entries,), at every point."""
+
+        def times(rows: Tensor) -> Tensor:
+            return rows * mask.repeat(rows.shape[1] // max(1, len(mask)))
+
+        return replace(
+            self, values=times(self.values), bends=times(self.bends),
+            constants=times(self.constants),
+        )  # fmt: skip
 
 
 def states(

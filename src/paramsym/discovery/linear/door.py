@@ -171,8 +171,8 @@ def _run(sampler: Sampler, point: Points, seed: int) -> tuple[list[Tensor], str]
     return found, ""
 
 
-def require_gradients(sampler: Sampler) -> tuple[str, ...]:
-    """The tensors that the function does not depend on.
+def require_gradients(sampler: Sampler) -> dict[str, torch.Tensor]:
+    """By tensor the entries that the function depends on, marked.
 
     Raises:
         ValueError: a tensor without gradient that the outputs do depend on, or no gradient at all.
@@ -186,7 +186,8 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
             "expected that can be differentiated at other weights than its own. Switch off "
             "activation checkpointing, which computes again at the model's own weights."
         ) from error
-    sizes = {n: g.flatten(1).abs().amax(1) for n, g in gradients.items()}
+    gradients = {n: g.flatten(1).abs() for n, g in gradients.items()}
+    sizes = {n: g.amax(1) for n, g in gradients.items()}
     whole = torch.stack([*sizes.values()]).amax(0)
     finite = whole.isfinite()
     if not bool(finite.any()):
@@ -196,7 +197,8 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
             "can be zero or negative, or choose other outputs with outputs=…."
         )
     limit = _FLAT[sampler.dtype] * whole[finite]
-    flat = tuple(n for n, size in sizes.items() if bool((size[finite] <= limit).all()))
+    live = {n: (g[finite] > limit[:, None]).any(0) for n, g in gradients.items()}
+    flat = [n for n, entries in live.items() if not bool(entries.any())]
     stepping = [name for name in flat if _depends(sampler, name)]
     if stepping:
         raise ValueError(
@@ -210,7 +212,7 @@ def require_gradients(sampler: Sampler) -> tuple[str, ...]:
             f"{caller}: the outputs depend on none of the {len(sizes)} parameters, but a function "
             "of parameters was expected. Choose outputs that depend on them with outputs=…."
         )
-    return flat
+    return live
 
 
 def require_derivatives(sampler: Sampler) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import Tensor
@@ -38,6 +38,7 @@ class LinearSymmetries:
             the function, which jumps or whose derivatives are others; none of the generators.
         change: of the function by finite elements of random combinations of the generators, the
             largest over fresh weights and inputs, relative to how far the function varies.
+        live: the entries of each tensor that the function depends on, marked in row-major order.
     """
 
     generators: tuple[Generator, ...]
@@ -54,6 +55,7 @@ class LinearSymmetries:
     affine: bool = False
     infinitesimal: tuple[Generator, ...] = ()
     change: float = 0.0
+    live: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def dimension(self) -> int:
@@ -77,7 +79,7 @@ class LinearSymmetries:
 
         Both are spaces of vector fields; what counts are combinations with constant coefficients.
         Of the derived fields those are compared that leave buffers where they are, and their
-        linearity in θ is measured.
+        linearity in θ is measured. Entries that the function does not depend on are left out.
 
         Args:
             symmetry: what `find_symmetry` derived for the same model.
@@ -90,7 +92,7 @@ class LinearSymmetries:
         readable = len(self.generators) * Coordinates(self.shapes).size ** 2 <= WORK
         fields = self.algebra.basis if readable else self.generators
         return compare_fields(
-            fields, self.shapes, symmetry, params, self.affine, self.searched, self.dead
+            fields, self.shapes, symmetry, params, self.affine, self.searched, self.dead, self.live
         )
 
     def __str__(self) -> str:

@@ -122,7 +122,8 @@ def linear_symmetries(
         sampler = Sampler(model, inputs, outputs, training, generator, dtype, fresh)
         require_variety(sampler)
         require_function(sampler)
-        dead = require_gradients(sampler)
+        live = require_gradients(sampler)
+        dead = tuple(n for n, entries in live.items() if not bool(entries.any()))
         require_derivatives(sampler)
         chosen = _named(names, sampler.shapes)
         shapes = {n: s for n, s in sampler.shapes.items() if n in chosen and n not in dead}
@@ -148,7 +149,7 @@ def linear_symmetries(
             generators, gap, ansatz.level,
             _searched(sampler, ansatz, constraints, found.dead, dead, moved), dead, shapes,
             ansatz.unknowns, trivial.shape[1], found.dead, constraints.count, verdict.noise, affine,
-            infinitesimal, moved.change,
+            infinitesimal, moved.change, {n: live[n] for n in shapes},
         )  # fmt: skip
 
 
