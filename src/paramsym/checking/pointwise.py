@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.tap import Mark, Tap
 from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.primitives import index as ix
-from paramsym.recording.graph import Call, Graph, Value, canonical_name
+from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import converted, converted_inputs, lifted
 from paramsym.recording.record import Inputs, record
@@ -35,15 +35,6 @@ from paramsym.tracing.pointwise import Carrier, Joined, NotPointwise, joined
 
 State = Mapping[str, Tensor]
 _EXACT = 1e-9  # of the trial, in float64, relative to the largest entry
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A call among those of its name, and the axis of the units on the tensor in question."""
-
-    name: str
-    count: int
-    axis: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,23 +107,47 @@ class PointwiseSite:
         """
         moved: dict[str, Any] = dict(params)
         if before is not None:
-            self._multiply(moved, self.writers, before)
+            moved = self.along(moved, self.writers, lambda rows: rows @ before.to(rows).mT)
         if after is not None:
-            self._multiply(moved, self.readers, after.mT)
+            moved = self.along(moved, self.readers, lambda rows: rows @ after.to(rows))
         return moved
 
-    def _multiply(
-        self, params: dict[str, Any], carriers: tuple[Carrier, ...], matrix: Tensor
-    ) -> None:
-        """Replace parameters by their product with a matrix along the axis of the units."""
-        for carrier in carriers:
-            given = params[self._held(carrier, params)]
-            found = given.movedim(carrier.axis, -1) @ matrix.to(given).mT
-            found = found.movedim(-1, carrier.axis)
-            params |= {n: found for n in self.aliases[carrier.parameter] if n in params}
+    def along(
+        self,
+        params: State,
+        carriers: tuple[Carrier, ...],
+        by: Callable[[Tensor], Tensor],
+    ) -> dict[str, Any]:
+        """The parameters with what `by` makes of rows along the axis of the units.
 
-    def _held(self, carrier: Carrier, params: State) -> str:
-        return next(n for n in self.aliases[carrier.parameter] if n in params)
+        Args:
+            params: parameters by name; they are not touched, and other tensors are the same ones.
+            carriers: writers or readers.
+            by: from rows, of shape (entries, units), to others of that shape.
+        """
+        moved: dict[str, Any] = dict(params)
+        for carrier in carriers:
+            given = moved[self.held(carrier.parameter, moved)]
+            rows = given.movedim(carrier.axis, -1)
+            found = by(rows.reshape(-1, self.units)).reshape(rows.shape)
+            found = found.movedim(-1, carrier.axis).to(given)
+            moved |= {n: found for n in self.aliases[carrier.parameter] if n in moved}
+        return moved
+
+    def held(self, parameter: str, params: State) -> str:
+        """The first of a parameter's names that is there.
+
+        Raises:
+            ValueError: none of them is.
+        """
+        names = self.aliases[parameter]
+        if found := [n for n in names if n in params]:
+            return found[0]
+        raise ValueError(
+            f"moving space {self.space!r}: params of {len(params)} names came without "
+            f"{names[0]!r}; all parameters of the model were expected. Pass "
+            "dict(model.state_dict())."
+        )
 
     def _run(
         self,
@@ -145,14 +160,14 @@ class PointwiseSite:
         """Run the model, with what `answer` makes of σ's answer in its place, if that is given."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         state = {n: t.detach() for n, t in state.items()} | {**(params or {})}
-        dtype = state[self._held(self.writers[0], state)].dtype
+        dtype = state[self.held(self.writers[0].parameter, state)].dtype
         args, kwargs = pytree.tree_map(
             lambda x: x.clone() if isinstance(x, Tensor) else x,
             converted_inputs(self.inputs if inputs is None else inputs, dtype),
         )
         trained = {name for name, _ in self.model.named_parameters()}
         held = {n: t if n in trained else t.clone() for n, t in state.items()}
-        tap = _Tap(self.first, self.last, answer)
+        tap = Tap(self.first, self.last, answer)
         with exclusive, lifted() if dtype == torch.float64 else nullcontext():
             with preserved(self.model, self.training), torch.set_grad_enabled(differentiable):
                 seeded(seed)
@@ -172,46 +187,6 @@ class _Seen:
     given: Tensor
     made: Tensor
     outputs: list[Tensor]
-
-
-class _Tap(TorchFunctionMode):
-    """Keeps what σ gets and gives, and may put another answer in the place of its own."""
-
-    def __init__(self, first: Mark, last: Mark, answer: Callable[[Tensor], Tensor] | None):
-        super().__init__()
-        self.first, self.last, self.answer = first, last, answer
-        self.counts: dict[str, int] = {}
-        self.given: Tensor | None = None
-        self.made: Tensor | None = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = canonical_name(func)
-        if name not in (self.first.name, self.last.name):
-            return func(*args, **kwargs)
-        count = self.counts[name] = self.counts.get(name, -1) + 1
-        if (name, count) == (self.first.name, self.first.count):
-            self.given = _rows(_operand(args, kwargs), self.first.axis).clone()
-        made = func(*args, **kwargs)
-        if (name, count) != (self.last.name, self.last.count):
-            return made
-        rows = _rows(made, self.last.axis)
-        self.made = rows.clone()
-        if self.answer is None:
-            return made
-        shape = made.movedim(self.last.axis, 0).shape
-        answered = self.answer(rows).reshape(shape).movedim(0, self.last.axis)
-        return made.copy_(answered) if any(made is x for x in args) else answered
-
-
-def _rows(x: Tensor, axis: int) -> Tensor:
-    return x.movedim(axis, 0).reshape(x.shape[axis], -1)  # without other axes it is one sample
-
-
-def _operand(args: Any, kwargs: Any) -> Tensor:
-    """The first operand of a call that has the most axes: the others are numbers."""
-    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-    return max(tensors, key=lambda x: x.ndim)
 
 
 def pointwise_site(

@@ -71,7 +71,7 @@ class Place:
             )
         }
         for carrier in (*self.site.writers, *self.site.readers):
-            name = held(self.site, carrier.parameter, params)
+            name = self.site.held(carrier.parameter, params)
             require_finite(self.title, **{f"params[{name!r}]": params[name]})
             if params[name].shape != shapes[name]:
                 raise ValueError(
@@ -95,7 +95,7 @@ class Place:
         """gV and gb, with a singular g refused if it is to be checked."""
         require_square(g, self.site.units, self.title)
         for carrier in (*self.site.writers, *self.site.readers):
-            held(self.site, carrier.parameter, params)
+            self.site.held(carrier.parameter, params)
         carried = self.site.carried(params, g, None)
         if check:
             acted_on, product = self._written(params), self._written(carried)
@@ -108,9 +108,7 @@ class Place:
 
     def _written(self, params: State) -> Tensor:
         """All that g acts on, a row for each unit, in float64."""
-        own = [
-            (params[held(self.site, c.parameter, params)].detach(), c) for c in self.site.writers
-        ]
+        own = [(params[self.site.held(c.parameter, params)].detach(), c) for c in self.site.writers]
         rows = [t.movedim(c.axis, 0).reshape(self.site.units, -1).double() for t, c in own]
         return torch.cat(rows, 1)
 
@@ -129,15 +127,8 @@ class Place:
         return self.frame.distance(self.site.function(g.to(before) @ before))
 
     def _behind(self, params: State, by: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        moved = dict(params)
-        for carrier in self.site.readers:
-            given = moved[held(self.site, carrier.parameter, moved)]
-            rows = given.movedim(carrier.axis, -1)
-            made = by(rows.reshape(-1, rows.shape[-1]).double())
-            made = made.reshape(rows.shape).movedim(-1, carrier.axis).to(given)
-            names = (n for n in self.site.aliases[carrier.parameter] if n in moved)
-            moved |= dict.fromkeys(names, made)
-        return moved
+        """With rows of the readers changed, in float64."""
+        return self.site.along(params, self.site.readers, lambda rows: by(rows.double()))
 
     def parameters(self) -> set[str]:
         """The names of all parameters that move."""
@@ -149,18 +140,3 @@ def _shapes(inputs: Inputs) -> tuple[object, list[object]]:
     """Structure, shapes and dtypes: what the trace of a network depends on."""
     leaves, structure = pytree.tree_flatten(split_inputs(inputs))
     return structure, [(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
-
-
-def held(site: PointwiseSite, parameter: str, params: State) -> str:
-    """The first of a parameter's names that is there.
-
-    Raises:
-        ValueError: none of them is.
-    """
-    names = site.aliases[parameter]
-    if found := [n for n in names if n in params]:
-        return found[0]
-    raise ValueError(
-        f"action(g, params), space {site.space!r}: params of {len(params)} names came without "
-        f"{names[0]!r}; all parameters of the model were expected. Pass dict(model.state_dict())."
-    )
