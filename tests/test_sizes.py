@@ -19,6 +19,7 @@ ROOMS = (
     "training",
     "discovery",
     "ensembles",
+    "privacy",
 )  # as far as they are built; fmt: skip
 
 

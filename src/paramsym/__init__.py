@@ -156,7 +156,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry", "quantize", "dynamics", "merging",
-    "origin", "training", "waring", "discovery", "ensembles",
+    "origin", "training", "waring", "discovery", "ensembles", "privacy",
 }  # fmt: skip
 
 
