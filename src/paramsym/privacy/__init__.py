@@ -8,3 +8,4 @@ whom, and until which attack, is what `audit` measures.
 
 from .attacks.attempt import Attempt as Attempt
 from .attacks.attempt import NotApplicable as NotApplicable
+from .plain_orders import plain_orders as plain_orders
