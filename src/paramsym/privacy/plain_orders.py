@@ -55,7 +55,7 @@ class _Plan:
 
 
 def plain_orders(symmetry: ParameterSymmetry) -> ParameterSymmetry:
-    """The largest part of a symmetry without frames: orders carry the gains of their frames along.
+    """The part of a symmetry without frames: orders carry the gains of their frames along.
 
     Every space that acts in frames keeps its permutations, with signs where its group has them;
     the scales of its gains become one scalar for each unit, or are held still where a tensor could
