@@ -20,7 +20,7 @@ from paramsym.structure.feature import Feature
 from paramsym.structure.interfaces import Params, act_inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
-_ROUNDINGS = 10.0  # singular values below so many of them, times the longer side, are none
+_ROUNDINGS = 2.0  # singular values below so many, relative to the largest, are none
 
 
 def features_of(inputs: Tensor, feature: Feature | int) -> Tensor:
@@ -163,7 +163,11 @@ def pseudo_inverse(matrix: Tensor, precision: torch.dtype = torch.float64) -> Te
 
 def relative_rounding(matrix: Tensor, precision: torch.dtype) -> float:
     """Up to which share of the largest singular value the others are only rounding."""
-    return _ROUNDINGS * max(matrix.shape) * torch.finfo(precision).eps
+    # Rounding entry by entry makes a matrix of a relative norm of about eps, whatever its shape;
+    # what grows with the shape is the error of the decomposition, which is done in float64.
+    return (
+        _ROUNDINGS * torch.finfo(precision).eps + max(matrix.shape) * torch.finfo(torch.float64).eps
+    )
 
 
 class Principal(NamedTuple):

@@ -122,7 +122,7 @@ def fitted(
     Returns:
         The name of the family, and a tensor (n, n).
     """
-    near = max(noise, relative_rounding(plain, precision))
+    near = max(noise, 4 * relative_rounding(plain, precision))
     order = matched_columns(plain, sent)
     if (plain @ order.T - sent).norm() <= near * sent.norm():
         return "signed permutation", order
