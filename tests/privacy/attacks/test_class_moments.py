@@ -108,6 +108,20 @@ def halves():
     return (images[:900], labels[:900]), (images[900:], labels[900:])
 
 
+def test_an_orthogonal_key_takes_few_public_samples_and_a_stretching_one_more(generator):
+    (images, labels), (public, known) = halves()
+    errors = {}
+    for kind in ("orthogonal", "general linear"):
+        sent = images @ key(kind, 64, generator).T
+        found, meaning = recovered_from_classes(
+            public[:200], known[:200], sent, labels, 10, generator
+        )
+        errors[kind] = float(row_errors(images, found).median())
+        if kind == "orthogonal":
+            assert torch.equal(meaning[labels], labels)
+    assert errors["orthogonal"] < 0.35 < 0.45 < errors["general linear"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_digits_come_out_of_any_linear_key_and_their_labels_of_any_order(kind):
     own = labelled(kind, *halves())

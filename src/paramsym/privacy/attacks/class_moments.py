@@ -14,12 +14,16 @@ to be told apart, and no rotation changes
 
 three tables of which one side is the other in another order of classes. Two classes alone of one
 size are hardly told apart: once whitened, their means are opposite and their covariances mirrored.
+
+An orthogonal key is a rotation before whitening, which only adds noise then. Both are tried, and
+the coordinates are taken in which the words of the two sides agree better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from time import process_time
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -157,13 +161,37 @@ def recovered_from_classes(
         Rows (rows, n), and for each sent label the public one, (classes,).
     """
     ours, theirs = principal(public, precision), principal(sent, precision)
-    here = class_moments(ours.white, public_labels, classes)
-    there = class_moments(theirs.white, sent_labels, classes)
-    order = matched_classes(class_invariants(here), class_invariants(there), generator)
-    known, moved = words(here), words(there[order])
+    tried = []
+    for power in (0, 1):  # whitened, for any linear key; as they are, for an orthogonal one
+        here, there = (side.white * side.deviations**power for side in (ours, theirs))
+        found = _turned(
+            class_moments(here, public_labels, classes),
+            class_moments(there, sent_labels, classes),
+            generator,
+        )
+        back = ours.axes.T * ours.deviations ** (1 - power)
+        tried.append((found.residual, there @ found.rotation @ back.T, found.order))
+    _, rows, order = min(tried, key=lambda each: each[0])
+    return ours.mean + rows, order.argsort()
+
+
+class _Turned(NamedTuple):
+    """The rotation between two sides, how far words still are apart, and the order of classes."""
+
+    rotation: Tensor
+    residual: float
+    order: Tensor
+
+
+def _turned(ours: ClassMoments, theirs: ClassMoments, generator: torch.Generator) -> _Turned:
+    """The order of classes, and the rotation from our coordinates to theirs."""
+    order = matched_classes(class_invariants(ours), class_invariants(theirs), generator)
+    known, moved = words(ours), words(theirs[order])
     length = known.norm(dim=1, keepdim=True).clamp_min(torch.finfo(known.dtype).tiny)
-    rotation = procrustes(known / length, moved / length)  # from public coordinates to sent ones
-    return ours.mean + theirs.white @ rotation @ ours.colouring.T, order.argsort()
+    known, moved = known / length, moved / length
+    rotation = procrustes(known, moved)
+    residual = float((known @ rotation.T - moved).norm() / moved.norm())
+    return _Turned(rotation, residual, order)
 
 
 @dataclass(frozen=True, eq=False)
