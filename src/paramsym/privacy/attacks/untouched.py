@@ -30,16 +30,24 @@ class Untouched:
         symmetry: what acts on the tensors that are left, with inputs and outputs held.
         spaces: the bases that are left out.
         tensors: the names of what they move.
-        plain: shifts that move or read these tensors, which are brought to rest beforehand.
-        through: such shifts that act through projectors; they stay as they are.
+        crossing: shifts that move or read these tensors.
     """
 
     whole: ParameterSymmetry
     symmetry: ParameterSymmetry
     spaces: tuple[str, ...]
     tensors: frozenset[str]
-    plain: tuple[Shift, ...]
-    through: tuple[Shift, ...]
+    crossing: tuple[Shift, ...]
+
+    @property
+    def through(self) -> list[Shift]:
+        """Crossing shifts that act through projectors; they stay as they are."""
+        return [s for s in self.crossing if any(f.kernel for t in s.terms for f in t.factors)]
+
+    @property
+    def plain(self) -> list[Shift]:
+        """All others, which are brought to rest beforehand."""
+        return [shift for shift in self.crossing if shift not in self.through]
 
     def at_rest(self, params: Params) -> dict[str, Tensor]:
         """All parameters, at a point of their orbit at which `plain` shifts move nothing."""
@@ -66,11 +74,9 @@ def untouched(symmetry: ParameterSymmetry, nothing: bool = False) -> Untouched:
         symmetry: with freed inputs.
         nothing: leave out nothing, and have all tensors compared.
     """
-    found = (name for name in input_spaces(symmetry) if _is_read_alone(symmetry, name))
-    spaces = () if nothing else tuple(found)
+    spaces = () if nothing else _read_alone(symmetry)
     tensors = frozenset(name for space in spaces for name in symmetry.parameters_of(space))
     crossing = [shift for shift in symmetry.shifts if _tensors_of(shift) & tensors]
-    through = [s for s in crossing if any(f.kernel for term in s.terms for f in term.factors)]
     kept = {name: axes for name, axes in symmetry.signature.items() if name not in tensors}
     left = replace(
         symmetry,
@@ -81,15 +87,17 @@ def untouched(symmetry: ParameterSymmetry, nothing: bool = False) -> Untouched:
         inputs={},
         outputs={},
     )
-    plain = tuple(shift for shift in crossing if shift not in through)
-    return Untouched(symmetry, left, spaces, tensors, plain, tuple(through))
+    return Untouched(symmetry, left, spaces, tensors, tuple(crossing))
 
 
-def _is_read_alone(symmetry: ParameterSymmetry, name: str) -> bool:
-    """Whether a basis is carried by its readers alone, and in no frame."""
-    space = symmetry.spaces[name]
-    mixes = not isinstance(space.group, AbstractMonomial) and not space.over
-    return mixes and all(leg.is_dual and not leg.frame for leg in symmetry.legs(name))
+def _read_alone(symmetry: ParameterSymmetry) -> tuple[str, ...]:
+    """The bases of inputs that their readers alone carry, and in no frame."""
+    return tuple(
+        name for name in input_spaces(symmetry)
+        if not isinstance(symmetry.spaces[name].group, AbstractMonomial)
+        and not symmetry.spaces[name].over
+        and all(leg.is_dual and not leg.frame for leg in symmetry.legs(name))
+    )  # fmt: skip
 
 
 def _tensors_of(shift: Shift) -> set[str]:
