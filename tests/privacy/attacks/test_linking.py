@@ -29,7 +29,7 @@ from paramsym.privacy.attacks.linking import (
 )
 from paramsym.privacy.attacks.polarity import masked
 
-from .attacked import freed, generator, masks_of, normal, perceptron, session
+from .networks import freed, generator, masks_of, normal, perceptron, session
 
 MODELS, SESSIONS = 4, 5
 ATTEMPTS: list[Callable[[Job], Attempt]] = [

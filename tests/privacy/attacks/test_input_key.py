@@ -19,8 +19,8 @@ from paramsym.privacy.attacks.strangers import shuffled
 from paramsym.privacy.attacks.told_units import told_units
 from paramsym.privacy.attacks.untouched import untouched
 
-from .architectures import drawn as random_network
-from .attacked import (
+from ..architectures import drawn as random_network
+from .networks import (
     Polarised,
     Transformer,
     convolutions,
