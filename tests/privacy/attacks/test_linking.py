@@ -78,6 +78,29 @@ def test_every_session_is_linked(networks: list[nn.Sequential], with_masks: bool
     assert linking_rate(apart, owners) == 1.0
 
 
+@pytest.mark.parametrize("widths", [(16, 9, 6, 4), (16, 24, 4)], ids=str)
+def test_narrow_and_shallow_models_are_linked(widths: tuple[int, ...]) -> None:
+    symmetry = freed(perceptron(*widths), 16)
+    sent, again, other = (
+        session_fingerprint(
+            symmetry, session(symmetry, perceptron(*widths, seed=s).state_dict(), k)[1]
+        )
+        for s, k in ((0, 1), (0, 2), (1, 3))
+    )
+    assert sent.distance(again) <= 1e-9 and sent.distance(other) >= 1e-2
+
+
+def test_an_answer_to_zero_that_is_a_bias_links_as_well() -> None:
+    """Without hidden biases f(0) is the last one; a control of the same entries would not fail."""
+    model = perceptron(16, 24, 12, 4)
+    with torch.no_grad():
+        model[0].bias.zero_(), model[2].bias.zero_()
+    symmetry = freed(model, 16, outputs=True)
+    keys = [Key.generate(symmetry, generator(s), "adam", "cross-entropy") for s in (1, 2)]
+    found = attempt_at_zero(Job(model, keys[0], normal(60, 16), second=keys[1]))
+    assert found.succeeded and found.control_failed
+
+
 def test_the_rate_is_that_of_chance_where_nothing_links() -> None:
     draws = torch.rand(400, 400, generator=generator(0))
     rate = linking_rate(draws, [k % 4 for k in range(400)])

@@ -222,13 +222,14 @@ def attempt_at_zero(job: Job) -> Attempt:
     start = process_time()
     value = answers_apart(job.model, sent, again, zero, invariant)
     seconds = process_time() - start
-    control = answers_apart(job.model, sent, _stranger(job, second), zero, invariant)
+    control = answers_apart(job.model, sent, _stranger(job, second, spread=0.3), zero, invariant)
     return _told(
         "two sessions linked by their answers to the zero input",
         "the parameters that two sessions were sent",
         "relative difference of answers",
         (value, control, seconds),
         "Every A takes zero to zero, so that the answer to it is the same in every session.",
+        "parameters in another order, each of them off by a third",
     )
 
 
@@ -307,9 +308,9 @@ def _require_numbers(job: Job) -> None:
         raise NotApplicable("the inputs are tokens, which no linear map moves")
 
 
-def _stranger(job: Job, key: Key) -> dict[str, Tensor]:
+def _stranger(job: Job, key: Key, spread: float = 0.0) -> dict[str, Tensor]:
     """What a session with another model of the same shapes is sent."""
-    return act(key.acting, key.element, shuffled(job.model.state_dict(), job.seed))
+    return act(key.acting, key.element, shuffled(job.model.state_dict(), job.seed, spread))
 
 
 def _ends(symmetry: ParameterSymmetry) -> set[str]:
