@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from fractions import Fraction
 
 import pytest
 import torch
@@ -11,13 +12,17 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from paramsym import act, find_symmetry
+from paramsym import ParameterSymmetry, act, find_symmetry
+from paramsym.algebra import GeneralLinear, Group, Orthogonal
+from paramsym.algebra.linear import OrthogonalFixingOnes
 from paramsym.privacy import Job, Key, NotApplicable
 from paramsym.privacy.attacks.input_key import attempt, key_error, recover_input_key
 from paramsym.privacy.attacks.polarity import masked, with_signs
 from paramsym.privacy.attacks.strangers import shuffled
 from paramsym.privacy.attacks.told_units import told_units
 from paramsym.privacy.attacks.untouched import untouched
+from paramsym.structure.axes import Carried, Fixed
+from paramsym.structure.space import Space
 
 from ..architectures import drawn as random_network
 from .networks import (
@@ -332,3 +337,17 @@ def test_signs_are_given_to_hidden_units_alone() -> None:
     assert signed.spaces["mlp"].group.signs and not symmetry.spaces["mlp"].group.signs
     assert signed.spaces["input"] == symmetry.spaces["input"]
     assert signed.spaces["output"] == symmetry.spaces["output"]
+
+
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [(OrthogonalFixingOnes(4), True), (Orthogonal(4), False), (GeneralLinear(4), False)],
+    ids=str,
+)
+def test_rotations_that_fix_ones_need_not_be_told_along_ones(group: Group, told: bool) -> None:
+    axes = Fixed(6), Carried((("r", Fraction(-1)),))
+    symmetry = ParameterSymmetry({"r": Space("r", group)}, {"w": axes})
+    weight = normal(6, 4)
+    centred = weight - weight.mean(-1, keepdim=True)
+    assert bool(told_units(symmetry, {"w": centred})["r"].all()) is told
+    assert bool(told_units(symmetry, {"w": weight})["r"].all())
