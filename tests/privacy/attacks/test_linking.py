@@ -188,6 +188,15 @@ def test_no_linear_map_changes_leverages(n: int, more: int, seed: int) -> None:
     assert abs(float(leverages(x).sum()) - n) <= 1e-8
 
 
+def test_leverages_add_up_to_the_rank_of_the_data() -> None:
+    """Pixels that are never lit span nothing."""
+    x = normal(40, 8)
+    x[:, 3], x[:, 5] = 0, x[:, 6]
+    assert abs(float(leverages(x).sum()) - 6) <= 1e-8
+    mixed = x @ (normal(8, 8, seed=1) + 3 * torch.eye(8)).mT
+    assert torch.allclose(leverages(mixed), leverages(x), atol=1e-8)
+
+
 def test_other_data_have_other_leverages() -> None:
     one, other = (leverages(normal(50, 8, seed=seed)) for seed in (0, 1))
     assert relative(one, other) > 1e-2
