@@ -1,14 +1,23 @@
 """Rows of features, and the matrix of a key on them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from paramsym import find_symmetry
-from paramsym.privacy.attacks.features import features_of, map_on_input, pseudo_inverse
+from paramsym.privacy import Key, NotApplicable
+from paramsym.privacy.attacks.features import (
+    features_of,
+    map_on_input,
+    mixed,
+    pseudo_inverse,
+    rows_of,
+)
 from paramsym.structure.interfaces import act_inputs
+from tests.privacy.attacks.jobs import convolutional, job, perceptron
 from tests.privacy.attacks.keys import gaussian, key, seeded
 
 
@@ -17,7 +26,7 @@ def test_a_map_along_the_feature_axis_maps_each_row(samples, size, axis, seed):
     generator = seeded(seed)
     shape = [samples, 2, 3]
     shape[axis] = size
-    x = gaussian(samples * 6 * size, 1, generator)[: torch.Size(shape).numel()].reshape(shape)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
     matrix = gaussian(size, size, generator)
     moved = torch.tensordot(x, matrix, ([axis], [1])).movedim(-1, axis)
     assert torch.allclose(features_of(moved, axis), features_of(x, axis) @ matrix.T)
@@ -38,20 +47,11 @@ def test_integers_and_missing_axes_are_refused():
         features_of(torch.ones(2, 3), 2)
 
 
-def mlp():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double(), (9, 5), -1
-
-
-def convolutional():
-    torch.manual_seed(0)
-    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
-    return body.double(), (6, 3, 4, 4), 1
-
-
-@pytest.mark.parametrize("build", [mlp, convolutional])
-def test_the_matrix_of_an_element_moves_the_rows_as_the_element_does(build, generator):
-    model, shape, axis = build()
+@pytest.mark.parametrize("build, shape, axis", [
+    (perceptron, (9, 5), -1), (perceptron, (4, 2, 5), -1), (convolutional, (6, 3, 4, 4), 1)
+])  # fmt: skip
+def test_the_matrix_of_an_element_moves_the_rows_as_the_element_does(build, shape, axis, generator):
+    model = build(shape[axis])
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
     symmetry = find_symmetry(model, (x,), free_inputs={"input": axis})
     (feature,) = symmetry.inputs.values()
@@ -64,9 +64,8 @@ def test_the_matrix_of_an_element_moves_the_rows_as_the_element_does(build, gene
 
 
 def test_a_symmetry_without_freed_inputs_is_refused(generator):
-    model, shape, _ = mlp()
-    x = torch.randn(shape, generator=generator, dtype=torch.float64)
-    symmetry = find_symmetry(model, (x,))
+    model = perceptron(5)
+    symmetry = find_symmetry(model, (gaussian(9, 5, generator),))
     with pytest.raises(ValueError, match="frees 0 inputs"):
         map_on_input(symmetry, symmetry.sample(generator), 2)
 
@@ -87,3 +86,24 @@ def test_a_key_of_the_tests_is_what_it_says(generator):
         matrix = key(kind, 6, generator)
         assert torch.allclose(matrix @ matrix.T, torch.eye(6).double())
     assert 3 < torch.linalg.cond(key("general linear", 64, generator)) < 30
+
+
+def test_a_job_is_read_on_both_sides(generator):
+    images = torch.rand(5, 3, 4, 4, generator=generator, dtype=torch.float64)
+    own = job(convolutional(3), images, "general linear", axis=1)
+    rows = rows_of(own)
+    matrix = own.key.element["input"].matrix
+    assert rows.plain.shape == (80, 3) and rows.samples == 5 and rows.size == 3
+    assert torch.allclose(rows.sent, rows.plain @ matrix.T)
+    assert torch.allclose(mixed(images, rows.feature, matrix), own.view.inputs)
+    assert rows_of(own, 3).samples == 3
+    assert rows.some(7)[0].shape[0] <= 7
+
+
+def test_a_job_without_one_real_input_that_moves_is_passed_over(generator):
+    own = job(perceptron(4), torch.randn(30, 4, generator=generator), "orthogonal")
+    still = find_symmetry(own.model, (own.inputs,))
+    with pytest.raises(NotApplicable, match="frees 0 inputs"):
+        rows_of(replace(own, key=Key.generate(still, generator)))
+    with pytest.raises(NotApplicable, match="int64, and this needs real numbers"):
+        rows_of(replace(own, inputs=own.inputs.long()))

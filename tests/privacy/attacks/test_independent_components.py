@@ -7,13 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import FastICA
 
+from paramsym.privacy import NotApplicable
 from paramsym.privacy.attacks.independent_components import (
     amari_index,
+    attempt,
     correlations,
     gaussian_twin,
     independent_components,
     matched_correlation,
 )
+from tests.privacy.attacks.jobs import job, perceptron
 from tests.privacy.attacks.keys import KINDS, digits, gaussian, key, seeded
 
 
@@ -120,3 +123,26 @@ def test_matched_correlations_pair_each_component_once():
 def test_rows_that_do_not_vary_are_refused(generator):
     with pytest.raises(ValueError, match="do not vary came"):
         independent_components(torch.ones(5, 3).double(), generator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_attempt_succeeds_on_independent_features(kind, generator):
+    plain = sources("laplace", 3000, 6, generator)
+    found = attempt(job(perceptron(6), plain, kind))
+    assert found.succeeded and found.control_failed
+    assert found.value > 0.99 > 0.95 > found.control
+
+
+def test_an_attempt_fails_on_gaussian_features_and_on_digits(generator):
+    images, _ = digits()
+    for plain in (gaussian(1000, 6, generator), images[:600]):
+        found = attempt(job(perceptron(plain.shape[1]), plain, "general linear"))
+        assert not found.succeeded
+        assert "depend on one another" in found.says
+
+
+def test_an_attempt_needs_features_and_rows(generator):
+    with pytest.raises(NotApplicable, match="there are 1 features"):
+        attempt(job(perceptron(1), gaussian(50, 1, generator), "general linear"))
+    with pytest.raises(NotApplicable, match="20 rows came, and 6 features"):
+        attempt(job(perceptron(6), gaussian(20, 6, generator), "general linear"))

@@ -5,7 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paramsym.privacy import NotApplicable
 from paramsym.privacy.attacks.inner_products import (
+    attempt,
+    attempt_neighbours,
+    attempt_whitened,
     gram_difference,
     nearest_neighbours,
     neighbour_accuracy,
@@ -13,6 +17,7 @@ from paramsym.privacy.attacks.inner_products import (
     shared_neighbours,
     whitened,
 )
+from tests.privacy.attacks.jobs import convolutional, job, perceptron
 from tests.privacy.attacks.keys import KINDS, digits, gaussian, key, seeded
 
 SAMPLES = 600
@@ -77,3 +82,42 @@ def test_neighbours_that_tie_are_all_right():
     line = torch.tensor([[0.0], [1.0], [2.0]]).double()
     assert shared_neighbours(line, line.flip(0)) == 1  # the middle one has two
     assert shared_neighbours(line, torch.tensor([[0.0], [3.0], [1.0]]).double()) == 1 / 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attempts_succeed_where_the_key_must_leave_what_they_read(kind):
+    images, labels = (x[:400] for x in digits())
+    own = job(perceptron(64), images, kind, targets=labels)
+    orthogonal = kind != "general linear"
+    for run in (attempt, attempt_neighbours):
+        found = run(own)
+        assert found.succeeded == orthogonal
+        assert found.control_failed
+    assert attempt(own).value <= 1e-13 if orthogonal else attempt(own).value > 0.05
+    found = attempt_whitened(own)
+    assert found.succeeded and found.control_failed and found.value <= 1e-10
+    assert "share the label for 9" in attempt_neighbours(own).says
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_whose_channels_are_mixed_are_compared_as_wholes(kind, generator):
+    images = torch.rand(30, 3, 5, 4, generator=generator, dtype=torch.float64)
+    own = job(convolutional(3), images, kind, axis=1)
+    assert attempt(own).succeeded == (kind != "general linear")
+    assert attempt_whitened(own).succeeded
+    plain = gram_difference(images.flatten(1), own.view.inputs.flatten(1))
+    assert attempt(own).value == pytest.approx(plain, rel=1e-6, abs=1e-14)
+
+
+def test_a_job_in_single_precision_is_read_as_well(generator):
+    rows = gaussian(100, 8, generator)
+    own = job(perceptron(8), rows, "orthogonal", dtype=torch.float32)
+    assert attempt(own).succeeded and attempt(own).value > 1e-9
+    assert attempt_whitened(own).succeeded
+    assert not attempt(job(perceptron(8), rows, "general linear", dtype=torch.float32)).succeeded
+
+
+def test_too_few_rows_say_nothing_once_whitened(generator):
+    own = job(perceptron(8), gaussian(15, 8, generator), "orthogonal")
+    with pytest.raises(NotApplicable, match="15 rows of 8 features"):
+        attempt_whitened(own)

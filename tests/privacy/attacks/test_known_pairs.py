@@ -1,5 +1,6 @@
 """The input key from known pairs: how many it takes, for which key and by which method."""
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paramsym.privacy import NotApplicable
 from paramsym.privacy.attacks.known_pairs import (
+    attempt,
     fitted,
     least_squares,
     matched_columns,
@@ -15,6 +18,7 @@ from paramsym.privacy.attacks.known_pairs import (
     row_errors,
     undone,
 )
+from tests.privacy.attacks.jobs import convolutional, job, perceptron
 from tests.privacy.attacks.keys import KINDS, digits, gaussian, key, seeded
 
 METHODS = {
@@ -152,3 +156,39 @@ def test_the_columns_are_assigned_as_by_trying_all(generator):
     ]
     best = min(candidates, key=lambda m: float((plain @ m.T - sent).norm()))
     assert torch.equal(matched_columns(plain, sent), best)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_attempt_recovers_samples_from_as_many_random_pairs_as_features(kind, generator):
+    found = attempt(job(perceptron(16), gaussian(80, 16, generator), kind))
+    assert found.succeeded and found.control_failed
+    assert found.value <= 1e-8 < 0.5 < found.control
+    assert found.needs.startswith("16 plain rows")
+    assert f"of the kind {kind}" in found.says
+
+
+def test_pixels_of_one_image_are_pairs_enough_for_its_channels(generator):
+    images = torch.rand(2, 3, 5, 4, generator=generator, dtype=torch.float64)
+    found = attempt(job(convolutional(3), images, "general linear", axis=1))
+    assert found.succeeded and found.control_failed
+    assert found.needs.startswith("3 plain rows")
+
+
+def test_fewer_pairs_than_features_recover_no_gaussian_sample(generator):
+    found = attempt(job(perceptron(16), gaussian(20, 16, generator), "general linear"))
+    assert found.needs.startswith("10 plain rows")
+    assert not found.succeeded and found.value > 0.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_in_single_precision_recover_to_single_precision(kind, generator):
+    rows = gaussian(80, 16, generator)
+    found = attempt(job(perceptron(16), rows, kind, dtype=torch.float32))
+    assert found.succeeded
+    assert f"of the kind {kind}" in found.says
+
+
+def test_one_sample_is_not_enough(generator):
+    own = job(perceptron(4), gaussian(5, 4, generator), "orthogonal")
+    with pytest.raises(NotApplicable, match="one row"):
+        attempt(replace(own, inputs=own.inputs[:1]))

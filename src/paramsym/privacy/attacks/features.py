@@ -7,9 +7,13 @@ gives as many known pairs as it has pixels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from paramsym.privacy.attacks.attempt import NotApplicable
+from paramsym.privacy.job import Job
 from paramsym.structure.element import GroupElement
 from paramsym.structure.feature import Feature
 from paramsym.structure.interfaces import Params, act_inputs
@@ -44,6 +48,18 @@ def features_of(inputs: Tensor, feature: Feature | int) -> Tensor:
             "expected, which a matrix can mix. Orders of tokens are attacked by other means."
         )
     return inputs.detach().double().movedim(axis, -1).flatten(0, -2)
+
+
+def mixed(inputs: Tensor, feature: Feature | int, matrix: Tensor) -> Tensor:
+    """Inputs with x ↦ A x along their feature axis, of their own shape, in float64.
+
+    Args:
+        inputs: a tensor with a feature axis of length n.
+        feature: as for `features_of`.
+        matrix: A, (n, n).
+    """
+    axis = feature if isinstance(feature, int) else feature.axis
+    return (inputs.detach().double().movedim(axis, -1) @ matrix.T).movedim(-1, axis)
 
 
 def map_on_input(
@@ -81,6 +97,62 @@ def map_on_input(
     shape[0 if axis else 1] = shape[axis] = size
     units = torch.eye(size, dtype=torch.float64).reshape(shape)
     return act_inputs(symmetry, element, units, params).reshape(size, size).T  # units were rows
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The freed input of a job on both sides, in float64.
+
+    Attributes:
+        plain: rows of features (rows, n), samples and positions in one axis.
+        sent: what the other side sees of each, (rows, n).
+        samples: how many samples the rows belong to, in their order.
+        precision: of which what was sent was rounded.
+        feature: the axis that moves.
+    """
+
+    plain: Tensor
+    sent: Tensor
+    samples: int
+    precision: torch.dtype
+    feature: Feature
+
+    @property
+    def size(self) -> int:
+        """The number n of features."""
+        return self.plain.shape[1]
+
+    def some(self, most: int) -> tuple[Tensor, Tensor]:
+        """At most so many rows of both sides, evenly spread."""
+        step = -(-self.plain.shape[0] // most)
+        return self.plain[::step], self.sent[::step]
+
+
+def rows_of(job: Job, samples: int | None = None) -> Rows:
+    """The freed input of a job as rows.
+
+    Args:
+        job: one's own.
+        samples: take at most so many, evenly spread.
+
+    Raises:
+        NotApplicable: the key frees no input or several, or the input holds integers.
+    """
+    features = job.key.acting.inputs
+    if len(features) != 1:
+        raise NotApplicable(f"the key frees {len(features)} inputs, and this needs one")
+    if not job.inputs.is_floating_point():
+        raise NotApplicable(f"the inputs are {job.inputs.dtype}, and this needs real numbers")
+    (feature,) = features.values()
+    step = 1 if samples is None else -(-job.inputs.shape[0] // samples)
+    plain, sent = job.inputs[::step], job.view.inputs[::step]
+    return Rows(
+        features_of(plain, feature),
+        features_of(sent, feature),
+        plain.shape[0],
+        sent.dtype,
+        feature,
+    )
 
 
 def pseudo_inverse(matrix: Tensor, precision: torch.dtype = torch.float64) -> Tensor:

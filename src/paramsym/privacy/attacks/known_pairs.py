@@ -16,11 +16,20 @@ the part of a sample in the span comes out undisturbed.
 
 from __future__ import annotations
 
+from time import process_time
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from .features import pseudo_inverse, relative_rounding
+from paramsym.algebra import SignedPermutation
+from paramsym.privacy.job import Job
+
+from .attempt import Attempt, NotApplicable
+from .features import map_on_input, pseudo_inverse, relative_rounding, rows_of
+
+_RECOVERED = 1e-3  # relative error of a sample below which it counts as recovered
+_MOST = 5000  # rows on which a key that was found is tried
 
 
 def least_squares(plain: Tensor, sent: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
@@ -139,3 +148,48 @@ def row_errors(plain: Tensor, recovered: Tensor) -> Tensor:
     norms = plain.norm(dim=1)
     some = norms > 0
     return (recovered - plain).norm(dim=1)[some] / norms[some]
+
+
+def attempt(job: Job) -> Attempt:
+    """Recover samples that the attacker does not know, from as many as there are features.
+
+    Known rows are drawn at random, n of them or half of what there is. It succeeds where the median
+    relative error of the others is at most 1e-3. Control: as many pairs of another key, that is
+    this one followed by a random signed permutation.
+    """
+    rows = rows_of(job)
+    if rows.plain.shape[0] < 2:
+        raise NotApplicable("there is one row, and this needs one to know and one to recover")
+    generator = torch.Generator().manual_seed(job.seed)
+    order = torch.randperm(rows.plain.shape[0], generator=generator)
+    pairs = min(rows.size, order.numel() // 2)
+    known, new = order[:pairs], order[pairs : pairs + _MOST]
+    plain, sent = rows.plain[known], rows.sent[known]
+    started = process_time()
+    family, found = fitted(plain, sent, rows.precision)
+    recovered = undone(found, rows.sent[new], rows.precision)
+    seconds = process_time() - started
+    errors = row_errors(rows.plain[new], recovered)
+    other = SignedPermutation(rows.size).sample(generator, dtype=torch.float64)
+    assert other.order is not None and other.diagonal is not None
+    _, wrong = fitted(plain, sent[:, other.order] * other.diagonal, rows.precision)
+    apart = row_errors(rows.plain[new], undone(wrong, rows.sent[new], rows.precision))
+    value, control = float(errors.median()), float(apart.median())
+    matrix = map_on_input(job.key.acting, job.key.element, job.inputs.dim(), job.model.state_dict())
+    off = float((found - matrix).norm() / matrix.norm())
+    rank = int(torch.linalg.matrix_rank(plain, rtol=relative_rounding(plain, rows.precision)))
+    return Attempt(
+        attack="the input key from known pairs",
+        claim="data",
+        needs=f"{pairs} plain rows, with what was sent of them",
+        measure="median relative error of other samples",
+        value=value,
+        control=control,
+        control_is="as many pairs of another key",
+        succeeded=value <= _RECOVERED,
+        control_failed=control > _RECOVERED,
+        seconds=seconds,
+        says=f"{pairs} known rows span {rank} of {rows.size} features and show a key of the kind "
+        f"{family}: other samples come out to {value:.1e}, the worst to {float(errors.max()):.1e}, "
+        f"and A itself to {off:.1e}.",
+    )
