@@ -1,15 +1,20 @@
 """The order of classes, from how frequent they are and from how they lie to each other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from paramsym.privacy import NotApplicable
+from paramsym.privacy.attacks import class_frequencies, class_geometry
 from paramsym.privacy.attacks.chance import beyond_chance
 from paramsym.privacy.attacks.class_frequencies import counts_of, evened, matched_by_frequencies
 from paramsym.privacy.attacks.class_geometry import class_gram, matched_by_geometry
 from tests.privacy.attacks.digit_halves import HALVES
+from tests.privacy.attacks.digit_jobs import job
 
 
 def _matrix(n: int, generator: torch.Generator) -> Tensor:
@@ -117,3 +122,49 @@ def test_a_nonlinear_map_of_the_inputs_is_seen(generator: torch.Generator) -> No
 def test_targets_that_are_no_classes_are_refused(targets: Tensor, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         counts_of(targets, 3)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_job_gives_its_classes_away_by_their_geometry(optimizer: str) -> None:
+    attempt = class_geometry.attempt(job(optimizer))
+    assert attempt.value == 1.0 and attempt.succeeded and attempt.claim == "labels"
+    assert attempt.control <= 0.5 and attempt.control_failed
+
+
+def test_a_job_with_uneven_classes_gives_them_away_by_frequencies() -> None:
+    even, generator = job("adam"), torch.Generator().manual_seed(0)
+    assert even.targets is not None and even.public_targets is not None
+    attempt = class_frequencies.attempt(even)  # digits are nearly even
+    assert not attempt.succeeded and attempt.control_failed and "luck" in attempt.says
+
+    def thinned(targets: Tensor) -> Tensor:
+        many = targets.repeat(50)  # as if there were 45,000 samples
+        return many[torch.rand(len(many), generator=generator) < (targets.repeat(50) + 1) / 10]
+
+    targets = thinned(even.targets)
+    uneven = replace(
+        even, targets=targets, inputs=even.inputs[:1].expand(len(targets), -1),
+        public_targets=thinned(even.public_targets),
+    )  # fmt: skip
+    attempt = class_frequencies.attempt(uneven)
+    assert attempt.value >= 0.8 and attempt.succeeded
+    assert attempt.control <= 0.5 and attempt.control_failed
+
+
+@pytest.mark.parametrize("attack", [class_frequencies, class_geometry], ids=["counts", "geometry"])
+def test_what_a_job_lacks_is_named(attack) -> None:
+    plain = job("adam")
+    with pytest.raises(NotApplicable, match="public labels"):
+        attack.attempt(replace(plain, public_targets=None))
+    with pytest.raises(NotApplicable, match="public labels"):
+        attack.attempt(job(None))
+    with pytest.raises(NotApplicable, match="no classes"):
+        one_hot = torch.nn.functional.one_hot(plain.targets, 10).double()  # type: ignore[arg-type]
+        attack.attempt(replace(job("sgd", loss="mse"), targets=one_hot))
+
+
+def test_geometry_needs_more_samples_than_features() -> None:
+    plain = job("adam")
+    assert plain.targets is not None
+    with pytest.raises(NotApplicable, match="more samples than features"):
+        class_geometry.attempt(replace(plain, inputs=plain.inputs[:64], targets=plain.targets[:64]))

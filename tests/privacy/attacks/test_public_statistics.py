@@ -1,11 +1,15 @@
 """The order and the signs of pixels, from digits that other people wrote."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from paramsym.privacy import NotApplicable
+from paramsym.privacy.attacks import public_statistics
 from paramsym.privacy.attacks.chance import beyond_chance
 from paramsym.privacy.attacks.public_statistics import (
     marginal_costs,
@@ -16,6 +20,7 @@ from paramsym.privacy.attacks.public_statistics import (
 )
 from paramsym.privacy.attacks.quadratic_matching import SignedOrder
 from tests.privacy.attacks.digit_halves import HALVES
+from tests.privacy.attacks.digit_jobs import job
 
 PREPARED = {
     "raw": lambda x: x,
@@ -102,3 +107,20 @@ def test_pixels_that_never_vary_do_not_count() -> None:
 def test_another_number_of_features_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(5, 3\) and \(5, 4\).*one n.*Flatten"):
         marginal_costs(torch.zeros(5, 3), torch.zeros(5, 4))
+
+
+def test_a_job_for_adam_gives_its_pixels_away() -> None:
+    attempt = public_statistics.attempt(job("adam"))
+    assert attempt.value >= 0.83 and attempt.succeeded and attempt.claim == "data"
+    assert attempt.control <= 0.09 and attempt.control_failed
+    assert "pixels" not in attempt.says and "of 60 features" in attempt.says
+
+
+def test_what_a_job_lacks_is_named() -> None:
+    with pytest.raises(NotApplicable, match="mixes features"):
+        public_statistics.attempt(job("sgd"))
+    with pytest.raises(NotApplicable, match="public inputs"):
+        public_statistics.attempt(replace(job("adam"), public=None))
+    few = replace(job("adam"), inputs=job("adam").inputs * (torch.arange(64) == 20))
+    with pytest.raises(NotApplicable, match="1 features vary.*luck"):
+        public_statistics.attempt(few)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import comb, factorial
 
 LUCK = 1e-3  # what a random order would reach more rarely than that counts as found
+FEWEST = 7  # units: all of fewer are in place by luck once in 720 times
 
 
 def chance_of(right: int, units: int) -> float:

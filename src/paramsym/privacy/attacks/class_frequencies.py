@@ -8,8 +8,15 @@ are even, nothing is learned.
 
 from __future__ import annotations
 
+from time import process_time
+
 import torch
 from torch import Tensor
+
+from paramsym.privacy.attacks.attempt import Attempt, NotApplicable
+from paramsym.privacy.attacks.chance import FEWEST, beyond_chance
+from paramsym.privacy.coding import labels_of
+from paramsym.privacy.job import Job
 
 
 def counts_of(targets: Tensor, classes: int) -> Tensor:
@@ -66,12 +73,76 @@ def evened(targets: Tensor, classes: int, generator: torch.Generator) -> Tensor:
     """Indices of samples in which each class that occurs is as frequent as the rarest of them.
 
     Args:
-        targets: class indices of shape (samples,).
+        targets: class indices of any shape; negative ones stand for ignored samples.
         classes: how many there are.
         generator: draws the samples that stay.
+
+    Returns:
+        Indices into the flattened targets.
     """
+    targets = targets.flatten()
     counts = counts_of(targets, classes)
     fewest = int(counts[counts > 0].min()) if targets.numel() else 0
     shuffled = torch.randperm(len(targets), generator=generator)
     kept = [shuffled[targets[shuffled] == c][:fewest] for c in range(classes)]
     return torch.cat(kept).sort().values
+
+
+# -- the attempt -----------------------------------------------------------------------------------
+
+
+def attempt(job: Job) -> Attempt:
+    """Name the classes of the job's targets by the frequencies of `job.public_targets`.
+
+    It succeeds where more classes are named rightly than a random order would name but once in a
+    thousand times.
+
+    Raises:
+        NotApplicable: no labels on both sides, classes that the key leaves in place, or too few.
+    """
+    public, sent, true = classes_of(job)
+    classes = len(true)
+    generator = torch.Generator().manual_seed(job.seed)
+    began = process_time()
+    found = matched_by_frequencies(public, sent, classes, generator)
+    seconds = process_time() - began
+    one, other = (x.flatten()[evened(x, classes, generator)] for x in (public, sent))
+    none = matched_by_frequencies(one, other, classes, generator)
+    value, control = (float((order == true).double().mean()) for order in (found, none))
+    succeeded = beyond_chance(value, classes)
+    return Attempt(
+        attack="the order of classes from how frequent they are",
+        claim="labels",
+        needs="the labels that were sent, and how frequent classes are in public data",
+        measure="share of classes named rightly",
+        value=value,
+        control=control,
+        control_is="the same labels, thinned until all classes are equally frequent",
+        succeeded=succeeded,
+        control_failed=not beyond_chance(control, classes),
+        seconds=seconds,
+        says=(
+            f"{value:.0%} of {classes} classes are named by their frequencies"
+            + ("." if succeeded else ", which is no more than luck: they are nearly even.")
+        ),
+    )
+
+
+def classes_of(job: Job) -> tuple[Tensor, Tensor, Tensor]:
+    """Public labels, labels that were sent, and which public class each sent class is in truth.
+
+    Raises:
+        NotApplicable: there are none, the key leaves classes in place, or they are too few to tell
+            a matching from luck.
+    """
+    sent = job.view.targets
+    if job.public_targets is None or sent is None:
+        raise NotApplicable("labels, and public labels, are needed")
+    if sent.is_floating_point() or job.public_targets.is_floating_point():
+        raise NotApplicable("the targets are no classes")
+    renamed = labels_of(job.key)
+    if not len(renamed):
+        raise NotApplicable("the key leaves the classes in place")
+    if len(renamed) < FEWEST:
+        raise NotApplicable(f"{len(renamed)} classes: with fewer than {FEWEST} luck does it")
+    return job.public_targets, sent, renamed.argsort()

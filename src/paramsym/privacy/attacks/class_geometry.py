@@ -13,11 +13,16 @@ quadratic assignment of C classes reads the order off.
 
 from __future__ import annotations
 
+from time import process_time
+
 import torch
 from torch import Tensor
 
-from paramsym.privacy.attacks.class_frequencies import counts_of
+from paramsym.privacy.attacks.attempt import Attempt, NotApplicable
+from paramsym.privacy.attacks.chance import beyond_chance
+from paramsym.privacy.attacks.class_frequencies import classes_of, counts_of
 from paramsym.privacy.attacks.quadratic_matching import PairStatistics, matched
+from paramsym.privacy.job import Job
 
 _ROUNDING = 1e-10  # relative singular values below it are rounding of float64, seen through A
 
@@ -75,3 +80,51 @@ def matched_by_geometry(
     costs = torch.cdist(sent.sort(-1).values, known.sort(-1).values).square()[None]
     costs = costs + 1e-12 * torch.rand(costs.shape, generator=generator, dtype=costs.dtype)
     return matched(costs, [PairStatistics(known, sent)], generator, restarts).found.order
+
+
+# -- the attempt -----------------------------------------------------------------------------------
+
+
+def attempt(job: Job) -> Attempt:
+    """Name the classes of the job's targets by how public classes lie to each other.
+
+    It succeeds where more classes are named rightly than a random order would name but once in a
+    thousand times.
+
+    Raises:
+        NotApplicable: no labels on both sides, one for each sample; classes that the key leaves in
+            place, or too few; inputs that are no real numbers, or not more samples than features.
+    """
+    labels, sent_labels, true = classes_of(job)
+    if job.public is None or not job.inputs.is_floating_point():
+        raise NotApplicable("public inputs of real numbers are needed")
+    public, sent = job.public.flatten(1), job.view.inputs.flatten(1)
+    if labels.shape != public.shape[:1] or sent_labels.shape != sent.shape[:1]:
+        raise NotApplicable("labels of whole samples are needed")
+    if min(len(public), len(sent)) <= public.shape[1]:
+        raise NotApplicable("more samples than features are needed, or any classes fit the inputs")
+    classes = len(true)
+    generator = torch.Generator().manual_seed(job.seed)
+    began = process_time()
+    found = matched_by_geometry((public, labels), (sent, sent_labels), classes, generator)
+    seconds = process_time() - began
+    shuffled = labels[torch.randperm(len(labels), generator=generator)]
+    none = matched_by_geometry((public, shuffled), (sent, sent_labels), classes, generator)
+    value, control = (float((order == true).double().mean()) for order in (found, none))
+    succeeded = beyond_chance(value, classes)
+    return Attempt(
+        attack="the order of classes from how they lie to each other",
+        claim="labels",
+        needs="what was sent, and labelled data of the same kind",
+        measure="share of classes named rightly",
+        value=value,
+        control=control,
+        control_is="public data whose labels were shuffled",
+        succeeded=succeeded,
+        control_failed=not beyond_chance(control, classes),
+        seconds=seconds,
+        says=(
+            f"{value:.0%} of {classes} classes are named, whatever linear key moves the inputs"
+            + ("." if succeeded else ", which is no more than luck.")
+        ),
+    )

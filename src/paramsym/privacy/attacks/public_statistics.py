@@ -15,16 +15,21 @@ known pair is needed, only the data that were sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import process_time
 
 import torch
 from torch import Tensor
 
+from paramsym.privacy.attacks.attempt import Attempt, NotApplicable
+from paramsym.privacy.attacks.chance import FEWEST, beyond_chance
+from paramsym.privacy.attacks.features import features_of, map_on_input, rows_of
 from paramsym.privacy.attacks.quadratic_matching import (
     PairStatistics,
     SignedOrder,
     assigned,
     matched,
 )
+from paramsym.privacy.job import Job
 
 _LEVELS = 100  # at which quantile functions are compared
 _OUTLYING = 4.0  # standard deviations past which a value counts as so many: features that are
@@ -157,3 +162,63 @@ def _require_alike(public: Tensor, secret: Tensor) -> None:
             "(samples, n) with one n and at least one sample were expected on both sides. Flatten "
             "positions into samples, and take public data with the same features."
         )
+
+
+# -- the attempt -----------------------------------------------------------------------------------
+
+
+def attempt(job: Job) -> Attempt:
+    """Put the features of the job's inputs back in order, from `job.public`.
+
+    It succeeds where more features find their places than a random order would put there but once
+    in a thousand times.
+
+    Raises:
+        NotApplicable: no public inputs, no freed input of real numbers, a key that mixes features,
+            or too few features to tell the attack from luck.
+    """
+    if job.public is None:
+        raise NotApplicable("public inputs of the same kind are needed")
+    key, rows = job.key, rows_of(job)
+    params = job.model.state_dict()
+    true = signed_order_of(map_on_input(key.acting, key.element, job.inputs.dim(), params))
+    if true is None:
+        raise NotApplicable("the key mixes features, so that none of them is any one of the others")
+    public, sent = features_of(job.public, rows.feature), rows.sent
+    varying = right_places(true, true, sent).varying
+    if varying < FEWEST:
+        raise NotApplicable(f"{varying} features vary, and with fewer than {FEWEST} luck does it")
+    generator = torch.Generator().manual_seed(job.seed)
+    began = process_time()
+    found = right_places(matched_by_correlations(public, sent, generator), true, sent)
+    seconds = process_time() - began
+    alone = right_places(matched_by_marginals(public, sent), true, sent)
+    strange = shuffled_within_samples(public, generator)
+    control = right_places(matched_by_correlations(strange, sent, generator), true, sent)
+    succeeded = beyond_chance(found.places, varying)
+    return Attempt(
+        attack="the order of features from public data of the same kind",
+        claim="data",
+        needs="what was sent, and other data of the same kind",
+        measure="share of features in their true place",
+        value=found.places,
+        control=control.places,
+        control_is="the same public data with each sample's features shuffled",
+        succeeded=succeeded,
+        control_failed=not beyond_chance(control.places, varying),
+        seconds=seconds,
+        says=(
+            f"{found.places:.0%} of {varying} features are put back in their places and "
+            f"{found.signs:.0%} get their signs ({alone.places:.0%} by their distributions alone)"
+            + ("." if succeeded else ", which is no more than luck.")
+        ),
+    )
+
+
+def signed_order_of(matrix: Tensor) -> SignedOrder | None:
+    """The order and signs of a matrix with one entry in each row and column; None for others."""
+    entries = matrix != 0
+    if not bool((entries.sum(0) == 1).all() and (entries.sum(1) == 1).all()):
+        return None
+    order = matrix.abs().argmax(1)
+    return SignedOrder(order, matrix.gather(1, order[:, None])[:, 0].sign().double())
