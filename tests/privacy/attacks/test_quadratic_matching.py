@@ -13,6 +13,7 @@ from paramsym.privacy.attacks.quadratic_matching import (
     SignedOrder,
     assigned,
     matched,
+    matched_without_signs,
     value_of,
 )
 
@@ -82,6 +83,23 @@ def test_statistics_without_noise_give_the_order(seed: int, signed: bool) -> Non
     found = matched(costs, statistics, generator, restarts=5).found
     assert torch.equal(found.order, key.order)
     assert torch.equal(found.signs, key.signs)
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEEDS)
+def test_signs_follow_where_marginals_say_nothing_of_them(seed: int) -> None:
+    generator, n = torch.Generator().manual_seed(seed), 9
+    public = _random(n, n, generator=generator)
+    public = public + public.T
+    key = _drawn(n, generator, signed=True)
+    whole = _matrix(key)
+    secret = whole @ public @ whole.T
+    own, other = (t.abs().sort(-1).values for t in (secret, public))
+    costs = torch.cdist(own, other).square().expand(2, n, n)
+    statistics = [PairStatistics(public, secret)]
+    found = matched_without_signs(costs, statistics, generator, 5).found
+    assert torch.equal(found.order, key.order)
+    assert abs(float((found.signs * key.signs).sum())) == n  # one sign of all stays open
 
 
 def test_restarts_never_make_it_worse(generator: torch.Generator) -> None:

@@ -79,6 +79,7 @@ def matched(
     statistics: Sequence[PairStatistics],
     generator: torch.Generator,
     restarts: int = 200,
+    start: SignedOrder | None = None,
 ) -> Matched:
     """The signed order of largest F that a number of starts find.
 
@@ -86,9 +87,10 @@ def matched(
         costs: of marginals, of shape (1, n, n), or (2, n, n) where units may be negated.
         statistics: of pairs.
         generator: draws the units that a new start shuffles.
-        restarts: how many starts follow the first, which the marginals give.
+        restarts: how many starts follow the first.
+        start: the first one; by default the order that the marginals give.
     """
-    best = _climbed(costs, statistics, assigned(costs))
+    best = _climbed(costs, statistics, assigned(costs) if start is None else start)
     size = costs.shape[-1]
     fewest, most = (min(k, size) for k in _SHUFFLED)
     for _ in range(restarts):
@@ -100,6 +102,33 @@ def matched(
         if other.value > best.value:
             best = other
     return best
+
+
+def matched_without_signs(
+    costs: Tensor,
+    statistics: Sequence[PairStatistics],
+    generator: torch.Generator,
+    restarts: int = 200,
+) -> Matched:
+    """The signed order of largest F, where marginals say little of signs.
+
+    First the order, from the sizes of all statistics, which are even in every unit. In that order
+    Σ s_i s_j T̃_ij (A T Aᵀ)_ij is largest for signs s near the leading eigenvector, and from these
+    F itself is climbed. One sign of all units at once stays open where statistics alone speak.
+
+    Args:
+        costs, statistics, generator, restarts: as `matched`; statistics are odd on both sides.
+    """
+    even = [PairStatistics(t.public.abs(), t.secret.abs(), (False, False)) for t in statistics]
+    order = matched(costs.amin(0, keepdim=True), even, generator, restarts).found.order
+    agreement = torch.zeros(len(order), len(order), dtype=torch.float64)
+    for each in statistics:
+        agreement += each.secret * each.public[order][:, order]
+    leading = torch.linalg.eigh(agreement + agreement.T).eigenvectors[:, -1]
+    signs = torch.where(leading < 0, -1.0, 1.0).double()
+    starts = [SignedOrder(order, signs), SignedOrder(order, -signs)]
+    found = [matched(costs, statistics, generator, 0, start) for start in starts]
+    return max(found, key=lambda each: each.value)
 
 
 def value_of(costs: Tensor, statistics: Sequence[PairStatistics], each: SignedOrder) -> float:
