@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from paramsym import find_symmetry
-from paramsym.algebra import GeneralLinear, Orthogonal, SignedPermutation
+from paramsym.algebra import GeneralLinear, Orthogonal, Permutation, SignedPermutation
 from paramsym.privacy import Job, Key
 from tests.privacy.attacks.keys import seeded
 
@@ -22,10 +22,10 @@ def perceptron(size: int, hidden: int = 12, outputs: int = 10) -> nn.Module:
     return body.double()
 
 
-def convolutional(channels: int) -> nn.Module:
+def convolutional(channels: int, outputs: int = 2) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+        head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, outputs))
         body = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), *head)
     return body.double()
 
@@ -38,3 +38,16 @@ def job(model, inputs, kind, axis=-1, targets=None, seed=0, dtype=torch.float64)
     groups = {"input": GROUPS[kind](size)} if size > 1 else None  # one feature is only scaled
     key = Key.generate(symmetry, seeded(seed), groups=groups)
     return Job(model, key, inputs, targets, seed=seed)
+
+
+def labelled(kind, own, public, axis=-1, model=None) -> Job:
+    """A job whose classes are permuted, too, with labelled public samples."""
+    (inputs, targets), (others, labels) = own, public
+    model = model or perceptron(inputs.shape[axis])
+    symmetry = find_symmetry(model, (inputs[:20],), free_inputs={"input": axis}, free_outputs=True)
+    groups = {
+        "input": GROUPS[kind](inputs.shape[axis]),
+        "output": Permutation(symmetry.sizes["output"]),
+    }
+    key = Key.generate(symmetry, seeded(3), groups=groups)
+    return Job(model, key, inputs, targets, public=others, public_targets=labels)

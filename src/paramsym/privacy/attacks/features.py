@@ -8,6 +8,7 @@ gives as many known pairs as it has pixels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from paramsym.structure.feature import Feature
 from paramsym.structure.interfaces import Params, act_inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
-_ROUNDINGS = 10.0  # singular values below so many of them, times the longer side, are none
+_ROUNDINGS = 2.0  # singular values below so many, relative to the largest, are none
 
 
 def features_of(inputs: Tensor, feature: Feature | int) -> Tensor:
@@ -162,4 +163,40 @@ def pseudo_inverse(matrix: Tensor, precision: torch.dtype = torch.float64) -> Te
 
 def relative_rounding(matrix: Tensor, precision: torch.dtype) -> float:
     """Up to which share of the largest singular value the others are only rounding."""
-    return _ROUNDINGS * max(matrix.shape) * torch.finfo(precision).eps
+    # Rounding entry by entry makes a matrix of a relative norm of about eps, whatever its shape;
+    # what grows with the shape is the error of the decomposition, which is done in float64.
+    return (
+        _ROUNDINGS * torch.finfo(precision).eps + max(matrix.shape) * torch.finfo(torch.float64).eps
+    )
+
+
+class Principal(NamedTuple):
+    """Rows in principal coordinates: rows = mean + (white · deviations) axes."""
+
+    mean: Tensor  # (n,)
+    white: Tensor  # (rows, rank), of unit covariance
+    deviations: Tensor  # (rank,), from the largest
+    axes: Tensor  # (rank, n), orthonormal
+
+    @property
+    def whitening(self) -> Tensor:
+        """From centred rows to white ones, (rank, n)."""
+        return self.axes / self.deviations[:, None]
+
+    @property
+    def colouring(self) -> Tensor:
+        """From white rows to centred ones, (n, rank)."""
+        return self.axes.T * self.deviations
+
+
+def principal(rows: Tensor, precision: torch.dtype = torch.float64) -> Principal:
+    """Rows whitened: what is left of a linear key is one rotation of the white coordinates.
+
+    Args:
+        rows: (rows, n).
+        precision: of which they were rounded; directions that vary less are left out.
+    """
+    mean, root = rows.mean(dim=0), rows.shape[0] ** 0.5
+    left, values, right = torch.linalg.svd(rows - mean, full_matrices=False)
+    rank = int((values > values[:1] * relative_rounding(rows, precision)).sum())
+    return Principal(mean, left[:, :rank] * root, values[:rank] / root, right[:rank])

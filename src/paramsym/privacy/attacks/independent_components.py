@@ -28,7 +28,7 @@ from paramsym.algebra import GeneralLinear
 from paramsym.privacy.job import Job
 
 from .attempt import Attempt, NotApplicable
-from .features import relative_rounding, rows_of
+from .features import principal, rows_of
 
 _FOUND = 0.95  # mean correlation from which on features count as found
 _MOST = 20_000  # rows that are used
@@ -82,28 +82,28 @@ def independent_components(
     Source: Hyvärinen, "Fast and robust fixed-point algorithms for independent component analysis"
     (1999).
     """
-    mean = rows.mean(dim=0)
-    left, values, right = torch.linalg.svd(rows - mean, full_matrices=False)
-    rank = int((values > values[:1] * relative_rounding(rows, precision)).sum())
-    if not rank or not values[0]:
+    found = principal(rows, precision)
+    rank = len(found.deviations)
+    if not rank:
         raise ValueError(
             f"independent_components(rows, …): rows of shape {tuple(rows.shape)} that do not vary "
             "came, and two different samples at least were expected. Pass more samples."
         )
-    root = rows.shape[0] ** 0.5
-    white = left[:, :rank] * root  # (samples, rank), covariance 1
     turn = (
         torch.randn(rank, rank, generator=generator, dtype=rows.dtype) if start is None else start
     )
     turn, change, taken = _orthonormal(turn), 1.0, 0
     while taken < steps and change > tolerance:
-        new = _orthonormal(_step(turn, white))
+        new = _orthonormal(_step(turn, found.white))
         change = float((1 - (new * turn).sum(dim=1).abs()).abs().max())
         turn, taken = new, taken + 1
-    whitening = right[:rank] * (root / values[:rank, None])
-    colouring = right[:rank].T * (values[:rank] / root)
     return Components(
-        turn @ whitening, colouring @ turn.T, mean, taken, change, change <= tolerance
+        turn @ found.whitening,
+        found.colouring @ turn.T,
+        found.mean,
+        taken,
+        change,
+        change <= tolerance,
     )
 
 
@@ -165,10 +165,9 @@ def amari_index(unmixing: Tensor, mixing: Tensor) -> float:
 
 def gaussian_twin(rows: Tensor, generator: torch.Generator) -> Tensor:
     """Gaussian rows of the same mean and covariance: the control in which blind recovery fails."""
-    mean = rows.mean(dim=0)
-    _, values, right = torch.linalg.svd(rows - mean, full_matrices=False)
-    normal = torch.randn(rows.shape[0], values.shape[0], generator=generator, dtype=rows.dtype)
-    return mean + normal @ (right * (values / rows.shape[0] ** 0.5)[:, None])
+    found = principal(rows)
+    normal = torch.randn(found.white.shape, generator=generator, dtype=rows.dtype)
+    return found.mean + normal @ found.colouring.T
 
 
 def attempt(job: Job) -> Attempt:

@@ -20,7 +20,7 @@ from paramsym.algebra import GeneralLinear
 from paramsym.privacy.job import Job
 
 from .attempt import Attempt, NotApplicable
-from .features import Rows, relative_rounding, rows_of
+from .features import Rows, principal, rows_of
 
 _SAME = 1e-9  # relative; distances that are closer tie
 _MOST = 2000  # samples, of which all pairs are compared
@@ -72,9 +72,7 @@ def whitened(rows: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
     Returns:
         A tensor (samples, rank), known up to one rotation, which its inner products do not see.
     """
-    left, values, _ = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)
-    rank = int((values > values[:1] * relative_rounding(rows, precision)).sum())
-    return left[:, :rank] * rows.shape[0] ** 0.5
+    return principal(rows, precision).white
 
 
 def own_keys(rows: Tensor, generator: torch.Generator) -> Tensor:

@@ -122,10 +122,13 @@ def fitted(
     Returns:
         The name of the family, and a tensor (n, n).
     """
-    near = max(noise, relative_rounding(plain, precision))
-    order = matched_columns(plain, sent)
-    if (plain @ order.T - sent).norm() <= near * sent.norm():
-        return "signed permutation", order
+    near = max(noise, 4 * relative_rounding(plain, precision))
+    # Sorted absolute values first: they are cheap, and all columns with all are not.
+    apart = plain.abs().sort(dim=1).values - sent.abs().sort(dim=1).values
+    if apart.norm() <= near * sent.norm():
+        order = matched_columns(plain, sent)
+        if (plain @ order.T - sent).norm() <= near * sent.norm():
+            return "signed permutation", order
     gram = plain @ plain.T
     if (sent @ sent.T - gram).norm() <= near * gram.norm():
         return "orthogonal", procrustes(plain, sent, precision)
