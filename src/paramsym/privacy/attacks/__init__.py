@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ..job import Job
-from . import class_moments, independent_components, inner_products, known_pairs
+from . import (
+    class_frequencies,
+    class_moments,
+    independent_components,
+    inner_products,
+    known_pairs,
+    public_statistics,
+    public_weights,
+    rates,
+)
 from .attempt import Attempt
 
 ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
@@ -17,4 +26,8 @@ ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
     "independent-components": independent_components.attempt,
     "class-moments": class_moments.attempt,
     "class-labels": class_moments.attempt_labels,
+    "public-statistics": public_statistics.attempt,
+    "class-frequencies": class_frequencies.attempt,
+    "public-weights": public_weights.attempt,
+    "learning-rates": rates.attempt,
 })  # fmt: skip
