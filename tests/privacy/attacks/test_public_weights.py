@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from paramsym import act, find_symmetry
 from paramsym.algebra import GeneralLinear, Group, Monomial, Orthogonal, SignedPermutation, dense
-from paramsym.privacy import Key, NotApplicable
+from paramsym.privacy import Job, Key, NotApplicable
 from paramsym.privacy.attacks import public_weights
 from paramsym.privacy.attacks.public_weights import (
     key_from_public_weights,
@@ -141,3 +141,13 @@ def test_where_inputs_stay_parameters_are_decoded() -> None:
 def test_without_public_weights_it_does_not_apply() -> None:
     with pytest.raises(NotApplicable, match="everybody has"):
         public_weights.attempt(job("adam", public_weights=False))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", None], ids=["sgd", "inference"])
+def test_single_precision_hides_its_rounding_and_no_more(optimizer: str | None) -> None:
+    symmetry = _symmetry_of_small()
+    model, generator = _small().float(), torch.Generator().manual_seed(8)
+    key = Key.generate(symmetry, generator, optimizer, "mse" if optimizer else None)
+    inputs = torch.randn(50, 6, generator=generator)
+    attempt = public_weights.attempt(Job(model, key, inputs, initial=model.state_dict()))
+    assert 1e-9 < attempt.value < 1e-4 and attempt.control > 0.5

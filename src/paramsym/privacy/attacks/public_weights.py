@@ -76,6 +76,7 @@ def key_from_public_weights(
     Raises:
         ValueError: tensors that are missing, left over, or of different shapes.
     """
+    public, sent = ({n: _widened(x) for n, x in side.items()} for side in (public, sent))
     aligned = align(symmetry, sent, public).element
     found = [aligned]
     if any(_scales(symmetry, name) for name in symmetry.spaces):
@@ -102,6 +103,11 @@ def reinitialised(params: Params, generator: torch.Generator) -> dict[str, Tenso
         name: each.flatten()[torch.randperm(each.numel(), generator=generator)].reshape(each.shape)
         for name, each in params.items()
     }
+
+
+def _widened(x: Tensor) -> Tensor:
+    """What was rounded in single precision is still better solved for in double."""
+    return x.double() if x.is_floating_point() else x
 
 
 def _scales(symmetry: ParameterSymmetry, name: str) -> bool:
