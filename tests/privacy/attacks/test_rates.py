@@ -86,11 +86,12 @@ def test_rates_are_inverted(seed: int, squared: bool, base: float) -> None:
 def test_units_are_solved_for_where_entries_are_missing(seed: int) -> None:
     generator, symmetry = torch.Generator().manual_seed(seed), symmetry_of_mlp()
     logs = {
-        n: torch.randn(k, generator=generator).double() for n, k in (("mlp", 24), ("mlp.2", 16))
+        n: torch.randn(k, generator=generator).double() for n, k in (("mlp", 72), ("mlp.2", 16))
     }
     element = symmetry.element({n: (torch.arange(len(x)), x.exp()) for n, x in logs.items()})
     ones = {n: torch.ones(symmetry.shape(n), dtype=torch.float64) for n in symmetry.signature}
     factors = act(symmetry, element, ones)
+    assert "4.bias" in factors  # which nothing scales, and which says nothing
     factors["2.weight"][3] = torch.nan  # zeros of the weights say nothing
     found = scales_of_units(symmetry, factors)
     for name, x in logs.items():

@@ -74,7 +74,8 @@ def scales_of_units(symmetry: ParameterSymmetry, factors: Mapping[str, Tensor]) 
         Tensors of shape (*copies, n) by space, for each space that may scale.
     """
     scaling = symmetry.restrict(groups=PositiveScaling, translations=False)
-    names = [n for n in factors if n in scaling.signature]
+    moved = {n for space in scaling.spaces for n in scaling.parameters_of(space)}
+    names = [n for n in factors if n in moved]
     given = {n: factors[n].detach().double().expand(scaling.shape(n)) for n in names}
     system = _Logarithms(scaling, {n: (x > 0) & x.isfinite() for n, x in given.items()})
     if not all(system.shape):
@@ -98,8 +99,8 @@ class _Logarithms(LinearOperator):
         super().__init__(np.dtype(np.float64), (entries, self.operator.shape[0]))
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
-        moved = self.operator.matvec(torch.from_numpy(x.reshape(-1).copy()))
-        return torch.cat([(moved[n] * known).flatten() for n, known in self.known.items()]).numpy()
+        found = self.operator.matvec(torch.from_numpy(x.reshape(-1).copy()))
+        return torch.cat([(found[n] * known).flatten() for n, known in self.known.items()]).numpy()
 
     def _rmatvec(self, x: np.ndarray) -> np.ndarray:
         parts = torch.from_numpy(x.reshape(-1).copy()).split(
