@@ -7,12 +7,16 @@ from types import MappingProxyType
 
 from ..job import Job
 from . import (
+    class_frequencies,
     class_moments,
     independent_components,
     inner_products,
     input_key,
     known_pairs,
     linking,
+    public_statistics,
+    public_weights,
+    rates,
 )
 from .attempt import Attempt
 
@@ -30,4 +34,8 @@ ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
     "answers": linking.attempt_by_answers,
     "answer-to-zero": linking.attempt_at_zero,
     "leverages": linking.attempt_by_data,
+    "public-statistics": public_statistics.attempt,
+    "class-frequencies": class_frequencies.attempt,
+    "public-weights": public_weights.attempt,
+    "learning-rates": rates.attempt,
 })  # fmt: skip
