@@ -27,5 +27,7 @@ from .losses import Loss as Loss
 from .plain_orders import plain_orders as plain_orders
 from .randomness import secret_generator as secret_generator
 from .rates import Rates as Rates
+from .tokens import renumber as renumber
+from .tokens import with_tokens as with_tokens
 from .updates import Kind as Kind
 from .updates import Update as Update
