@@ -14,39 +14,27 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from paramsym.algebra import Element
 from paramsym.privacy.coding import Given, decode, encode
+from paramsym.privacy.expected import Clip, Compare, Expected, expectation
 from paramsym.privacy.key import Key
-from paramsym.privacy.updates import Update, updates_of
-from paramsym.structure.symmetry import ParameterSymmetry
 
 Factory: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-Compare: TypeAlias = Callable[[Any, Tensor], Tensor]
-Clip: TypeAlias = Callable[[list[nn.Parameter]], Any]
-
-
-class Expected(Enum):
-    """What is known beforehand of a key and a training step; the value says it in words."""
-
-    RETRACES = "the step commutes with the key, up to rounding"
-    EXACT_ONLY = "the step commutes with the key in exact arithmetic only"
-    PARTS = "the step does not commute with the key"
-    UNKNOWN = "nothing is known of a part of the step"
 
 
 @dataclass(frozen=True)
 class Retraced:
     """A plain run and an encoded run with the same batches, the second decoded.
 
-    A difference is ‖decoded − plain‖ / ‖plain‖ in the Frobenius norm of one tensor; it is that of
-    the decoded tensor alone, ‖decoded‖, where the plain one is zero.
+    A difference is ‖decoded − plain‖ / ‖plain‖ in the Frobenius norm of one tensor. What divides is
+    at least √ε ‖θ‖, with the norm of all tensors together and the ε of the dtype: biases that no
+    gradient reaches hold rounding alone, of which there is nothing to retrace.
 
     Attributes:
         optimizer: the class of the optimiser.
@@ -59,6 +47,9 @@ class Retraced:
             retrace.
         losses: of the last batch, plain and encoded.
         fingerprint: of the key.
+        rounding: the largest difference that rounding makes without any key, if it was asked for:
+            of a plain run whose first parameters are each off by one unit in the last place. Where
+            training is chaotic, this grows as the difference of a key that commutes does.
     """
 
     optimizer: str
@@ -69,6 +60,7 @@ class Retraced:
     travelled: float
     losses: tuple[float, float]
     fingerprint: str
+    rounding: float | None = None
 
     @property
     def largest(self) -> float:
@@ -88,6 +80,10 @@ class Retraced:
             f"travelled {self.travelled:.1e}, losses {self.losses[0]:.6g} and {self.losses[1]:.6g}",
             "drift  " + "  ".join(f"{step}: {value:.0e}" for step, value in _few(self.drift)),
         ]
+        if self.rounding is not None:
+            lines.append(
+                f"rounding alone, without a key, makes a difference of {self.rounding:.1e}"
+            )
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -108,6 +104,7 @@ def retrace(
     clip: Clip | None = None,
     outputs: Callable[[Any], Any] | None = None,
     every: int | None = None,
+    rounding: bool = False,
 ) -> Retraced:
     """Train a model plainly and in a key, side by side, and compare them after decoding.
 
@@ -132,6 +129,8 @@ def retrace(
             `partial(torch.nn.utils.clip_grad_norm_, max_norm=1.0)`.
         outputs: from what the model returns to what the loss compares.
         every: compare after so many steps; a twentieth of all by default.
+        rounding: run plain training a second time, from parameters that are rounded otherwise, to
+            tell what of the difference is no matter of the key.
 
     Raises:
         ValueError: as `encode`, or there are no targets, no samples or no steps.
@@ -143,22 +142,32 @@ def retrace(
         outputs=outputs,
     )  # fmt: skip
     assert encoded.targets is not None
-    plain = _Run(copy.deepcopy(model), inputs, targets, loss, outputs, clip)
-    remote = _Run(
-        encoded.load_into(model), encoded.inputs, encoded.targets, encoded.loss or loss, outputs,
-        clip,
+
+    def run(of: nn.Module, x: Given, y: Tensor, compare: Compare) -> _Run:
+        return _Run(of, x, y, compare, outputs, clip, _optimizer(of, optimizer, key))
+
+    plain = run(copy.deepcopy(model), inputs, targets, loss)
+    first = _state(plain.model, key)
+    remote = run(
+        encoded.load_into(model), encoded.inputs, encoded.targets, encoded.loss or loss
     )  # fmt: skip
-    first, drift = _state(plain.model, key), [(0, _largest(_compared(plain, remote, key)))]
-    one, other = plain.prepared(optimizer, key), remote.prepared(optimizer, key)
-    pause = every or max(1, steps // 20)
-    losses = (math.nan, math.nan)
+    twin = run(_rounded(model, seed), inputs, targets, loss) if rounding else None
+
+    def compared() -> dict[str, float]:
+        return _differences(decode(remote.model.state_dict(), key), _state(plain.model, key))
+
+    drift, losses, pause = [(0, _largest(compared()))], (math.nan, math.nan), every or steps // 20
     for count, rows in enumerate(_batches(len(targets), batch, steps, seed), 1):
-        losses = plain.step(one, rows, seed + count), remote.step(other, rows, seed + count)
-        if count % pause == 0 or count == steps:
-            drift.append((count, _largest(_compared(plain, remote, key))))
+        losses = plain.step(rows, seed + count), remote.step(rows, seed + count)
+        if twin is not None:
+            twin.step(rows, seed + count)
+        if count % max(1, pause) == 0 or count == steps:
+            drift.append((count, _largest(compared())))
+    last = _state(plain.model, key)
     return Retraced(
-        type(one).__name__, steps, expectation(key, one, loss, clip), _compared(plain, remote, key),
-        tuple(drift), _travelled(first, _state(plain.model, key)), losses, key.fingerprint,
+        type(plain.optimizer).__name__, steps, expectation(key, plain.optimizer, loss, clip),
+        compared(), tuple(drift), _travelled(first, last), losses, key.fingerprint,
+        None if twin is None else _largest(_differences(_state(twin.model, key), last)),
     )  # fmt: skip
 
 
@@ -190,7 +199,7 @@ def step(
     """
     trained = [p for group in optimizer.param_groups for p in group["params"]]
 
-    def closure() -> Tensor:
+    def closure() -> Any:
         optimizer.zero_grad()
         returned = model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
         value = loss(returned if outputs is None else outputs(returned), targets)
@@ -204,7 +213,7 @@ def step(
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One of the two runs."""
+    """A model that is trained, with its data."""
 
     model: nn.Module
     inputs: Given
@@ -212,21 +221,33 @@ class _Run:
     loss: Compare
     outputs: Callable[[Any], Any] | None
     clip: Clip | None
+    optimizer: torch.optim.Optimizer
 
-    def prepared(self, optimizer: Factory, key: Key) -> torch.optim.Optimizer:
-        """The optimiser of what is trained."""
-        for name, parameter in self.model.named_parameters():
-            trained = key.trainable is None or name in key.trainable
-            parameter.requires_grad_(parameter.requires_grad and trained)
-        return optimizer([p for p in self.model.parameters() if p.requires_grad])
-
-    def step(self, optimizer: torch.optim.Optimizer, rows: Tensor, seed: int) -> float:
+    def step(self, rows: Tensor, seed: int) -> float:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return step(
-                self.model, optimizer, _taken(self.inputs, rows, len(self.targets)),
+                self.model, self.optimizer, _taken(self.inputs, rows, len(self.targets)),
                 self.targets[rows], self.loss, self.outputs, self.clip,
             )  # fmt: skip
+
+
+def _optimizer(model: nn.Module, factory: Factory, key: Key) -> torch.optim.Optimizer:
+    """The optimiser of what is trained."""
+    for name, parameter in model.named_parameters():
+        trained = key.trainable is None or name in key.trainable
+        parameter.requires_grad_(parameter.requires_grad and trained)
+    return factory([p for p in model.parameters() if p.requires_grad])
+
+
+def _rounded(model: nn.Module, seed: int) -> nn.Module:
+    """A copy of a model whose every parameter is off by one unit in the last place."""
+    made, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in made.parameters():
+            signs = 2 * torch.randint(0, 2, p.shape, generator=generator).to(p) - 1
+            p.copy_(torch.nextafter(p, p + signs * p.abs().clamp_min(torch.finfo(p.dtype).tiny)))
+    return made
 
 
 def _taken(inputs: Given, rows: Tensor, count: int) -> Given:
@@ -263,14 +284,15 @@ def _state(model: nn.Module, key: Key) -> dict[str, Tensor]:
     }
 
 
-def _compared(plain: _Run, remote: _Run, key: Key) -> dict[str, float]:
-    """The relative difference of every tensor after decoding."""
-    decoded = decode(remote.model.state_dict(), key)
+def _differences(decoded: Mapping[str, Tensor], plain: Mapping[str, Tensor]) -> dict[str, float]:
+    """The relative difference of every tensor."""
+    norms = {name: float(tensor.double().norm()) for name, tensor in plain.items()}
+    whole = math.hypot(*norms.values())
     found = {}
-    for name, tensor in _state(plain.model, key).items():
-        size = float(tensor.double().norm())
+    for name, tensor in plain.items():
+        least = math.sqrt(torch.finfo(tensor.dtype).eps) * whole
         error = float((decoded[name].detach().double() - tensor.double()).norm())
-        found[name] = error / size if size else error
+        found[name] = error / (max(norms[name], least) or 1.0)
     return found
 
 
@@ -288,141 +310,7 @@ def _travelled(first: Mapping[str, Tensor], last: Mapping[str, Tensor]) -> float
     return math.sqrt(moved / sum(float(x.double().square().sum()) for x in first.values()))
 
 
-# -- what is known beforehand ----------------------------------------------------------------------
-
-
-def expectation(
-    key: Key,
-    optimizer: torch.optim.Optimizer,
-    loss: nn.Module | Compare | None = None,
-    clip: Clip | None = None,
-) -> Expected:
-    """What the types say of a key and a training step, before anything is run.
-
-    Args:
-        key: made for this step or for another one.
-        optimizer: of the step.
-        loss: of `torch.nn`; of others it is believed that the key was made for them.
-        clip: what is done to gradients, if it is known by its name.
-    """
-    try:
-        updates = (*updates_of(optimizer), *_clipping(clip))
-        known = loss if isinstance(loss, nn.Module) else key.loss
-        allowed = Key.of(
-            key.symmetry, {}, updates, known, trainable=key.trainable, inexact=True
-        ).acting
-    except ValueError:
-        return Expected.UNKNOWN
-    if not _contains(allowed, key):
-        return Expected.PARTS
-    inexact = any(each.inexact for each in updates)
-    return Expected.EXACT_ONLY if inexact else Expected.RETRACES
-
-
-def _clipping(clip: Clip | None) -> tuple[Update, ...]:
-    """What is known of a clipping by its name, where its norm is the Euclidean one."""
-    if clip is None:
-        return ()
-    other = getattr(clip, "keywords", {}).get("norm_type", 2)
-    name = getattr(getattr(clip, "func", clip), "__name__", "")
-    return updates_of("clip_grad_value" if float(other) != 2 else name)
-
-
-def _contains(allowed: ParameterSymmetry, key: Key) -> bool:
-    """Whether a key lies in a subgroup, space by space; what acts in frames lies in none."""
-    for part in key.element.parts:
-        if not isinstance(part, dict | Mapping):
-            return part.shift in allowed.shift_of
-        for name, value in part.items():
-            own, space = key.acting.spaces[name], allowed.spaces.get(name)
-            if not key.acting.parameters_of(name) and not key.acting.interfaces:
-                continue
-            if space is None or space.over != own.over or space.size != own.size:
-                return False
-            if not own.group <= space.group and not _has(space.group, value):
-                return False
-            if any(leg.frame for leg in key.acting.legs(name)):
-                return False
-    return True
-
-
-def _has(group: Any, value: Element) -> bool:
-    return group.contains(value.to(torch.float64), 1e-7)
-
-
-# -- tables ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RetracingTable:
-    """Largest differences over keys and optimisers; runs by (key, optimiser)."""
-
-    runs: Mapping[tuple[str, str], Retraced] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """One row for each optimiser and one column for each key.
-
-        A star marks pairs of which nothing better than a drift is expected.
-        """
-        keys = list(dict.fromkeys(key for key, _ in self.runs))
-        names = list(dict.fromkeys(name for _, name in self.runs))
-        rows = [["", *keys]]
-        rows += [[name, *(self._entry(key, name) for key in keys)] for name in names]
-        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        lines = ["  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join(line.rstrip() for line in lines) + "\n* does not commute"
-
-    def _entry(self, key: str, name: str) -> str:
-        run = self.runs.get((key, name))
-        if run is None:
-            return "–"
-        star = "" if run.expected is Expected.RETRACES else "*"
-        return f"{run.largest:.0e}{star}"
-
-    def to_json(self) -> str:
-        """All runs in full."""
-        rows = [
-            {"key": key, "name": name, **json.loads(run.to_json())}
-            for (key, name), run in self.runs.items()
-        ]
-        return json.dumps(rows)
-
-
-def retracing_table(
-    model: nn.Module,
-    data: tuple[Given, Tensor],
-    keys: Mapping[str, Key],
-    optimizers: Mapping[str, Factory],
-    steps: int,
-    *,
-    loss: nn.Module | Compare,
-    batch: int | None = None,
-    seed: int = 0,
-    clip: Clip | None = None,
-    outputs: Callable[[Any], Any] | None = None,
-) -> RetracingTable:
-    """`retrace` for every pair of a key and an optimiser.
-
-    Args:
-        model: as for `retrace`, and so are all that are not named here.
-        data: inputs and targets.
-        keys: by a name for the table.
-        optimizers: by a name for the table.
-        steps: of every run.
-        loss: of outputs and targets.
-        batch: how many samples each step sees.
-        seed: of the order of the samples.
-        clip: what is done to gradients.
-        outputs: what the loss compares.
-    """
-    return RetracingTable({
-        (key_name, name): retrace(
-            model, data, key, optimizer, steps, loss=loss, batch=batch, seed=seed, clip=clip,
-            outputs=outputs, every=steps,
-        )
-        for key_name, key in keys.items()
-        for name, optimizer in optimizers.items()
-    })  # fmt: skip
+# -- as text ---------------------------------------------------------------------------------------
 
 
 def _few(
