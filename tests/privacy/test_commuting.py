@@ -70,9 +70,7 @@ def test_scalings_stay_where_they_are_asked_for(found: ParameterSymmetry) -> Non
 
 
 def test_translations_stay_under_inner_products_without_decay() -> None:
-    model = nn.Sequential(
-        nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)
-    )
+    model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2))
     symmetry = find_symmetry(model, (torch.randn(5, 4),))
     constant = {shift.name for shift in symmetry.shifts if not any(t.factors for t in shift.terms)}
     assert constant and len(constant) < len(symmetry.shifts)

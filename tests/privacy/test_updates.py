@@ -129,6 +129,7 @@ def test_what_decays_is_read_off_the_optimiser() -> None:
     (plain,), (pulled,) = updates_of(OPTIM.SGD(weight, 0.1)), updates_of(RUN["sgd"](weight))
     assert not plain.decays and pulled.decays
     assert updates_of("adamw")[0].decays
+    assert updates_of(OPTIM.ASGD(weight, 0.1))[0].decays  # by a λ of its own
     assert not updates_of(OPTIM.AdamW(weight, 0.1, weight_decay=0.0))[0].decays
 
 
