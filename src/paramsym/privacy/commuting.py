@@ -104,8 +104,12 @@ def _crosses(symmetry: ParameterSymmetry, name: str, tensors: Iterable[str]) -> 
 
 
 def _translations(symmetry: ParameterSymmetry, updates: Iterable[Update]) -> Iterator[Shift]:
-    """The shifts by constants, if nothing pulls parameters back and lengths alone are measured."""
-    if all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates):
+    """The shifts by constants, if nothing pulls parameters back and lengths alone are measured.
+
+    Running statistics of what is shifted would have to be shifted as well, which no shift says.
+    """
+    free = all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates)
+    if free and not symmetry.buffers:
         for shift in symmetry.shifts:
             if shift.divisor is None and not any(term.factors for term in shift.terms):
                 yield shift
