@@ -172,7 +172,8 @@ def retrace(
 
 
 def _require_some(targets: Tensor | None, steps: int, batch: int | None) -> None:
-    if not isinstance(targets, Tensor) or not len(targets) or steps < 1 or (batch or 1) < 1:
+    some = isinstance(targets, Tensor) and len(targets) > 0
+    if not some or steps < 1 or (batch is not None and batch < 1):
         raise ValueError(
             f"retrace(model, (inputs, targets), key, optimizer, steps={steps}, batch={batch}): "
             f"targets {type(targets).__name__} came. A tensor of at least one target, and at least "
