@@ -33,5 +33,7 @@ from .retracing import Retraced as Retraced
 from .retracing import retrace as retrace
 from .retracing_table import RetracingTable as RetracingTable
 from .retracing_table import retracing_table as retracing_table
+from .tokens import renumber as renumber
+from .tokens import with_tokens as with_tokens
 from .updates import Kind as Kind
 from .updates import Update as Update
