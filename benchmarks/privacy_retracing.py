@@ -163,7 +163,7 @@ def commuting(seed: int) -> None:
             for loss in (CROSS, SQUARE):
                 task = digits(loss)
                 key = task.key_for(seed, optimizer)
-                # Rprop takes signs of gradients of all samples, for as long as they are no rounding:
+                # Rprop takes signs of gradients of all samples, while these are more than rounding:
                 # by step 200 it has brought cross-entropy to where they are
                 short = name == "Rprop"
                 run = task.run(key, optimizer, 150 if short else 1000, batch=None if short else 64)
