@@ -114,3 +114,15 @@ def test_a_rotation_in_the_frame_of_a_trained_gain_does_not_commute() -> None:
     assert framed and isinstance(symmetry.spaces[framed[0]].group, Orthogonal)
     kept = commuting_subgroup(symmetry, "sgd").spaces[framed[0]].group
     assert kept <= SignedPermutation(6) and Signs(6) <= kept
+
+
+def test_translations_under_batch_statistics_are_left_out() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    symmetry = find_symmetry(model, (torch.randn(5, 4),), training=True)
+    assert any(not any(term.factors for term in shift.terms) for shift in symmetry.shifts)
+    assert not commuting_subgroup(symmetry, torch.optim.SGD).shifts
+
+
+def test_names_of_no_parameter_are_refused(found: ParameterSymmetry) -> None:
+    with pytest.raises(ValueError, match=r"'3\.wieght' is none of the 6 parameters"):
+        commuting_subgroup(found, "adam", trainable=["3.wieght"])
