@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import find_symmetry
-from paramsym.privacy.inference.polarity import Polarity
+from paramsym.privacy.inference.polarity import Polarity, Turned
 
 from .served import MASKED, Served, served
 
@@ -64,6 +64,17 @@ def test_modules_are_turned_by_hooks_and_calls_by_counting() -> None:
     modules = {name: [p.module for p in polarity_of(served(name)).places.values()]
                for name in ("relu", "one-module-twice", "swish")}  # fmt: skip
     assert modules == {"relu": ["1", "3"], "one-module-twice": [None, None], "swish": [None]}
+
+
+def test_one_pass_of_a_rectifier_is_what_two_multiplications_make() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for shape, axis in (((5, 9), 1), ((2, 9, 3, 4), 1), ((2, 3, 9), 2)):
+        z = torch.randn(shape, generator=generator)
+        z.view(-1)[::7] = 0.0
+        turned = Turned(1 - 2 * torch.randint(2, (9,), generator=generator), axis)
+        signs = turned.signs(z)
+        assert torch.equal(turned.rectified(z), signs * torch.relu(signs * z))
+        assert not torch.equal(turned.rectified(z), torch.relu(z))
 
 
 def test_the_model_itself_is_left_as_it_was() -> None:

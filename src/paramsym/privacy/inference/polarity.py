@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from paramsym.recording.running import call_at, preserved, split_inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.pointwise import NotPointwise
 
+_RECTIFIERS = (torch.relu, torch.Tensor.relu, nn.functional.relu)  # max(z, 0) in one call
 Masks = Mapping[str, Tensor]  # the diagonal of S by space, ±1 of shape (units,)
 
 
@@ -141,9 +143,7 @@ class Polarity:
             if place.module is None:
                 written[name] = mask
             else:
-                turned = Turned(mask, place.axis)
-                made.get_submodule(place.module).register_forward_pre_hook(turned.before)
-                made.get_submodule(place.module).register_forward_hook(turned.behind)
+                _turn(made.get_submodule(place.module), Turned(mask, place.axis))
         return MaskedFunctions(made, self.places, written) if written else made
 
 
@@ -196,6 +196,9 @@ def _modules(
     return {space: name for space, name in found.items() if calls[name] == 1}
 
 
+_name = lru_cache(1024)(canonical_name)  # it is asked for every call of a network
+
+
 class _Counting(TorchFunctionMode):
     """Knows which call of a running model is the first and which the last of σ."""
 
@@ -208,7 +211,7 @@ class _Counting(TorchFunctionMode):
 
     def met(self, func: Any) -> tuple[str | None, str | None]:
         """The spaces whose σ begins and ends with this call."""
-        name = canonical_name(func)
+        name = _name(func)
         if name not in self.names:
             return None, None
         count = self.counts[name] = self.counts.get(name, -1) + 1
@@ -243,11 +246,12 @@ def operand_of(args: Any, kwargs: Any) -> Tensor:
 
 
 class Turned:
-    """S on what a module gets and on what it gives, as hooks of the module."""
+    """S on what a module gets and on what it gives, as hooks of the module or as its `forward`."""
 
     def __init__(self, mask: Tensor, axis: int) -> None:
         self.mask, self.axis = mask, axis
         self.fitted: dict[tuple[int, torch.dtype], Tensor] = {}
+        self.bounds: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def signs(self, like: Tensor) -> Tensor:
         """The diagonal of S along the axis of the units of a tensor, in its dtype."""
@@ -263,6 +267,26 @@ class Turned:
     def behind(self, _: nn.Module, __: Any, made: Tensor) -> Tensor:
         # what a module made by itself nobody else holds; with autograd it may have been kept
         return made * self.signs(made) if torch.is_grad_enabled() else made.mul_(self.signs(made))
+
+    def rectified(self, input: Tensor) -> Tensor:
+        """S max(S z, 0) in one pass: z between 0 and ∞ where the sign is 1, −∞ and 0 where not."""
+        key = input.ndim, input.dtype
+        if key not in self.bounds:
+            signs, zero = self.signs(input), input.new_zeros(())
+            self.bounds[key] = (
+                torch.where(signs > 0, zero, -torch.inf), torch.where(signs > 0, torch.inf, zero)
+            )  # fmt: skip
+        return torch.clamp(input, *self.bounds[key])
+
+
+def _turn(module: nn.Module, turned: Turned) -> None:
+    """Put a module that is σ between signs."""
+    if type(module) is nn.ReLU:
+        # of the module itself, whatever other names it is called by
+        module.forward = turned.rectified
+    else:
+        module.register_forward_pre_hook(turned.before)
+        module.register_forward_hook(turned.behind)
 
 
 class MaskedFunctions(nn.Module):
@@ -304,6 +328,9 @@ class _Masking(_Counting):
         first, last = self.met(func)
         if first is not None:
             operand = operand_of(args, kwargs)
+            if first == last and func in _RECTIFIERS and not kwargs.get("inplace"):
+                self.done.add(first)
+                return self.turned[first].rectified(operand)
             given = self.given[first] = operand * self.turned[first].signs(operand)
             if first == last:  # σ is this one call
                 args, kwargs = _with(operand, given, args, kwargs)
