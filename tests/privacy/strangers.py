@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 TYPE = "application/x-safetensors"
@@ -12,10 +13,11 @@ TYPE = "application/x-safetensors"
 
 @dataclass(frozen=True)
 class Answer:
-    """The status of an answer, or 0 if the connection ended without one, and its body."""
+    """The status of an answer, or 0 if the connection ended without one, and what it says."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def error(self) -> str:
@@ -43,4 +45,7 @@ def exchange(url: str, sent: bytes, seconds: float = 20.0) -> Answer:
         except (BrokenPipeError, ConnectionResetError):
             pass
     head, _, body = received.partition(b"\r\n\r\n")
-    return Answer(int(head.split()[1]) if head.startswith(b"HTTP/1.1 ") else 0, body)
+    if not head.startswith(b"HTTP/1.1 "):
+        return Answer(0, body)
+    pairs = (line.decode("latin-1").split(": ", 1) for line in head.split(b"\r\n")[1:])
+    return Answer(int(head.split()[1]), body, {name.lower(): value for name, value in pairs})

@@ -11,7 +11,7 @@ import asyncio
 import importlib
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 Made = TypeVar("Made")
-_DRAINED = 1 << 20  # bytes that are read of a body that was refused, so that the answer arrives
+_DRAINING = 1.0  # seconds for which a body that was refused is read, so that the answer arrives
 _ASKED = "paramsym.asked"  # in the scope of a request whose body has been asked for
 
 
@@ -240,15 +240,10 @@ async def _drain(request: Request) -> None:
     if request.scope.get(_ASKED):
         return
     request.scope[_ASKED] = True
-    size = 0
-    try:
-        async with asyncio.timeout(1.0):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > _DRAINED:
-                    return
-    except (TimeoutError, ClientDisconnect):
-        return
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_DRAINING):
+            async for _ in request.stream():
+                pass
 
 
 def _length(request: Request, most: int) -> int:
