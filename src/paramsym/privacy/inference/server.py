@@ -11,9 +11,9 @@ serves until it is interrupted. Bodies are safetensors (`bodies`), errors are JS
     DELETE /sessions/{id}            204, forgets the session
 
 It speaks plain HTTP to everybody who reaches it: the name of a session is all that is asked for,
-and an onlooker reads along. By default it listens on the loopback interface alone; put a proxy that
-speaks TLS and knows its users in front of it for anything else. What the protocol does not hide
-from either side is said in `protocol`.
+and an onlooker reads along. By default it listens on the loopback interface alone; for anything
+else put a proxy in front of it that speaks TLS, knows its users and ends connections that idle.
+What the protocol does not hide from either side is said in `protocol`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -77,7 +77,8 @@ def serve(
     with listening:
         if ready:
             ready(_url(listening))
-        _uvicorn(application(owner, limits)).run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # which the server raises again once it has ended
+            _uvicorn(application(owner, limits)).run(sockets=[listening])
 
 
 @contextmanager
