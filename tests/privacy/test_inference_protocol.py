@@ -13,7 +13,7 @@ from paramsym import find_symmetry
 from paramsym.algebra import Orthogonal
 from paramsym.privacy.inference import DataOwner, Message, ModelOwner, Refusal
 
-from .served import NAMES, Served, served
+from .served import NAMES, Served, mlp, served
 
 
 def owner_of(case: Served, masks: bool = True) -> ModelOwner:
@@ -45,6 +45,16 @@ def test_answers_are_those_of_the_plain_network(name: str) -> None:
     assert any(not torch.equal(t, offer.tensors[n]) for n, t in reply.tensors.items())
     before = case.model.state_dict()
     assert any(not torch.equal(t, before[n]) for n, t in offer.of("parameters").items())
+
+
+def test_single_precision_is_answered_in_single_precision() -> None:
+    torch.manual_seed(0)
+    model, x = mlp(nn.GELU()), torch.randn(5, 6)
+    symmetry = find_symmetry(model, (x,), free_inputs=True)
+    owner = ModelOwner.of(model, symmetry, x)
+    session, reply = DataOwner(symmetry).reply(owner.offer(seed(1)), seed(2))
+    found = session.answer(owner.accept(reply).answer(session.query(x)))
+    assert found.dtype == torch.float32 and apart(found, model(x).detach()) <= 1e-4
 
 
 def test_masks_go_along_with_the_order_of_their_units() -> None:

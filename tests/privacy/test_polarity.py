@@ -129,3 +129,28 @@ def test_a_network_that_leaves_a_masked_call_out_is_refused_when_it_does() -> No
     torch.testing.assert_close(network(x), model(x))
     with pytest.raises(RuntimeError, match="were not met"):
         network(x[:1])
+
+
+def test_signs_that_are_not_sent_follow_from_answers_of_one_hidden_layer() -> None:
+    # S max(S z, 0) = (z + S|z|)/2, so that f(x) = U(z + S|z|)/2 + c is linear in the signs:
+    # who holds the turned parameters and gets h/m answers of m numbers solves for them.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(3, 6, dtype=torch.float64)
+    polarity = Polarity.of(model, find_symmetry(model, (x,), free_inputs=True), (x,))
+    masks = polarity.sample(torch.Generator().manual_seed(2))
+    turned = polarity.flip(state(model), masks)
+
+    def solved(queries: Tensor) -> Tensor:
+        z = queries @ turned["0.weight"].T + turned["0.bias"]
+        rest = answered_by(model, queries) - turned["2.bias"] - z @ turned["2.weight"].T / 2
+        rows = turned["2.weight"] * z.abs()[:, None] / 2  # (queries, outputs, units)
+        return torch.linalg.lstsq(rows.reshape(-1, 8), rest.reshape(-1, 1)).solution[:, 0]
+
+    torch.testing.assert_close(solved(x), masks["mlp"].double())
+    assert not torch.allclose(solved(x[:2]), masks["mlp"].double(), atol=1e-3)  # 6 numbers, 8 signs
+
+
+def answered_by(model: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(x)

@@ -7,7 +7,10 @@ ReLU network turns a sign; parameters that are turned so make another network wi
 
 Whoever evaluates has to know S, and who is sent S with the parameters has the network: masks hide
 nothing from either. Parameters that were kept without their masks, or that are used with those of
-another session, compute something else, and that is all that masks do.
+another session, compute something else, and that is all that masks do. Signs that are not sent
+follow from answers: behind one hidden layer of rectifiers, S max(S z, 0) = (z + S|z|)/2 makes the
+outputs linear in them. The protocol has to send them, since they go along when the other side
+orders the units anew.
 
 Source: the source text's section IV, where the signs are to "remain hidden".
 """
