@@ -98,6 +98,39 @@ def test_outputs_that_are_freed_move_and_are_undone() -> None:
     assert apart(session.answer(answer), case.outputs()) <= 1e-10
 
 
+def test_a_model_owner_who_chooses_what_he_offers_reads_the_key_off_through_freed_outputs() -> None:
+    # W₁ = (I; I) with biases β and γ: what comes back has rows dᵢaᵢ and dⱼaᵢ of A⁻¹ in some order.
+    # Parallel rows are pairs, (b/‖row‖) of one over the other is βᵢ/γᵢ, which says i, and b/β is d.
+    n = 6
+    model = nn.Sequential(nn.Linear(n, 2 * n), nn.ReLU(), nn.Linear(2 * n, 3)).double()
+    x = torch.randn(4, n, dtype=torch.float64, generator=seed(0))
+    freed = find_symmetry(model, (x,), free_inputs=True, free_outputs=True)
+    beta = torch.linspace(1.0, 2.0, n, dtype=torch.float64)
+    chosen = {**dict(model.state_dict()), "0.weight": torch.eye(n).double().repeat(2, 1),
+              "0.bias": torch.cat([beta, 1 / beta])}  # fmt: skip
+
+    def recovered(params: dict[str, Tensor]) -> float:
+        tensors = {f"parameters/{name}": tensor for name, tensor in params.items()}
+        session, reply = DataOwner(freed).reply(
+            Message({"fingerprint": freed.fingerprint}, tensors), seed(2)
+        )
+        rows, bias = reply.tensors["parameters/0.weight"], reply.tensors["parameters/0.bias"]
+        lengths = rows.norm(dim=1)
+        cosines = (rows @ rows.mT / lengths[:, None] / lengths).fill_diagonal_(-1)
+        other = cosines.argmax(1)
+        ratio = (bias / lengths) / (bias / lengths)[other]  # βᵢ² or its inverse
+        inverse = torch.zeros(n, n, dtype=torch.float64)
+        for k in range(2 * n):
+            i = int((beta**2 - ratio[k]).abs().argmin())
+            if ratio[k] > 1 - 1e-9 and (ratio[k] > 1 + 1e-9 or not inverse[i].any()):
+                inverse[i] = rows[k] * beta[i] / bias[k]
+        matrix = session.key.element["input"].matrix
+        return apart(inverse, torch.linalg.inv(matrix))
+
+    assert recovered(chosen) <= 1e-10
+    assert recovered(dict(model.state_dict())) > 1e-2  # parameters that were not chosen for it
+
+
 def test_a_smaller_group_may_be_asked_for() -> None:
     case = served("relu")
     data = DataOwner(case.symmetry, {"input": Orthogonal(6)})

@@ -10,7 +10,9 @@ What this does not hide, whatever is drawn:
     from Bob    his own parameters give him A and with it every x, as far as the first layer has
                 full column rank, and W₁x otherwise: hidden moves act on the other side of W₁.
                 An orthogonal A shows lengths, distances and angles to everybody. The answers are
-                plain, unless outputs were freed as well.
+                plain, unless outputs were freed as well; and then he may offer parameters of
+                his choice, W₁ = (I; I), whose copies give A all the same, and no check can tell
+                that they are not his network's.
     from Alice  θ′ with its masks is the network: she can run it without Bob, keep it, and find by
                 canonical forms that two sessions were of one model.
 
