@@ -8,6 +8,8 @@ whom, and until which attack, is what `audit` measures.
 
 from .attacks.attempt import Attempt as Attempt
 from .attacks.attempt import NotApplicable as NotApplicable
+from .audit import Audit as Audit
+from .audit import audit as audit
 from .coding import Encoded as Encoded
 from .coding import decode as decode
 from .coding import decode_outputs as decode_outputs
@@ -22,6 +24,7 @@ from .job import Job as Job
 from .job import View as View
 from .key import Key as Key
 from .losses import Loss as Loss
+from .plain_orders import plain_orders as plain_orders
 from .randomness import secret_generator as secret_generator
 from .rates import Rates as Rates
 from .updates import Kind as Kind
