@@ -16,6 +16,7 @@ from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
 from paramsym.checkpoints.keys import Ask as Ask
+from paramsym.checkpoints.keys import Freeing as Freeing
 from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
 from paramsym.checkpoints.merged import write_merged as write_merged
 from paramsym.checkpoints.plan import Plan as Plan
@@ -25,6 +26,10 @@ from paramsym.checkpoints.protected import write_decoded as write_decoded
 from paramsym.checkpoints.protected import write_encoded as write_encoded
 from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
 from paramsym.checkpoints.quantized import write_prepared as write_prepared
+from paramsym.checkpoints.served import Queried as Queried
+from paramsym.checkpoints.served import published as published
+from paramsym.checkpoints.served import query_service as query_service
+from paramsym.checkpoints.served import serve_checkpoint as serve_checkpoint
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors

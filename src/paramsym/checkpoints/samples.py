@@ -141,15 +141,19 @@ def _check_labels(targets: torch.Tensor, classes: int, where: str) -> None:
 
 def write_samples(samples: Samples, path: Path) -> None:
     """Write samples under the names that their file had, in the format of the name of a path."""
-    arrays = {samples.names[n]: x.detach().contiguous() for n, x in samples.inputs.items()}
-    if samples.targets is not None:
-        arrays[TARGETS] = samples.targets.detach().contiguous()
+    arrays = {samples.names[name]: x for name, x in samples.inputs.items()}
+    write_arrays(arrays if samples.targets is None else {**arrays, TARGETS: samples.targets}, path)
+
+
+def write_arrays(arrays: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write tensors by name as `.npz`, `.safetensors` or with `torch.save`, as a path says."""
+    whole = {name: x.detach().contiguous() for name, x in arrays.items()}
     if path.suffix == ".npz":
-        np.savez(path, **{name: x.numpy() for name, x in arrays.items()})  # type: ignore[arg-type]
+        np.savez(path, **{name: x.numpy() for name, x in whole.items()})  # type: ignore[arg-type]
     elif path.suffix == ".safetensors":
-        save_file(arrays, path)
+        save_file(whole, path)
     else:
-        torch.save(arrays, path)
+        torch.save(whole, path)
 
 
 def _symmetry_names(checkpoint: Checkpoint, examples: Mapping[str, torch.Tensor]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paramsym.checkpoints import WrittenDecoded, WrittenEncoded
+from paramsym.checkpoints import Queried, WrittenDecoded, WrittenEncoded
 from paramsym.report.words import error_text, plural
 
 _NOT = (
@@ -53,6 +53,15 @@ def print_decoded(result: WrittenDecoded, console: Console | None = None) -> Non
         error_text(result.error),
         "largest difference of an output from the decoded one, after reading it back",
     )
+    console.print(head)
+
+
+def print_queried(result: Queried, console: Console | None = None) -> None:
+    """Print what a service answered, by shape."""
+    console = console or Console(highlight=False)
+    head = _head(str(result.path))
+    for name, shape in result.outputs.items():
+        head.add_row(name, " × ".join(map(str, shape)))
     console.print(head)
 
 
