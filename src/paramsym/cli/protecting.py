@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from paramsym.cli.options import AsJson, Force, Inputs, Out, Source, Weights, tell
+from paramsym.cli.options import AsJson, Force, Inputs, Out, Source, Weights, say_notes, tell
 from paramsym.terminal import EPILOG, Progress
 
 protect = typer.Typer(
@@ -137,3 +137,110 @@ def decode(
             checkpoint, out, key, free_inputs, free_outputs, force, progress
         )
     tell(done.notes, done, as_json, report.print_decoded)
+
+
+@protect.command(epilog=EPILOG)
+def serve(
+    source: Source,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    beyond_loopback: Annotated[
+        bool,
+        typer.Option("--beyond-loopback", help="Listen where other machines reach it: plain HTTP, "
+                     "and nobody is asked who they are."),
+    ] = False,
+    masks: Annotated[bool, typer.Option(help="Send polarity masks with the parameters.")] = True,
+    symmetry: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the symmetry as JSON, for who asks and does not "
+                     "have the model class.", show_default=False),
+    ] = None,
+    weights: Weights = None,
+    nested: Nested = None,
+    inputs: Inputs = None,
+    free_inputs: Annotated[
+        str, typer.Option(metavar="NAMES", help=f"Inputs that who asks may move: {_FREE}")
+    ] = "all",
+    free_outputs: Annotated[
+        str, typer.Option(metavar="NAMES", help=f"Outputs that who asks may move: {_FREE}")
+    ] = "none",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Evaluate a network over HTTP on inputs in the basis of who asks, until interrupted. Who knows
+    the weights can undo that basis; who asks is sent the network in other coordinates."""
+    with Progress(not as_json) as progress:
+        progress("starting")
+        import json
+
+        from paramsym import checkpoints
+
+        def ready(url: str, fingerprint: str) -> None:
+            progress.end()
+            said = json.dumps({"address": url, "fingerprint": fingerprint})
+            typer.echo(said if as_json else f"serving {source} ({fingerprint[:12]}…) at {url}")
+
+        progress(f"reading {source}")
+        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=nested)
+        say_notes(checkpoint.notes)
+        freeing = checkpoints.Freeing(False, free_inputs, free_outputs)
+        checkpoints.serve_checkpoint(
+            checkpoint,
+            host,
+            port,
+            freeing,
+            masks,
+            beyond_loopback,
+            symmetry,
+            force,
+            progress,
+            ready,
+        )
+
+
+@protect.command(epilog=EPILOG)
+def query(
+    url: Annotated[str, typer.Argument(help="The address that serve prints.", show_default=False)],
+    source: Annotated[
+        str,
+        typer.Argument(help="The network that is served: a source, of which no weights are read, "
+                       "or the file that serve --symmetry wrote.", show_default=False),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Samples: .npz, .safetensors or .pt, with one array for "
+                     "each input.", show_default=False),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the outputs are written.",
+                           show_default=False)
+    ],
+    orthogonal: Annotated[
+        bool,
+        typer.Option("--orthogonal", help="Draw rotations alone: they lose no digits, and show "
+                     "lengths and angles to everybody."),
+    ] = False,
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32", "float64"],
+        typer.Option(help="Of real inputs, as the network takes them."),
+    ] = "float32",
+    inputs: Inputs = None,
+    free_inputs: Annotated[str, typer.Option(metavar="NAMES", help="As for serve.")] = "all",
+    free_outputs: Annotated[str, typer.Option(metavar="NAMES", help="As for serve.")] = "none",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Ask a service for outputs on samples that are sent in a basis of one's own, another one each
+    time."""
+    with Progress(not as_json) as progress:
+        progress("starting")
+        import torch
+
+        from paramsym import checkpoints, report
+
+        freeing = checkpoints.Freeing(False, free_inputs, free_outputs)
+        network = checkpoints.published(source, inputs, freeing, progress)
+        done = checkpoints.query_service(
+            url, network, data, out, orthogonal, getattr(torch, dtype), force, progress
+        )
+    tell(done.notes, done, as_json, report.print_queried)
