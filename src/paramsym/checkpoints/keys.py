@@ -18,6 +18,7 @@ from paramsym.checkpoints.tensors import require_file
 from paramsym.checkpoints.writing import check_name, refuse_source
 from paramsym.formats.errors import reading
 from paramsym.privacy import Key, secret_generator
+from paramsym.privacy.updates import updates_of
 from paramsym.structure.stored import owner
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -156,7 +157,9 @@ def _drawn(symmetry: ParameterSymmetry, ask: Ask) -> Key:
         " ".join(given) or "the model", "a training that some key commutes with",
         "Change --optimizer or --loss, or the model, as the message says",
     ):  # fmt: skip
-        return Key.generate(symmetry, generator, ask.optimizers or None, ask.loss)
+        # a name does not say whether the trainer lets weights decay: a key must stand both
+        updates = [replace(each, decays=True) for each in updates_of(ask.optimizers)]
+        return Key.generate(symmetry, generator, updates or None, ask.loss)
 
 
 def key_for(

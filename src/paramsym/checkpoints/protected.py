@@ -41,6 +41,7 @@ from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
 from paramsym.privacy import Key, decode, encode_inputs, encode_targets
+from paramsym.privacy.coding import labels_of
 from paramsym.recording.freed import named_arguments, with_arguments
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved, split_inputs
@@ -146,11 +147,11 @@ def write_encoded(
     expected = _moved_run(checkpoint, key, key.element, before)
     with refused(checkpoint.label, "weights that can be moved", "Save them in floating point"):
         moved = act(key.acting, key.element, before)
+    parcel = parcel and _moved_parcel(parcel, key, before, expected)
     with ExitStack() as files:
         if parcel is not None:
             progress(f"writing {parcel.place.name}")
-            sent = _moved_samples(parcel, key, before, expected)
-            write_samples(sent, files.enter_context(staged(parcel.place, force)))
+            write_samples(parcel.samples, files.enter_context(staged(parcel.place, force)))
         if not ask.reuse:
             files.enter_context(_saved(key, key_file))
         error, tolerance = _stored(checkpoint, out, before, moved, expected, said, force, progress)
@@ -271,20 +272,22 @@ def _data_place(
     return place
 
 
-def _moved_samples(parcel: _Parcel, key: Key, before: State, expected: _Run) -> Samples:
+def _moved_parcel(parcel: _Parcel, key: Key, before: State, expected: _Run) -> _Parcel:
     """Samples as the key moves them; where nobody trains, targets stay with their owner."""
-    samples = parcel.samples
-    targets = samples.targets if key.updates else None
+    samples = parcel.samples if key.updates else parcel.samples.alone()
     if key.loss is not None and key.acting.outputs:
         name, feature = next(iter(key.acting.outputs.items()))
         shape = tuple(expected.outputs[name].shape)
         classes = shape[feature.axis] if _has_labels(key) else None
         check_targets(samples, shape, classes, parcel.where)
+    targets, weights = samples.targets, samples.weights
     with refused(parcel.where, "inputs and targets that the key can move", "See the message"):
         inputs = encode_inputs(samples.inputs, key, before)
-        if targets is not None and key.loss is not None:
-            targets = encode_targets(targets, key, before)
-    return samples.moved(inputs, targets)
+        if key.loss is not None:
+            targets = None if targets is None else encode_targets(targets, key, before)
+            weights = None if weights is None else weights[labels_of(key).argsort()]
+    moved = replace(samples, inputs=dict(inputs), targets=targets, weights=weights)
+    return replace(parcel, samples=moved)
 
 
 def _has_labels(key: Key) -> bool:

@@ -1,8 +1,9 @@
 """All samples of a file with their targets, for a key to move; and the file that is sent away.
 
-    numpy.savez("data.npz", x=images, targets=labels)
+    numpy.savez("data.npz", x=images, targets=labels, class_weights=weights)
 
-Inputs are named as `forward` names them, targets `targets`. What else the file holds stays behind:
+Inputs are named as `forward` names them, targets `targets`; `class_weights` are those of a loss of
+classes, and go along with these. What else the file holds stays behind:
 an encoded file has what the key has moved, and what the model takes beside it.
 """
 
@@ -29,7 +30,7 @@ from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.running import split_inputs
 
-TARGETS = "targets"
+TARGETS, WEIGHTS = "targets", "class_weights"
 IGNORED = -100  # the label that torch's losses leave out
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 
@@ -42,20 +43,25 @@ class Samples:
         inputs: by the names that a symmetry gives to inputs.
         names: the name in the file of each.
         targets: one row for each sample, or None.
+        weights: one for each class, or None.
         notes: what a reader should know.
     """
 
     inputs: dict[str, torch.Tensor]
     names: dict[str, str]
     targets: torch.Tensor | None
+    weights: torch.Tensor | None = None
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
-    def moved(self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor | None) -> Samples:
-        """The same samples with other numbers."""
-        return replace(self, inputs=dict(inputs), targets=targets)
+    def alone(self) -> Samples:
+        """The samples without what belongs to their training."""
+        kept = {TARGETS: self.targets, WEIGHTS: self.weights}
+        left = [name for name, x in kept.items() if x is not None]
+        notes = [f"{few(left)} stay behind: nobody trains"] if left else []
+        return replace(self, targets=None, weights=None, notes=(*self.notes, *notes))
 
 
 def open_samples(checkpoint: Checkpoint, path: Path) -> Samples:
@@ -71,6 +77,7 @@ def open_samples(checkpoint: Checkpoint, path: Path) -> Samples:
     where = f"--data {path}"
     examples, arrays = example_tensors(checkpoint), read_arrays(path, where)
     targets = None if TARGETS in examples else arrays.pop(TARGETS, None)
+    weights = None if WEIGHTS in examples else arrays.pop(WEIGHTS, None)
     found = named_arrays(arrays, examples, where)
     for name, tensor in found.items():
         check_input(name, tensor, examples[name], where)
@@ -86,7 +93,7 @@ def open_samples(checkpoint: Checkpoint, path: Path) -> Samples:
     notes = [f"{path.name}: {few(unused)} stay behind: no input of that name"] if unused else []
     return Samples(
         {known[n]: x for n, x in found.items()}, {known[n]: files[n] for n in found}, targets,
-        tuple(notes),
+        weights, tuple(notes),
     )  # fmt: skip
 
 
@@ -101,7 +108,13 @@ def check_targets(
         classes: how many there are; None where the loss compares numbers.
         where: what the file is called in an error.
     """
-    targets = samples.targets
+    targets, weights = samples.targets, samples.weights
+    if weights is not None and (classes is None or tuple(weights.shape) != (classes,)):
+        expected = "no weights of classes" if classes is None else f"{classes}, one for each class"
+        raise CheckpointError(
+            where, f"{WEIGHTS!r} has shape {tuple(weights.shape)}",
+            f"{expected}, with this loss", "Save those of the loss that is trained",
+        )  # fmt: skip
     if targets is None:
         raise CheckpointError(
             where, f"no {TARGETS!r} in the file", f"an array {TARGETS!r} beside the inputs, since "
@@ -142,7 +155,8 @@ def _check_labels(targets: torch.Tensor, classes: int, where: str) -> None:
 def write_samples(samples: Samples, path: Path) -> None:
     """Write samples under the names that their file had, in the format of the name of a path."""
     arrays = {samples.names[name]: x for name, x in samples.inputs.items()}
-    write_arrays(arrays if samples.targets is None else {**arrays, TARGETS: samples.targets}, path)
+    beside = {TARGETS: samples.targets, WEIGHTS: samples.weights}
+    write_arrays({**arrays, **{name: x for name, x in beside.items() if x is not None}}, path)
 
 
 def write_arrays(arrays: Mapping[str, torch.Tensor], path: Path) -> None:
