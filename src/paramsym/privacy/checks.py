@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from paramsym.privacy.key import Key
 from paramsym.privacy.losses import loss_of
+from paramsym.privacy.tokens import orders_units
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act
@@ -20,22 +21,31 @@ from paramsym.structure.interfaces import act_outputs
 
 Tensors = torch.Tensor | Mapping[str, torch.Tensor]
 SAMPLES = 8  # that the check runs on
-_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
+# Some models cast to single precision inside, whatever their parameters are.
+_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF = 0.05
 
 
 def require_inputs(key: Key, inputs: Tensors) -> None:
-    """Raise a `ValueError` for integers where the key takes linear combinations."""
+    """Raise a `ValueError` for what a key cannot move: integers that it would mix, or NaN."""
     carried = {n: f for n, f in key.acting.inputs.items() if any(True for _ in spaces_of(f.type))}
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
         tensor = given.get(name)
-        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point():
+        if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
+            continue
+        if not orders_units(key.acting, carried[name].type):
             raise ValueError(
                 f"encode(model, data, key): the input {name!r} holds {tensor.dtype}, and the key "
                 f"moves it by {carried[name]}, which takes linear combinations. A floating-point "
                 "tensor was expected. Convert it as the model is fed (x.float() / 255), or make a "
                 "key that leaves it out."
+            )
+        if isinstance(tensor, torch.Tensor) and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"encode(model, data, key): the input {name!r} holds numbers that are not finite, "
+                "which would spread over all features of their samples. Finite ones were expected. "
+                "Fill them in or leave these samples out."
             )
 
 
