@@ -8,3 +8,20 @@ whom, and until which attack, is what `audit` measures.
 
 from .attacks.attempt import Attempt as Attempt
 from .attacks.attempt import NotApplicable as NotApplicable
+from .coding import Encoded as Encoded
+from .coding import decode as decode
+from .coding import decode_outputs as decode_outputs
+from .coding import decode_state as decode_state
+from .coding import encode as encode
+from .coding import encode_inputs as encode_inputs
+from .coding import encode_outputs as encode_outputs
+from .coding import encode_state as encode_state
+from .coding import encode_targets as encode_targets
+from .commuting import commuting_subgroup as commuting_subgroup
+from .job import Job as Job
+from .job import View as View
+from .key import Key as Key
+from .losses import Loss as Loss
+from .rates import Rates as Rates
+from .updates import Kind as Kind
+from .updates import Update as Update

@@ -118,14 +118,7 @@ class GroupElement:
             ValueError: there are more than 100,000 numbers for text, or a value could not be read
                 back: it lies outside its group, or stands for many elements at once.
         """
-        parts: stored.Parts = []
-        for part in self.parts:
-            if isinstance(part, Slide):
-                header = {"shift": part.shift, "inverse": part.inverse}
-                parts.append((header, {"offset": {part.shift: part.offset}}))
-            else:
-                parts.append(({"spaces": [*part]}, stored.fields_of(part)))
-        stored.write(path, "GroupElement", self.symmetry, parts, _word)
+        stored.write(path, "GroupElement", self.symmetry, parts_of(self), word_of)
 
     @staticmethod
     def load(path: str | Path, symmetry: SymmetryData) -> GroupElement:
@@ -139,7 +132,7 @@ class GroupElement:
             ValueError: the file is none, belongs to another symmetry, or says what its groups do
                 not allow.
         """
-        return stored.read(path, "GroupElement", symmetry, _word)
+        return stored.read(path, "GroupElement", symmetry, word_of)
 
     def __matmul__(self, other: GroupElement) -> GroupElement:
         if self.symmetry != other.symmetry:
@@ -218,7 +211,19 @@ class AlgebraElement:
         return stored.read(path, "AlgebraElement", symmetry, _velocity)
 
 
-def _word(symmetry: SymmetryData, parts: stored.Parts) -> GroupElement:
+def parts_of(element: GroupElement) -> stored.Parts:
+    """The parts of an element as files hold them; `word_of` reads them."""
+    parts: stored.Parts = []
+    for part in element.parts:
+        if isinstance(part, Slide):
+            header = {"shift": part.shift, "inverse": part.inverse}
+            parts.append((header, {"offset": {part.shift: part.offset}}))
+        else:
+            parts.append(({"spaces": [*part]}, stored.fields_of(part)))
+    return parts
+
+
+def word_of(symmetry: SymmetryData, parts: stored.Parts) -> GroupElement:
     """The element that was stored, or a batch of them, as the first of its values says."""
     lead: tuple[int, ...] | None = None
     word: list[Part] = []

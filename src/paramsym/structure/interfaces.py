@@ -22,7 +22,7 @@ from paramsym.structure.feature import Feature, Features
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Params = Mapping[str, torch.Tensor]
-Tensors = TypeVar("Tensors", torch.Tensor, Mapping[str, torch.Tensor])
+Tensors = TypeVar("Tensors", bound=torch.Tensor | Mapping[str, torch.Tensor])
 
 
 def act_inputs(

@@ -35,19 +35,22 @@ from paramsym.structure.space import Space
 from paramsym.structure.text import is_free
 
 Spaces = Mapping[str, Space]
+Groups = Callable[[int], Group] | Mapping[str, Group]
 Signature = Mapping[str, tuple[AxisType, ...]]
 Symmetry = TypeVar("Symmetry", bound=SymmetryData)
 
 
 def restrict(
     symmetry: Symmetry,
-    groups: Callable[[int], Group] | None = None,
+    groups: Groups | None = None,
     spaces: Patterns | None = None,
     translations: bool | None = None,
 ) -> Symmetry:
     """See `ParameterSymmetry.restrict`."""
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
     where = "symmetry.restrict(spaces=…)"
+    if isinstance(groups, Mapping):
+        matching([*groups], [*symmetry.spaces], "symmetry.restrict(groups=…)")
     chosen = set(names) if spaces is None else matching(spaces, names, where)
     smaller = {
         name: _met(space, groups) if name in chosen else _held(space)
@@ -83,12 +86,12 @@ def _shifts(symmetry: SymmetryData, chosen: set[str], left: Spaces) -> Iterator[
 # -- groups --------------------------------------------------------------------------------------
 
 
-def _met(space: Space, groups: Callable[[int], Group] | None) -> Space:
-    """A space with the meet of its group and the one of a constructor."""
-    if groups is None:
+def _met(space: Space, groups: Groups | None) -> Space:
+    """A space with the meet of its group and the one that is given for it."""
+    if groups is None or (isinstance(groups, Mapping) and space.name not in groups):
         return space
     try:
-        wanted = groups(space.size)
+        wanted = groups[space.name] if isinstance(groups, Mapping) else groups(space.size)
         group = space.group & wanted
         if isinstance(group, Wreath) and group != space.group:
             raise ValueError(
@@ -99,7 +102,8 @@ def _met(space: Space, groups: Callable[[int], Group] | None) -> Space:
             f"symmetry.restrict(groups={groups!r}): it gives no group for the space "
             f"{space.name!r}, which has {space.size} coordinates and carries {space.group}: "
             f"{str(error).rstrip('.')}. Expected a function of the number of coordinates that "
-            "returns a group on them, such as Permutation or lambda n: Monomial(n, signed=True)."
+            "returns a group on them, such as Permutation or lambda n: Monomial(n, signed=True), "
+            "or a mapping from names of spaces to groups of their sizes."
         ) from error
     if group == space.group:
         return space

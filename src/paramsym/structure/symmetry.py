@@ -137,7 +137,7 @@ class ParameterSymmetry(SymmetryData):
 
     def restrict(
         self,
-        groups: Callable[[int], Group] | None = None,
+        groups: Callable[[int], Group] | Mapping[str, Group] | None = None,
         spaces: Patterns | None = None,
         translations: bool | None = None,
     ) -> ParameterSymmetry:
@@ -156,7 +156,8 @@ class ParameterSymmetry(SymmetryData):
 
         Args:
             groups: n ↦ a group on n coordinates, for example `Permutation`; every space keeps the
-                meet of its group with it.
+                meet of its group with it. Or a group for each of some spaces, by name; the others
+                keep theirs.
             spaces: patterns of names as `print` shows them, such as `"h.{0..11}.mlp"` or
                 `"*.attn.head"`; all other spaces are held still. Shifts stay if their own name or
                 that of their space matches.

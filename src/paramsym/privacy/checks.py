@@ -1,0 +1,151 @@
+"""What is asked of a model, of data and of a checkpoint before a key moves them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from paramsym.privacy.key import Key
+from paramsym.privacy.losses import loss_of
+from paramsym.recording.outputs import named_outputs
+from paramsym.recording.running import preserved
+from paramsym.structure.action import act
+from paramsym.structure.axes import spaces_of
+from paramsym.structure.interfaces import act_outputs
+
+Tensors = torch.Tensor | Mapping[str, torch.Tensor]
+SAMPLES = 8  # that the check runs on
+_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
+_HALF = 0.05
+
+
+def require_inputs(key: Key, inputs: Tensors) -> None:
+    """Raise a `ValueError` for integers where the key takes linear combinations."""
+    carried = {n: f for n, f in key.acting.inputs.items() if any(True for _ in spaces_of(f.type))}
+    given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
+    for name in carried:
+        tensor = given.get(name)
+        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point():
+            raise ValueError(
+                f"encode(model, data, key): the input {name!r} holds {tensor.dtype}, and the key "
+                f"moves it by {carried[name]}, which takes linear combinations. A floating-point "
+                "tensor was expected. Convert it as the model is fed (x.float() / 255), or make a "
+                "key that leaves it out."
+            )
+
+
+def require_loss(key: Key, loss: nn.Module) -> None:
+    """Raise a `ValueError` for another loss than the key was made for."""
+    given = loss_of(loss)
+    if key.updates and (key.loss is None or given is None or key.loss.name != given.name):
+        raise ValueError(
+            f"encode(…, loss={loss}): the key was made for the loss "
+            f"{key.loss.name if key.loss else None!r}, which was expected here. Make the key with "
+            "Key.generate(…, loss=…) of the loss that is trained."
+        )
+
+
+def require_one_output(key: Key) -> None:
+    """Raise a `ValueError` unless exactly one output is freed, which targets can be those of."""
+    if len(key.acting.outputs) != 1:
+        raise ValueError(
+            f"encode(model, (inputs, targets), key): {len(key.acting.outputs)} outputs are freed, "
+            f"{[*key.acting.outputs][:8]}, and targets belong to one of them. Free the one that "
+            "the loss compares: find_symmetry(…, free_outputs=…)."
+        )
+
+
+def require_order(key: Key, order: torch.Tensor) -> None:
+    """Raise a `ValueError` unless a vector of numbers from 1 on has only changed its order."""
+    expected = torch.arange(1, len(order) + 1, dtype=order.dtype)
+    if not torch.allclose(order.sort().values, expected, rtol=0, atol=1e-6):
+        raise ValueError(
+            "encode(model, (inputs, targets), key): the targets are labels, and the key mixes or "
+            "scales the outputs, so that classes have no labels any more. A key that permutes "
+            'classes was expected: Key.generate(…, loss="cross-entropy").'
+        )
+
+
+def require_checkpoint(
+    key: Key, state_dict: Mapping[str, torch.Tensor], fingerprint: str | None
+) -> None:
+    """Raise a `ValueError` for parameters of another key, or that are none of the model's."""
+    if fingerprint is not None and fingerprint != key.fingerprint:
+        raise ValueError(
+            f"decode(state_dict, key): the parameters were encoded with the key "
+            f"{fingerprint[:12]}…, and the key {key.fingerprint[:12]}… came. They would be turned "
+            "into another network. Pass the key that they were encoded with."
+        )
+    missing = [name for name in key.acting.signature if name not in state_dict]
+    if missing:
+        raise ValueError(
+            f"decode(state_dict, key): {missing[0]!r} is missing, one of {len(missing)} names of "
+            f"{len(key.acting.signature)}. The complete state dict of the encoded model was "
+            "expected. Send model.state_dict() back, buffers included."
+        )
+    for alias, name in key.acting.ties.items():
+        if alias in state_dict and not torch.equal(state_dict[alias], state_dict[name]):
+            raise ValueError(
+                f"decode(state_dict, key): {alias!r} and {name!r} are one tensor in the model of "
+                "the key, and differ in the parameters that came. Tied tensors were expected. Load "
+                "the encoded parameters into the model class, which ties them, before training."
+            )
+
+
+def require_equivariant(
+    model: nn.Module,
+    inputs: Tensors,
+    moved_inputs: Tensors,
+    moved: Mapping[str, torch.Tensor],
+    key: Key,
+    outputs: Callable[[Any], Any] | None,
+) -> None:
+    """Raise a `ValueError` unless f(g·x; g·θ) = g·f(x; θ), buffers that are written included."""
+    params = {n: t.detach().clone() for n, t in model.state_dict().items()}
+    ahead = {n: t.detach().clone() for n, t in moved.items()}
+    with preserved(model, model.training), torch.no_grad():
+        plain = _run(model, params, inputs, outputs)
+        encoded = _run(model, ahead, moved_inputs, outputs)
+    freed = {n: y for n, y in plain.items() if n in key.acting.outputs}
+    compared = freed or plain
+    expected = act_outputs(key.acting, key.element, freed, dict(params)) if freed else plain
+    for name, y in compared.items():
+        _require_close(key, f"the output {name!r}", encoded[name], expected[name], y.dtype)
+    written = act(key.acting, key.element, params)
+    for name, buffer in model.named_buffers():
+        if name in written and buffer.is_floating_point():
+            _require_close(key, f"the buffer {name!r}", ahead[name], written[name], buffer.dtype)
+
+
+def _run(
+    model: nn.Module, params: dict, inputs: Tensors, outputs: Callable[[Any], Any] | None
+) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)  # the same draws in both runs; `preserved` puts the generator back
+    first = copy.copy(inputs)
+    if isinstance(first, torch.Tensor):
+        returned = functional_call(model, params, (first[:SAMPLES],))
+    else:
+        count = next(iter(first.values())).shape[0]
+        few = {n: x[:SAMPLES] if x.ndim and x.shape[0] == count else x for n, x in first.items()}
+        returned = functional_call(model, params, (), few)
+    return dict(named_outputs(returned if outputs is None else outputs(returned)))
+
+
+def _require_close(
+    key: Key, what: str, found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
+) -> None:
+    size = float(expected.norm()) or 1.0
+    error = float((found - expected).norm()) / size
+    if not error <= _TOLERANCES.get(dtype, _HALF):
+        raise ValueError(
+            f"encode(model, data, key): {what} of the moved model differs from the moved one by "
+            f"{error:.1e} of its size, and by no more than rounding was expected. The model is not "
+            "that of the key, it draws random numbers, or it is in another mode (training or not) "
+            f"than find_symmetry was told. The key moves {[*key.acting.spaces][:6]}. Find the "
+            "symmetry with training=model.training, and make the key anew."
+        )

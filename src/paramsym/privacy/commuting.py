@@ -1,0 +1,120 @@
+"""The largest subgroup of a symmetry that commutes with what trains the parameters.
+
+A space moves the tensors that carry it, axis by axis. Where one of them is trained, its group is
+met with what the update commutes with on that axis, for every update of a step:
+
+    Hₛ = Gₛ ∧ O(n)      inner products alone (SGD, momentum, decay, clipping by the norm)
+    Hₛ = Gₛ ∧ {±1} ≀ Sₙ   entry by entry (Adam, RMSprop, …)
+
+and a space that moves frozen tensors alone keeps its group. Every representation that a type names
+is orthogonal where its element is: powers of signs and orders, duals, sums and products. What acts
+in the frame of a gain is not, for the frame is trained: it moves as an order that carries the gain
+along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from paramsym.algebra import AbstractMonomial, Group, Trivial
+from paramsym.algebra.lattice import monomial
+from paramsym.privacy.updates import Kind, Optimizers, Update, updates_of
+from paramsym.structure.axes import AxisType, frames_of, spaces_of
+from paramsym.structure.shift import Shift
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+def commuting_subgroup(
+    symmetry: ParameterSymmetry,
+    optimizer: Optimizers,
+    *,
+    trainable: Collection[str] | None = None,
+    scalings: bool = False,
+) -> ParameterSymmetry:
+    """The restriction to the elements g that training commutes with: step(g·θ) = g·step(θ).
+
+    Args:
+        symmetry: of the model in training mode, with or without freed inputs and outputs.
+        optimizer: an optimiser of `torch.optim`, its class or name, or several parts of one step,
+            `("adam", "clip_grad_norm")`; None for no training, with which everything commutes.
+        trainable: names of the parameters that are trained; by default all that are no buffers.
+        scalings: keep positive scales, too. They commute with rates for each entry alone; see
+            `Key.learning_rates`.
+
+    Returns:
+        A symmetry whose every element commutes, exactly but for rounding. `why` of each space says
+        what it was restricted by. Translations are left out unless the update is made of inner
+        products and decays nothing.
+
+    Raises:
+        ValueError: nothing is known of an optimiser.
+
+    Source: the source text's section VI-G claims it for "standard training (SGD, Adam, …)" and all
+    of the group; it holds for this subgroup.
+    """
+    updates = updates_of(optimizer)
+    if not updates:
+        return symmetry
+    moving = {*symmetry.signature} - {*symmetry.buffers} if trainable is None else {*trainable}
+    groups = {
+        name: group for name in symmetry.spaces
+        if (group := _largest(symmetry, name, updates, moving, scalings)) is not None
+    }  # fmt: skip
+    smaller = symmetry.restrict(groups=groups)
+    return replace(smaller, shifts=tuple(_translations(smaller, updates)))
+
+
+def _largest(
+    symmetry: ParameterSymmetry, name: str, updates: Iterable[Update], trained: set[str],
+    scalings: bool,
+) -> Group | None:  # fmt: skip
+    """What all updates commute with on a space; None if they do not see it."""
+    carriers = [n for n in symmetry.parameters_of(name) if n in trained]
+    frames = {f.parameter for n in symmetry.parameters_of(name) for f in _frames(symmetry, n, name)}
+    if not carriers and not frames & trained:
+        return None
+    size = symmetry.spaces[name].size
+    if any(each.keeps_axes and _crosses(symmetry, name, carriers) for each in updates):
+        return Trivial(size)
+    group = symmetry.spaces[name].group
+    scaled = scalings and isinstance(group, AbstractMonomial)
+    for update in updates:
+        group &= monomial(size, True, True, True) if scaled else update.group(size)
+    if frames and not isinstance(group, AbstractMonomial):
+        group &= monomial(size, True, True, False)
+    if frames and isinstance(group, AbstractMonomial):  # diagonal matrices commute with a frame
+        group = monomial(size, False, group.signs, group.scales)
+    return group
+
+
+def _frames(symmetry: ParameterSymmetry, tensor: str, space: str) -> Iterator:
+    for axis in symmetry.signature[tensor]:
+        if space in spaces_of(axis):
+            yield from frames_of(axis)
+
+
+def _crosses(symmetry: ParameterSymmetry, name: str, tensors: Iterable[str]) -> bool:
+    """Whether copies of a space on one axis of a matrix are told apart by the other.
+
+    Axes before the last two count matrices, each of which is treated by itself.
+    """
+    over = {*symmetry.spaces[name].over}
+
+    def crosses(axes: tuple[AxisType, ...]) -> bool:
+        carried = [{*spaces_of(axis)} for axis in axes]
+        return any(
+            name in own and over & other
+            for k, own in enumerate(carried)
+            for j, other in enumerate(carried) if j != k and j >= len(axes) - 2
+        )  # fmt: skip
+
+    return bool(over) and any(crosses(symmetry.signature[tensor]) for tensor in tensors)
+
+
+def _translations(symmetry: ParameterSymmetry, updates: Iterable[Update]) -> Iterator[Shift]:
+    """The shifts by constants, if nothing pulls parameters back and lengths alone are measured."""
+    if all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates):
+        for shift in symmetry.shifts:
+            if shift.divisor is None and not any(term.factors for term in shift.terms):
+                yield shift

@@ -1,0 +1,93 @@
+"""Learning rates that undo positive scales: with θ̃ = D θ entry by entry,
+
+    SGD     θ̃ ↦ θ̃ − lr D² g̃               g̃ = g/D, momentum likewise
+    Adam    θ̃ ↦ θ̃ − lr D m̃/(√ṽ + ε/D)     m̃ = m/D, ṽ = v/D²
+
+retrace training at θ. Who is told the rates is told D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from paramsym.algebra import Element
+from paramsym.privacy.updates import Update
+from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the trainer of scaled parameters is told.
+
+    Attributes:
+        scales: by name the entrywise factor D of each parameter that is scaled, of its shape.
+        squared: whether rates are lr·D² (SGD and its momentum), and not lr·D with ε/D (Adam and
+            what else divides by the root of squares).
+    """
+
+    scales: Mapping[str, torch.Tensor]
+    squared: bool
+
+    def learning_rate(self, name: str, rate: float) -> torch.Tensor | float:
+        """The learning rate of each entry of a parameter.
+
+        Decay is not to be scaled: coupled decay of SGD goes with the plain gradient g̃ D², so that
+        it is simplest to multiply gradients by D² (`Tensor.register_hook`) and to leave the
+        optimiser as it is.
+        """
+        factor = self.scales.get(name)
+        return rate if factor is None else rate * (factor.square() if self.squared else factor)
+
+    def epsilon(self, name: str, epsilon: float) -> torch.Tensor | float:
+        """The ε of each entry of a parameter."""
+        factor = self.scales.get(name)
+        return epsilon if factor is None or self.squared else epsilon / factor
+
+
+def rates_of(
+    symmetry: ParameterSymmetry, element: GroupElement, updates: Iterable[Update]
+) -> Rates:
+    """The rates that undo the scales of an element.
+
+    Args:
+        symmetry: that the element acts with.
+        element: monomial wherever it scales.
+        updates: of the training step.
+
+    Raises:
+        ValueError: an update is known for no rates that undo scales, or two ask for different ones.
+    """
+    names = {each.name: each.rates for each in updates}
+    kinds = {*names.values()}
+    if kinds not in ({"squared"}, {"single"}):
+        odd = next((name for name, kind in names.items() if not kind), "nothing")
+        raise ValueError(
+            f"key.learning_rates: no rates are known that undo scales under {odd!r} (the step is "
+            f"{[*names]}). SGD, or Adam and its like, was expected, without clipping. Make the key "
+            "without scalings."
+        )
+    scaling = GroupElement(symmetry, tuple(
+        {name: _sizes(value) for name, value in part.items()}
+        for part in element.parts if not isinstance(part, Slide)
+    ))  # fmt: skip
+    ones = {
+        name: torch.ones(symmetry.shape(name), dtype=torch.float64)
+        for name in symmetry.signature if name not in symmetry.buffers
+    }  # fmt: skip
+    whole = {**ones, **{n: torch.ones(symmetry.shape(n)) for n in symmetry.buffers
+                        if n in symmetry.signature}}  # fmt: skip
+    moved = act(symmetry, scaling, whole)
+    scales = {n: moved[n] for n in ones if bool((moved[n] != 1).any())}
+    return Rates(scales, kinds == {"squared"})
+
+
+def _sizes(value: Element) -> Element:
+    """The scales of a value, without signs; rotations keep sizes and stay out."""
+    diagonal = None if value.diagonal is None else value.diagonal.abs()
+    base = None if value.base is None else _sizes(value.base)
+    return Element(order=value.order, diagonal=diagonal, base=base)
