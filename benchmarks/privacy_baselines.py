@@ -18,6 +18,7 @@ Times are of computing and of writing and reading bytes; there is no network bet
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import sys
@@ -33,8 +34,9 @@ from privacy_ways import State, Way, by_tensors, size
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from paramsym import act, act_inputs, act_outputs, find_symmetry
+from paramsym import find_symmetry
 from paramsym.algebra import GeneralLinear, Group, Orthogonal, SignedPermutation
+from paramsym.privacy import Key, decode_outputs, encode, encode_inputs
 
 TRAINED, PAIRS = 1297, 200
 EPOCHS, BATCH, RATE = 40, 32, 2e-3
@@ -110,28 +112,27 @@ def at_equal_utility(lost: Callable[[float], float], steps: int) -> float:
 def keyed(name: str, model: nn.Module, x: Tensor, groups: Callable[[int], Group]) -> Way:
     """An evaluator who never saw θ has g·θ and is sent g·x; it answers g·y."""
     symmetry = find_symmetry(model, (x[:8],), free_inputs=True, free_outputs=True)
-    acting = symmetry.restrict(groups)
-    g = acting.sample(torch.Generator().manual_seed(7))
-    back = ~g
-    held = act(acting, g, model.state_dict())
+    key = Key.generate(symmetry, torch.Generator().manual_seed(7), groups=groups)
+    held = encode(model, x[:8], key).state_dict
     return by_tensors(
         name, model, held, working="asker", set_up=size(held),
-        encode=lambda x: act_inputs(acting, g, x),
-        decode=lambda y: act_outputs(acting, back, y),
+        encode=lambda x: encode_inputs(x, key), decode=lambda y: decode_outputs(y, key),
     )  # fmt: skip
 
 
 def three_steps(model: nn.Module, x: Tensor) -> Way:
     """Section IV: the owner of θ sends g·θ, the owner of x sends back h·g·θ, and asks h·x."""
     symmetry = find_symmetry(model, (x[:8],), free_inputs=True)
-    hidden = symmetry.restrict(spaces="mlp")
     generator = torch.Generator().manual_seed(7)
-    before = act(hidden, hidden.sample(generator), model.state_dict())
-    g = symmetry.sample(generator)
-    held = act(symmetry, g, before)
+    hidden = Key.generate(symmetry.restrict(spaces="mlp"), generator)
+    before = encode(model, x[:8], hidden).state_dict
+    key = Key.generate(symmetry, generator)
+    sent = copy.deepcopy(model)
+    sent.load_state_dict(before)
+    held = encode(sent, x[:8], key).state_dict
     return by_tensors(
         "keyed, section IV", model, held, working="both", set_up=size(before) + size(held),
-        encode=lambda x: act_inputs(symmetry, g, x), before=before,
+        encode=lambda x: encode_inputs(x, key), before=before,
     )  # fmt: skip
 
 
