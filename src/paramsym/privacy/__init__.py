@@ -8,6 +8,8 @@ whom, and until which attack, is what `audit` measures.
 
 from .attacks.attempt import Attempt as Attempt
 from .attacks.attempt import NotApplicable as NotApplicable
+from .audit import Audit as Audit
+from .audit import audit as audit
 from .coding import Encoded as Encoded
 from .coding import decode as decode
 from .coding import decode_outputs as decode_outputs

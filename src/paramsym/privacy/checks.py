@@ -128,11 +128,11 @@ def _run(
     torch.manual_seed(0)  # the same draws in both runs; `preserved` puts the generator back
     first = copy.copy(inputs)
     if isinstance(first, torch.Tensor):
-        returned = functional_call(model, params, (first[:SAMPLES],))
+        returned = functional_call(model, params, (first[:SAMPLES],), tie_weights=False)
     else:
         count = next(iter(first.values())).shape[0]
         few = {n: x[:SAMPLES] if x.ndim and x.shape[0] == count else x for n, x in first.items()}
-        returned = functional_call(model, params, (), few)
+        returned = functional_call(model, params, (), few, tie_weights=False)
     return dict(named_outputs(returned if outputs is None else outputs(returned)))
 
 

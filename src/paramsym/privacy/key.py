@@ -93,7 +93,8 @@ class Key:
         key = _plan(symmetry, optimizer, loss, trainable, scalings, inexact)
         if groups is not None:
             wanted = symmetry.restrict(groups=groups, translations=False)
-            require_within(wanted, key.acting, key.updates, key.loss)
+            asked = [*groups] if isinstance(groups, Mapping) else [*wanted.spaces]
+            require_within(wanted, asked, key.acting, key.updates, key.loss)
             key = replace(key, acting=key.acting.restrict(groups=groups))
         return replace(key, element=key.acting.sample(generator, dtype=dtype))
 

@@ -111,6 +111,8 @@ def moved_loss(loss: nn.Module, labels: Callable[[], torch.Tensor]) -> nn.Module
 
 def moved_labels(targets: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Integer targets by their new labels; marks outside the classes (such as −100) stay."""
+    if not len(labels):
+        return targets
     known = (targets >= 0) & (targets < len(labels))
     found = labels.to(targets.device)[targets.clamp(0, len(labels) - 1)]
     return torch.where(known, found.to(targets.dtype), targets)

@@ -63,12 +63,13 @@ def require_conditioned(values: Mapping[str, Any], limit: float) -> None:
 
 def require_within(
     wanted: ParameterSymmetry,
+    asked: Iterable[str],
     acting: ParameterSymmetry,
     updates: tuple[Update, ...],
     loss: Loss | None,
 ) -> None:
     """Raise a `ValueError` if groups were asked for that training does not commute with."""
-    for space in wanted.spaces.values():
+    for space in (wanted.spaces[name] for name in asked if name in wanted.spaces):
         own = acting.spaces.get(space.name)
         allowed = own.group if own else Trivial(space.size)
         if not isinstance(space.group, Trivial) and not space.group <= allowed:

@@ -68,7 +68,7 @@ _UPDATES = {
     each.name: each
     for each in (
         Update("sgd", Kind.INNER_PRODUCTS, rates="squared"),
-        Update("asgd", Kind.INNER_PRODUCTS),
+        Update("asgd", Kind.INNER_PRODUCTS, decays=True),
         Update("clip_grad_norm", Kind.INNER_PRODUCTS),
         # Of the method every part is an inner product. But torch scales the first step by the sum
         # of absolute gradients, and stops at their largest entry.
@@ -133,9 +133,10 @@ def _update_of(optimizer: Any) -> Update:
 
 def _with_decay(update: Update, optimizer: torch.optim.Optimizer | None) -> Update:
     """The update with what an optimiser says of its decay, or what its class does by default."""
-    if optimizer is not None:
-        return replace(update, decays=any(g.get("weight_decay") for g in optimizer.param_groups))
-    return update
+    if optimizer is None:
+        return update
+    pulls = [g.get(name) for g in optimizer.param_groups for name in ("weight_decay", "lambd")]
+    return replace(update, decays=any(pulls))
 
 
 def _unknown(what: str) -> Update:
