@@ -70,9 +70,7 @@ def test_scalings_stay_where_they_are_asked_for(found: ParameterSymmetry) -> Non
 
 
 def test_translations_stay_under_inner_products_without_decay() -> None:
-    model = nn.Sequential(
-        nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)
-    )
+    model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2))
     symmetry = find_symmetry(model, (torch.randn(5, 4),))
     constant = {shift.name for shift in symmetry.shifts if not any(t.factors for t in shift.terms)}
     assert constant and len(constant) < len(symmetry.shifts)
@@ -116,3 +114,10 @@ def test_a_rotation_in_the_frame_of_a_trained_gain_does_not_commute() -> None:
     assert framed and isinstance(symmetry.spaces[framed[0]].group, Orthogonal)
     kept = commuting_subgroup(symmetry, "sgd").spaces[framed[0]].group
     assert kept <= SignedPermutation(6) and Signs(6) <= kept
+
+
+def test_translations_under_batch_statistics_are_left_out() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    symmetry = find_symmetry(model, (torch.randn(5, 4),), training=True)
+    assert any(not any(term.factors for term in shift.terms) for shift in symmetry.shifts)
+    assert not commuting_subgroup(symmetry, torch.optim.SGD).shifts

@@ -173,3 +173,10 @@ def test_scales_need_rates_and_some_steps_have_none(symmetry: ParameterSymmetry)
     assert Key.generate(symmetry, generator(), "sgd", "mse").learning_rates is None
     with pytest.raises(ValueError, match="no rates are known"):
         assert Key.generate(symmetry, generator(), "adafactor", scalings=True).learning_rates
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(6), nn.BatchNorm1d(6, affine=False)])
+def test_a_norm_of_the_inputs_is_named(norm: nn.Module) -> None:
+    found = freed(nn.Sequential(norm, nn.Linear(6, 3)))
+    with pytest.raises(ValueError, match="a norm keeps lengths only|is normalised by itself"):
+        Key.of(found, {"input": torch.randn(6, 6, dtype=torch.float64)}, "sgd")

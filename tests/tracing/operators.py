@@ -484,7 +484,7 @@ FREE: dict[str, tuple[tuple[int, int, int], tuple[str, ...]]] = {
     "min zero": ((6, 0, 720), ()),
     "max tensor": ((6, 0, 720), ()),
     "minimum tensor": ((6, 0, 720), ()),
-    "lerp": ((0, 0, 720), ()),
+    "lerp": ((36, 66, 2), ()),
     "addcmul": ((0, 0, 720), ()),
     "addcdiv": ((0, 0, 720), ()),
     "where3": ((0, 0, 720), ()),

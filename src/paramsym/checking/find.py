@@ -41,7 +41,9 @@ def find_symmetry(
             prime sizes of batch and sequence avoid accidental equalities.
         outputs: from what the model returns to the tensors whose values count; by default every
             floating tensor except caches.
-        training: trace in training mode, where batch statistics absorb scales.
+        training: trace in training mode, where batch statistics absorb scales. Buffers that the
+            forward pass writes then move as what is written: running means as the features,
+            running variances as their squares.
         check: try the result by finite moves before it is returned; see `symmetry.checked`.
         free_inputs: inputs that may change basis, by the names of the parameters of `forward`: a
             mapping to their feature axes, or one name or several for the last axis; True frees all

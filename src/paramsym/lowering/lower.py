@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from paramsym.lowering import rules as rules
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.data import RANDOM, moving_values
@@ -19,13 +21,20 @@ from paramsym.recording.graph import Call, Graph, Value, values_in
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
 
 
-def lower(graph: Graph) -> Builder:
-    """Express a traced network in primitives between typed tensors."""
+def lower(graph: Graph, kept: Collection[str] = ()) -> Builder:
+    """Express a traced network in primitives between typed tensors.
+
+    Args:
+        graph: a recorded forward pass.
+        kept: buffers that the pass writes and whose next values count as the same thing as those
+            that they had before; see `tracing.written`.
+    """
     graph = normalise(graph)
     moving = moving_values(graph)
     build = Builder(graph, moving)
     rotations = find_rotations(graph, moving)
-    alive, build.alive = _alive(graph, rotations)
+    roots = [*graph.outputs, *(graph.written[name] for name in kept)]
+    alive, build.alive = _alive(graph, rotations, roots)
     for value in [*graph.parameters.values(), *graph.buffers.values()]:
         build.tensor(value)
     for call in graph.calls:
@@ -36,15 +45,33 @@ def lower(graph: Graph) -> Builder:
             _turn(build, rotations[call.index])
         else:
             _lower_call(build, call, moving)
+    ties = []
+    for name in kept:
+        build.where = f"what the forward pass leaves in {name}"
+        ties.append(
+            _keep(build, build.tensor(graph.written[name]), build.tensor(graph.buffers[name]))
+        )
     for value in graph.outputs:
         build.where = "the output of the model"
         tensor = build.tensor(value)
         for node in tensor.axes:
             ix.freeze(node, "it is an output of the model")
-    build.ops = _live_ops(build)
+    seen = [*map(build.tensor, graph.outputs), *build.anchors]
+    build.ops = _live_ops(build, [*seen, *ties])
     settle_origins(build)
     hold(build)
+    if ties:
+        build.beside = {*build.ops}.difference(_live_ops(build, seen))
     return build
+
+
+def _keep(build: Builder, after: Tensor, before: Tensor) -> Tensor:
+    """A buffer after the forward pass is what it was before, at another time."""
+    for a, b in zip(after.axes, before.axes, strict=True):
+        if not after.moves:  # it is filled with data
+            ix.freeze(b, next((leaf.frozen for leaf in ix.leaves(a) if leaf.frozen), ""))
+    build.kept.add(before.owner.serial)
+    return build.tie(after, before)
 
 
 def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
@@ -147,10 +174,12 @@ def _held_rotation(build: Builder, rotation: Rotation, reason: str) -> None:
     build.tensors[value.id] = out
 
 
-def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[int]]:
-    """Indices of calls and ids of values on which the outputs depend; rotations are one call."""
+def _alive(
+    graph: Graph, rotations: dict[int, Rotation], roots: list[Value]
+) -> tuple[set[int], set[int]]:
+    """Indices of calls and ids of values on which the roots depend; rotations are one call."""
     alive: set[int] = set()
-    stack = list(graph.outputs)
+    stack = list(roots)
     seen: set[int] = set()
     while stack:
         value = stack.pop()
@@ -172,11 +201,10 @@ def _alive(graph: Graph, rotations: dict[int, Rotation]) -> tuple[set[int], set[
     return alive, seen
 
 
-def _live_ops(build: Builder) -> list[Primitive]:
-    """The primitives that the outputs depend on, in order."""
+def _live_ops(build: Builder, roots: list[Tensor]) -> list[Primitive]:
+    """The primitives that the roots depend on, in order."""
     alive: set[int] = set()
-    stack = [build.tensor(v).owner for v in build.graph.outputs]
-    stack += [t.owner for t in build.anchors]
+    stack = [t.owner for t in roots]
     while stack:
         op = stack.pop().producer
         if op is None or id(op) in alive:

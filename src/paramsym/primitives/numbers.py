@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramsym.recording.graph import Call, Value, values_in
+from paramsym.recording.in_place import aside
 
 Layout = tuple[Sequence[int], Sequence[int], int]  # shape, strides, offset
 
@@ -49,7 +50,7 @@ def run_call(call: Call, known: dict[int, torch.Tensor]) -> None:
 
 def can_run(call: Call) -> bool:
     """Whether the target of a call makes its outputs: a write to a second argument is none."""
-    return call.target is not None and not call.name.endswith("(what it writes to an argument)")
+    return call.target is not None and not call.name.endswith(aside(""))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ class System:
         self.zero: set[Any] = set()
         self.rows: list[list[tuple[Number, Any]]] = []
         self.why: dict[Any, str] = {}  # what pinned a representative
+        self.older: set[Any] = set()  # these stay representatives before all others
 
     def find(self, unknown: Any) -> tuple[Any, Number]:
         """(representative, ratio) with unknown = ratio · representative."""
@@ -64,6 +65,8 @@ class System:
             self.why.setdefault(terms[0][1], reason)
         elif len(terms) == 2 and (self.modulo or all(terms)):
             (a, x), (b, y) = terms
+            if x in self.older and y not in self.older:
+                (a, x), (b, y) = terms[::-1]
             self.parent[x] = (y, self._reduce(_divide(-b, a)))
         else:
             self.rows.append(terms)

@@ -24,6 +24,7 @@ from .job import Job as Job
 from .job import View as View
 from .key import Key as Key
 from .losses import Loss as Loss
+from .plain_orders import plain_orders as plain_orders
 from .randomness import secret_generator as secret_generator
 from .rates import Rates as Rates
 from .updates import Kind as Kind

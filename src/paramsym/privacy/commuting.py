@@ -19,8 +19,9 @@ from dataclasses import replace
 
 from paramsym.algebra import AbstractMonomial, Group, Trivial
 from paramsym.algebra.lattice import monomial
+from paramsym.privacy.plain_orders import plain_orders
 from paramsym.privacy.updates import Kind, Optimizers, Update, updates_of
-from paramsym.structure.axes import AxisType, frames_of, spaces_of
+from paramsym.structure.axes import AxisType, spaces_of
 from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -56,6 +57,7 @@ def commuting_subgroup(
     updates = updates_of(optimizer)
     if not updates:
         return symmetry
+    symmetry = plain_orders(symmetry)
     moving = {*symmetry.signature} - {*symmetry.buffers} if trainable is None else {*trainable}
     groups = {
         name: group for name in symmetry.spaces
@@ -71,8 +73,7 @@ def _largest(
 ) -> Group | None:  # fmt: skip
     """What all updates commute with on a space; None if they do not see it."""
     carriers = [n for n in symmetry.parameters_of(name) if n in trained]
-    frames = {f.parameter for n in symmetry.parameters_of(name) for f in _frames(symmetry, n, name)}
-    if not carriers and not frames & trained:
+    if not carriers:
         return None
     size = symmetry.spaces[name].size
     if any(each.keeps_axes and _crosses(symmetry, name, carriers) for each in updates):
@@ -81,17 +82,7 @@ def _largest(
     scaled = scalings and isinstance(group, AbstractMonomial)
     for update in updates:
         group &= monomial(size, True, True, True) if scaled else update.group(size)
-    if frames and not isinstance(group, AbstractMonomial):
-        group &= monomial(size, True, True, False)
-    if frames and isinstance(group, AbstractMonomial):  # diagonal matrices commute with a frame
-        group = monomial(size, False, group.signs, group.scales)
     return group
-
-
-def _frames(symmetry: ParameterSymmetry, tensor: str, space: str) -> Iterator:
-    for axis in symmetry.signature[tensor]:
-        if space in spaces_of(axis):
-            yield from frames_of(axis)
 
 
 def _crosses(symmetry: ParameterSymmetry, name: str, tensors: Iterable[str]) -> bool:
@@ -113,8 +104,12 @@ def _crosses(symmetry: ParameterSymmetry, name: str, tensors: Iterable[str]) -> 
 
 
 def _translations(symmetry: ParameterSymmetry, updates: Iterable[Update]) -> Iterator[Shift]:
-    """The shifts by constants, if nothing pulls parameters back and lengths alone are measured."""
-    if all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates):
+    """The shifts by constants, if nothing pulls parameters back and lengths alone are measured.
+
+    Running statistics of what is shifted would have to be shifted as well, which no shift says.
+    """
+    free = all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates)
+    if free and not symmetry.buffers:
         for shift in symmetry.shifts:
             if shift.divisor is None and not any(term.factors for term in shift.terms):
                 yield shift

@@ -20,7 +20,7 @@ from paramsym.privacy.commuting import commuting_subgroup
 from paramsym.privacy.losses import Loss, Losses, loss_of
 from paramsym.privacy.rates import Rates, rates_of
 from paramsym.privacy.refusals import (
-    require_commuting,
+    commuting_element,
     require_conditioned,
     require_exact,
     require_repeatable,
@@ -128,8 +128,8 @@ class Key:
         """
         key = _plan(symmetry, optimizer, loss, trainable, scalings, inexact)
         require_conditioned(values, limit)
-        require_commuting(symmetry, key.acting, values, key.updates, key.loss)
-        return replace(key, element=key.acting.element(values))
+        element = commuting_element(symmetry, key.acting, values, key.updates, key.loss)
+        return replace(key, element=element)
 
     # -- what follows from it ----------------------------------------------------------------------
     @cached_property

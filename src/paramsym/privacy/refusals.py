@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from paramsym.algebra import Element, Group, Trivial, Wreath
+from paramsym.algebra import Element, Group, Trivial
 from paramsym.privacy.losses import Loss
 from paramsym.privacy.updates import Update
 from paramsym.structure.axes import spaces_of
+from paramsym.structure.element import GroupElement
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -76,29 +77,37 @@ def require_within(
             raise _breaks(wanted, space, str(space.group), allowed, updates, loss)
 
 
-def require_commuting(
+def commuting_element(
     symmetry: ParameterSymmetry,
     acting: ParameterSymmetry,
     values: Mapping[str, Any],
     updates: tuple[Update, ...],
     loss: Loss | None,
-) -> None:
-    """Raise a `ValueError` if a value lies outside what the model or its training commutes with."""
-    whole = symmetry.element(values)
-    for name in values:
-        space = symmetry.spaces.get(name)
-        value = whole[name] if space else None
-        if space is None or not isinstance(value, Element):
-            continue
-        own = acting.spaces.get(name)
-        allowed = own.group if own else Trivial(space.size)
-        if isinstance(space.group, Wreath) or not _contains(allowed, value):
-            raise _breaks(symmetry, space, "this value", allowed, updates, loss)
+) -> GroupElement:
+    """The element with these values; a `ValueError` says what the model or its training forbids."""
+    try:
+        return acting.element(values)
+    except (KeyError, ValueError) as error:
+        for name, value in values.items():
+            space = symmetry.spaces.get(name)
+            if space is None or _is_value(acting, name, value):
+                continue
+            if not _is_value(symmetry, name, value):
+                raise ValueError(
+                    f"{error} What the model allows there is limited: {space.why or space.group}."
+                ) from error
+            own = acting.spaces.get(name)
+            allowed = own.group if own else Trivial(space.size)
+            raise _breaks(symmetry, space, "this value", allowed, updates, loss) from error
+        raise
 
 
-def _contains(group: Group, value: Element) -> bool:
-    """Whether a group has a value, to half of its digits: products of many lose some."""
-    return group.contains(value.to(torch.float64), 1e-7)
+def _is_value(symmetry: ParameterSymmetry, name: str, value: Any) -> bool:
+    try:
+        symmetry.element({name: value})
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def _breaks(

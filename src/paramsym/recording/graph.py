@@ -72,6 +72,7 @@ class Graph:
     held: dict[str, str] = field(default_factory=dict)  # first name of what cannot move -> why
     # parameters that the model does not have: the weights of maps in front of it and behind it
     virtual: dict[str, Virtual] = field(default_factory=dict)
+    written: dict[str, Value] = field(default_factory=dict)  # what buffers hold after the pass
 
 
 def values_in(tree: Any):

@@ -29,6 +29,11 @@ class Written:
         return target
 
 
+def aside(name: str) -> str:
+    """The name of the operator that a function is for an argument that it writes besides."""
+    return f"{name} (what it writes to an argument)"
+
+
 def is_basic(index: Any, item: Any) -> bool:
     """Whether `tensor[index] = item` is a copy of numbers into a window: slices and places."""
     if not isinstance(item, (bool, int, float, complex, torch.Tensor)):

@@ -28,6 +28,7 @@ from paramsym.recording.graph import Call, Graph, Value, canonical_name
 from paramsym.recording.in_place import (
     REWINDOWED,
     Written,
+    aside,
     is_basic,
     is_result,
     map_tensors,
@@ -94,17 +95,19 @@ class _Recorder(TorchFunctionMode):
         """Enter a call by what it returned or wrote, and one more for each further write."""
         func, (args, kwargs) = call.target, given
         main = written[0] if written and is_result(written[0], result, kwargs) else None
-        at = [k for k, v in [*enumerate(args), *kwargs.items()] if v is main]
+        places = {id(v): k for k, v in reversed([*enumerate(args), *kwargs.items()])}
+        at = main is not None and id(main) in places
         if main is not None and at:
-            call.target = Written(func, at[0])
+            call.target = Written(func, places[id(main)])
             self._enter_write(call, main)
         elif tensors_in(result):
             self._enter_results(call, result)
         for tensor in written:
-            if tensor is not main or not at:  # nobody says how: an operator without a rule
-                aside = Call(0, f"{call.name} (what it writes to an argument)", func, call.args,
-                             call.kwargs, [], None, call.where)  # fmt: skip
-                self._enter_write(aside, tensor)
+            if tensor is not main or not at:  # an operator of its own, most often without a rule
+                target = Written(func, places[id(tensor)]) if id(tensor) in places else func
+                further = Call(0, aside(call.name), target, call.args, call.kwargs, [], None,
+                               call.where)  # fmt: skip
+                self._enter_write(further, tensor)
 
     def _enter(self, call: Call) -> None:
         call.index = len(self.graph.calls)
@@ -256,6 +259,7 @@ def record(
     graph = ledger.graph
     require_outputs([tensor for _, tensor in found], f"find_symmetry({_named(model)})")
     graph.outputs = [ledger.value(tensor) for _, tensor in found]
+    graph.written = _written(ledger, state)
     outside = {f"a constant at {place}": t for t, place in ledger.constants}
     held = overlapping({**named, **outside})
     graph.held = {name: why for name, why in held.items() if name in named}
@@ -290,6 +294,13 @@ def _enter_state(
                 value.vector = _vector(tensor)
                 (graph.parameters if kind == "parameter" else graph.buffers)[name] = value
     return state, named
+
+
+def _written(ledger: Ledger, state: Mapping[str, torch.Tensor]) -> dict[str, Value]:
+    """What the forward pass left in the buffers that it wrote to; single numbers count nothing."""
+    buffers = {n: v for n, v in ledger.graph.buffers.items() if n == v.name and v.shape}
+    found = {name: ledger.value(state[name]) for name in buffers}
+    return {name: value for name, value in found.items() if value is not buffers[name]}
 
 
 def _vector(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -29,6 +29,7 @@ from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.spaces import Carrier, Spaces
 from paramsym.tracing.wholes import size_on
+from paramsym.tracing.written import with_written
 
 
 def infer(graph: Graph, still: Graph | None = None) -> ParameterSymmetry:
@@ -43,10 +44,20 @@ def infer(graph: Graph, still: Graph | None = None) -> ParameterSymmetry:
     try:
         build = lower(graph)
         fixed = None if still is None else Spaces(lower(still))
-        return _Writer(Spaces(build), fixed).symmetry()
+        found = _Writer(Spaces(build), fixed).symmetry()
     except Exception as error:  # held as a whole is always sound
         build.where = "the whole network"
         return _nothing(graph, build, report(build, "its derivation", error))
+    try:
+        return with_written(found, graph, lambda kept: _kept(graph, kept))
+    except Exception as error:  # written buffers stay as they are
+        report(build, "the buffers that it writes", error)
+        return replace(found, unknown=dict(build.unknown))
+
+
+def _kept(graph: Graph, kept: Sequence[str]) -> ParameterSymmetry:
+    """The symmetry, without shifts, in which some buffers are the same before and after."""
+    return _Writer(Spaces(lower(graph, kept))).symmetry(shifts=False)
 
 
 def _nothing(graph: Graph, build: Builder, why: str) -> ParameterSymmetry:
@@ -69,8 +80,8 @@ class _Writer:
     def __init__(self, found: Spaces, still: Spaces | None = None):
         self.found, self.still = found, still or found
 
-    def symmetry(self) -> ParameterSymmetry:
-        """The whole object."""
+    def symmetry(self, shifts: bool = True) -> ParameterSymmetry:
+        """The whole object, with its `shifts` or without."""
         Namer(self.found).name()
         spaces = {c.name: self._space(c) for c in self.found.in_order()}
         signature, reasons = self._signature()
@@ -87,7 +98,7 @@ class _Writer:
         sizes = {name: space.size for name, space in spaces.items()}
         return ParameterSymmetry(
             spaces, signature,
-            tuple(described(shift, signature, sizes) for shift in self._shifts()),
+            tuple(described(s, signature, sizes) for s in (self._shifts() if shifts else ())),
             tuple(n for n in self.still.every if n in self.still.dead and n not in buffers),
             _ties(graph),
             {n: c for n, (_, c) in self.found.build.shifted.items()}, buffers, reasons,

@@ -96,18 +96,23 @@ def _unknown(block: Block, slots: dict, chosen: tuple) -> Unknown | None:
 
 
 def equations(
-    circuit: Circuit, pairs: set[Component], wanted: Collection[Component]
+    circuit: Circuit, pairs: set[Component], wanted: Collection[Component], beside: bool = False
 ) -> Iterator[tuple[bool, Component, Equation, str]]:
-    """All equations on the wanted components: whether for signs, on which one, and their cause."""
+    """All equations on the wanted components: whether for signs, on which one, and their cause.
+
+    Either those of the function, or those of operations that lead to kept buffers alone.
+    """
     for joint in circuit.joints:
+        if (joint.op in circuit.build.beside) is not beside:
+            continue
         cause = f"{joint.op.title} at {joint.op.where}"
         for component, site in sites(joint, pairs, wanted):
             for equation in joint.op.scales(site):
                 kept = [(c, u) for c, u in equation if u is not None]
                 if kept:
                     yield site.signs, component, kept, cause
-    held = list(circuit.held)
-    for value in circuit.build.graph.outputs:
+    held = [] if beside else list(circuit.held)
+    for value in [] if beside else circuit.build.graph.outputs:
         tensor = circuit.build.tensor(value)
         held += [(b, "it is an output of the model") for b in tensor_blocks(tensor, circuit.layout)]
     for block, reason in held:
@@ -162,6 +167,10 @@ def _is_position(leaf: Node) -> bool:
     return leaf.frozen.startswith("it is a position")
 
 
+def _system(signs: bool) -> System:
+    return System(2 if signs else 0)
+
+
 class Freedom:
     """Solves for all generators of scales and signs of a lowered network."""
 
@@ -196,13 +205,25 @@ class Freedom:
 
     def _collect(self) -> None:
         """Write the systems of all components that some parameter has."""
+        self._enter(beside=False)
+        if not (kept := self.circuit.build.kept):
+            return
+        # what buffers keep is measured by what the function needs, whose solutions stay the same
+        for systems in (self.scales, self.signs):
+            for component, members in self.members.items():
+                system = systems.setdefault(component, _system(systems is self.signs))
+                known = {system.find(unknown)[0] for unknown in members if unknown[0] not in kept}
+                system.older = known.union(system.parent, (y for y, _ in system.parent.values()))
+        self._enter(beside=True)
+
+    def _enter(self, beside: bool) -> None:
         for signs, component, equation, reason in equations(
-            self.circuit, self.pairs, self.members.keys()
+            self.circuit, self.pairs, self.members.keys(), beside
         ):
             systems = self.signs if signs else self.scales
             system = systems.get(component)
             if system is None:
-                system = systems[component] = System(2 if signs else 0)
+                system = systems[component] = _system(signs)
             system.add(equation, reason)
 
     def _solve(self, component: Component) -> None:
@@ -211,7 +232,7 @@ class Freedom:
         table = system.spread(members)
         found: list[Generator] = []
         if table:
-            solutions = system.solve(dict.fromkeys(members, 1))
+            solutions = system.solve(self._weights(members))
             table = system.spread(members)
             found = [_generator(component, table, row) for row in solutions]
             for generator, row in zip(found, solutions, strict=True):
@@ -220,6 +241,11 @@ class Freedom:
             found = self._new(component, [g for g in found if g.exponents])
         self._add_signs(component, found)
         self.generators += found
+
+    def _weights(self, members: Iterable[Unknown]) -> dict[Unknown, int]:
+        """What should be simple: the same solutions are chosen with kept buffers as without."""
+        kept = self.circuit.build.kept
+        return {unknown: int(unknown[0] not in kept) for unknown in members}
 
     def _new(self, component: Component, found: list[Generator]) -> list[Generator]:
         """Those that are no restrictions of generators on larger sets."""
@@ -258,7 +284,7 @@ class Freedom:
             if integral and self._is_signed(generator) and signs.allow(generator):
                 generator.signed = True
                 _reduce_into(pivots, {u: v % 2 for u, v in generator.exponents.items()}, 2)
-        solutions = system.solve(dict.fromkeys(members, 1))
+        solutions = system.solve(self._weights(members))
         table = system.spread(members)
         for row in solutions:
             generator = _generator(component, table, row, 2)

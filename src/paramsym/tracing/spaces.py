@@ -300,7 +300,10 @@ class Spaces:
         slots = {slot for _, _, slot in self.slots[serial]}
         if len(scales) == 1:
             (only,) = scales
-            if only.over == units.over and only.exact and slots <= only.exponents.keys():
+            kept = {slot for slot in slots if slot[0] in self.build.kept}
+            if only.over == units.over and only.exact and slots - kept <= only.exponents.keys():
+                # a buffer of squares follows the order of signs, which it does not see
+                only.exponents |= dict.fromkeys(slots - only.exponents.keys(), 0)
                 assert isinstance(only.group, AbstractMonomial)
                 ordered = isinstance(units.group, Permutation)
                 only.group = monomial(leaf.size, ordered, only.group.signs, only.group.scales)

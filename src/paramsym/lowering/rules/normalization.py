@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch._ops import OpOverload
 
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
 from paramsym.recording.graph import Call
+from paramsym.recording.in_place import Written, aside
 
 
 def affine(build: Builder, x: Tensor, gain: Tensor | None, bias: Tensor | None, dims: list[int]):
@@ -65,6 +69,35 @@ def batch_norm(build: Builder, call: Call) -> Tensor:
                          name="rsqrt")  # fmt: skip
     core = build.contract(centred, spread, labels, [1], labels, power=1)
     return affine(build, core, gain, bias, [1])
+
+
+@rule(aside("batch_norm"), aside("instance_norm"))
+def running_statistics(build: Builder, call: Call) -> Tensor | None:
+    """What a norm leaves in its running statistics: (1 − m)·old + m·those of its input.
+
+    The mean moves as the features do, the variance as their squares. An instance norm takes the
+    mean over the batch of the statistics of each sample.
+    """
+    if not isinstance(call.target, Written) or isinstance(call.target.function, OpOverload):
+        return None
+    x, mean, variance, _, _, _, momentum = build.arguments(
+        call, "input|self", "running_mean?", "running_var?", "weight?", "bias?",
+        "training|use_input_stats?", "momentum", momentum=0.1,
+    )  # fmt: skip
+    rest = [d for d in range(x.ndim) if d != 1]
+    if call.target.at in (1, "running_mean"):
+        old, new = mean, build.reduce(x, rest, False, "mean")
+    else:
+        inner = [d for d in rest if d or call.name == aside("batch_norm")]
+        count = math.prod(x.shape[d] for d in rest)
+        count -= count // math.prod(x.shape[d] for d in inner)  # unbiased
+        centre = build.reduce(x, inner, True, "mean")
+        squares = build.unary(
+            build.same([x, centre], x.shape, signs=(1, -1)), 2, "even", name="square"
+        )
+        squares = build.unary(squares, linear=True, factor=1 / count if count else math.nan)
+        old, new = variance, build.reduce(squares, rest, False, "sum")
+    return build.same([old, new], old.shape, signs=(1 - momentum, momentum))
 
 
 @rule("group_norm")

@@ -171,6 +171,15 @@ def add(build: Builder, call: Call) -> Tensor:
     return build.same([x, y], signs=signs)
 
 
+@rule("lerp")
+def lerp(build: Builder, call: Call) -> Tensor:
+    """(1 − w)·x + w·y: a sum for a number w, any function of its operands for a tensor."""
+    x, y, weight = build.arguments(call, "input|self", "end", "weight")
+    if _is_tensor(weight):
+        return pointwise(build, call)
+    return build.same([x, y], call.outputs[0].shape, signs=(1 - weight, weight))
+
+
 def _is_gain(x: Tensor) -> bool:
     """Whether x is a vector of parameters: γ may be stored as γ − 1."""
     found = gain_of(x)
@@ -336,7 +345,7 @@ def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:
     "gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__",
     "__ne__", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "remainder", "fmod",
     "atan2", "floor_divide", "floordiv", "mod", "logaddexp", "heaviside", "hypot", "xlogy",
-    "lerp", "addcmul", "addcdiv",
+    "addcmul", "addcdiv",
 )  # fmt: skip
 def pointwise(build: Builder, call: Call) -> Tensor:
     """Any other entrywise function: the operands count the same units and keep their scale."""
