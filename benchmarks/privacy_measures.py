@@ -95,14 +95,14 @@ def whitened(seen: Tensor) -> Tensor:
     return values @ v[kept].T / s[kept]
 
 
-def neighbours(seen: Tensor, labels: Tensor) -> float:
+def neighbours(seen: Tensor, labels: Tensor, whiten: bool = True) -> float:
     """Share of queries whose nearest neighbour among those sent is of the same class.
 
-    By distances as sent or after whitening, whichever shows more: the latter is what is left under
-    a dense key.
+    By distances as sent or, if `whiten`, after whitening, whichever shows more: the latter is what
+    is left under a dense key.
     """
     found = []
-    for rows in (seen.double(), whitened(seen)):
+    for rows in (seen.double(), whitened(seen)) if whiten else (seen.double(),):
         distances = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
         found.append(float((labels[distances.argmin(1)] == labels).double().mean()))
     return max(found)
