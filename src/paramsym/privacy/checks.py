@@ -20,7 +20,8 @@ from paramsym.structure.interfaces import act_outputs
 
 Tensors = torch.Tensor | Mapping[str, torch.Tensor]
 SAMPLES = 8  # that the check runs on
-_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
+# Some models cast to single precision inside, whatever their parameters are.
+_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF = 0.05
 
 
