@@ -290,6 +290,12 @@ def test_integers_are_refused_where_inputs_mix(symmetry: ParameterSymmetry) -> N
         encode_inputs(torch.ones(3, INPUTS, dtype=torch.int64), key)
 
 
+def test_numbers_that_are_not_finite_are_refused(symmetry: ParameterSymmetry) -> None:
+    key = Key.generate(symmetry, generator(), "sgd")
+    with pytest.raises(ValueError, match="not finite"):
+        encode_inputs(torch.full((2, INPUTS), float("nan")), key)
+
+
 def test_a_model_that_is_not_that_of_the_key_is_refused(symmetry: ParameterSymmetry) -> None:
     other = mlp()
     other[1] = nn.GELU()  # of the same shapes

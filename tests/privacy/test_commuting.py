@@ -121,3 +121,8 @@ def test_translations_under_batch_statistics_are_left_out() -> None:
     symmetry = find_symmetry(model, (torch.randn(5, 4),), training=True)
     assert any(not any(term.factors for term in shift.terms) for shift in symmetry.shifts)
     assert not commuting_subgroup(symmetry, torch.optim.SGD).shifts
+
+
+def test_names_of_no_parameter_are_refused(found: ParameterSymmetry) -> None:
+    with pytest.raises(ValueError, match=r"'3\.wieght' is none of the 6 parameters"):
+        commuting_subgroup(found, "adam", trainable=["3.wieght"])

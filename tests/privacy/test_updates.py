@@ -145,7 +145,7 @@ class Adam(OPTIM.SGD):
     """An impostor: not torch's Adam, whatever its name says."""
 
 
-@pytest.mark.parametrize("unknown", ["adan", Adam])
+@pytest.mark.parametrize("unknown", ["adan", Adam, 3])
 def test_the_unknown_is_refused(unknown: object) -> None:
     with pytest.raises(ValueError, match="nothing is known of its step"):
         updates_of(unknown)  # type: ignore[arg-type]

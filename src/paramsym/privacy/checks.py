@@ -26,7 +26,7 @@ _HALF = 0.05
 
 
 def require_inputs(key: Key, inputs: Tensors) -> None:
-    """Raise a `ValueError` for integers where the key takes linear combinations."""
+    """Raise a `ValueError` for what a key cannot move: integers that it would mix, or NaN."""
     carried = {n: f for n, f in key.acting.inputs.items() if any(True for _ in spaces_of(f.type))}
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
@@ -37,6 +37,12 @@ def require_inputs(key: Key, inputs: Tensors) -> None:
                 f"moves it by {carried[name]}, which takes linear combinations. A floating-point "
                 "tensor was expected. Convert it as the model is fed (x.float() / 255), or make a "
                 "key that leaves it out."
+            )
+        if isinstance(tensor, torch.Tensor) and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"encode(model, data, key): the input {name!r} holds numbers that are not finite, "
+                "which would spread over all features of their samples. Finite ones were expected. "
+                "Fill them in or leave these samples out."
             )
 
 

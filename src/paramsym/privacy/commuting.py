@@ -49,7 +49,7 @@ def commuting_subgroup(
         products and decays nothing.
 
     Raises:
-        ValueError: nothing is known of an optimiser.
+        ValueError: nothing is known of an optimiser, or `trainable` names no parameter.
 
     Source: the source text's section VI-G claims it for "standard training (SGD, Adam, …)" and all
     of the group; it holds for this subgroup.
@@ -58,13 +58,27 @@ def commuting_subgroup(
     if not updates:
         return symmetry
     symmetry = plain_orders(symmetry)
-    moving = {*symmetry.signature} - {*symmetry.buffers} if trainable is None else {*trainable}
+    moving = {*symmetry.signature} - {*symmetry.buffers}
+    if trainable is not None:
+        moving &= {symmetry.ties.get(name, name) for name in trainable}
+        _require_known(symmetry, trainable)
     groups = {
         name: group for name in symmetry.spaces
         if (group := _largest(symmetry, name, updates, moving, scalings)) is not None
     }  # fmt: skip
     smaller = symmetry.restrict(groups=groups)
     return replace(smaller, shifts=tuple(_translations(smaller, updates)))
+
+
+def _require_known(symmetry: ParameterSymmetry, trainable: Collection[str]) -> None:
+    """Raise a `ValueError` for a name of no parameter: what trains unseen would be moved freely."""
+    known = {*symmetry.signature, *symmetry.ties} - {*symmetry.buffers}
+    if strange := sorted({*trainable} - known):
+        raise ValueError(
+            f"commuting_subgroup(trainable=…): {strange[0]!r} is none of the {len(known)} "
+            f"parameters of the model, such as {sorted(known)[:3]}. Names of named_parameters() "
+            "were expected. Leave trainable out if all are trained."
+        )
 
 
 def _largest(

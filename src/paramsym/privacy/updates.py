@@ -115,7 +115,7 @@ def updates_of(optimizer: Optimizers) -> tuple[Update, ...]:
         return ()
     if isinstance(optimizer, str | Update | torch.optim.Optimizer) or inspect.isclass(optimizer):
         return (_update_of(optimizer),)
-    return tuple(_update_of(each) for each in optimizer)  # type: ignore[union-attr]
+    return tuple(map(_update_of, optimizer if isinstance(optimizer, Iterable) else [optimizer]))
 
 
 def _update_of(optimizer: Any) -> Update:
