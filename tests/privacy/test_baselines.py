@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from paramsym import act, act_inputs, find_symmetry
+from paramsym.algebra import Orthogonal, SignedPermutation
 
 
 @pytest.fixture
@@ -121,3 +122,14 @@ def test_a_square_network_answers_under_encryption(study, generator):
     sent = way.send(x)
     assert (way.read(way.answer(sent)) - model(x)).abs().max() < 1e-3
     assert len(way.send(x)) > 100_000 and way.send(x) != sent  # drawn anew for each query
+
+
+@pytest.mark.parametrize("group", [Orthogonal(6), SignedPermutation(6)], ids=str)
+def test_a_seed_undoes_its_own_key_and_no_other(study, generator, group):
+    findings = study("findings")
+    x = drawn(generator, 4, 6)
+    sent = findings._undone(group, 5, x, back=False)
+    assert not torch.allclose(sent, x, atol=0.1)
+    assert torch.allclose(findings._undone(group, 5, sent), x)
+    assert torch.allclose(findings._undone(group, 5 + 2**33, sent), x)  # 32 bits of a seed count
+    assert not torch.allclose(findings._undone(group, 6, sent), x, atol=0.1)
