@@ -183,16 +183,21 @@ def found_out(way: Way, data: Data, strength: float | None) -> Record:
     guess = data.x.double().mean(0).expand_as(x)
     wrong = measures.known_pairs(pairs.roll(1, 0), data.x[:PAIRS], asked)
     by_pairs = measures.error(measures.known_pairs(pairs, data.x[:PAIRS], asked), x)
+    labelled = data.labels, data.x, data.y
+    by_labels = measures.error(measures.by_labels(asked, *labelled), x)
+    mistaken = measures.by_labels(asked, data.labels.roll(1), data.x, data.y)
     alone = None
     if way.before is not None:
         alone = measures.error(measures.by_owner(way.before, way.held, asked), x)
     elif strength is not None:
         alone = measures.error(measures.denoised(asked, data.x, strength), x)
-        by_pairs = min(by_pairs, alone)
+        by_pairs, by_labels = min(by_pairs, alone), min(by_labels, alone)
     return {
         "x, alone": alone,
         "x, known pairs": by_pairs,
         "x, pairs in a wrong order": measures.error(wrong, x),
+        "x, labelled public data": by_labels,
+        "x, labels in a wrong order": measures.error(mistaken, x),
         "x, guessed": measures.error(guess, x),
         "Gram": measures.gram(asked, x),
         "neighbours": measures.neighbours(asked, data.labels),
@@ -313,7 +318,7 @@ def show(found: Record) -> None:
               f"| {amount(row['bytes back'])} | {duration(row['seconds, owner'])} "
               f"| {duration(row['seconds, evaluator'])} | {spread(row['over seeds'])} "
               f"| {row['logits apart']:.0e} |")  # fmt: skip
-    heads = ("x, alone", "x, known pairs", "Gram", "neighbours", "class")
+    heads = ("x, alone", "x, known pairs", "x, labelled public data", "Gram", "neighbours", "class")
     print("\n| way | parameters | " + " | ".join(heads) + " | usable parameters |")
     print("|---|---" + "|---:" * (len(heads) + 1) + "|")
     for name, row in ways.items():
@@ -323,10 +328,11 @@ def show(found: Record) -> None:
                   + f" | {number(row['usable'])} |")  # fmt: skip
     kept = [row for row in ways.values() if "Gram" in row]
     wrong = min(row["x, pairs in a wrong order"] for row in kept)
+    mistaken = min(row["x, labels in a wrong order"] for row in kept)
     chance = max(row["neighbours, labels in a wrong order"] for row in kept)
     print(f"\nControls: x guessed {number(kept[0]['x, guessed'])}; from pairs in a wrong order at "
-          f"least {number(wrong)}; neighbours with labels in a wrong order at most "
-          f"{number(chance)}.")  # fmt: skip
+          f"least {number(wrong)}; from labels in a wrong order at least {number(mistaken)}; "
+          f"neighbours with labels in a wrong order at most {number(chance)}.")  # fmt: skip
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ from privacy_ways import State
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from paramsym.privacy.attacks.class_moments import recovered_from_classes
+
 PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 WHITENED = 1e-5  # of the largest singular value, below which a direction is rounding
 
@@ -77,6 +79,19 @@ def by_owner(before: State, after: State, seen: Tensor) -> Tensor:
     """x̂ by the owner of θ: A⁻¹ = W₁⁺ (W₁A⁻¹), and x = A⁻¹ x̃; the part of x that W₁ sees."""
     w1, moved = hidden_moves_undone(before, after)
     return seen.double() @ (torch.linalg.pinv(w1) @ moved).T
+
+
+def by_labels(seen: Tensor, labels: Tensor, public: Tensor, public_labels: Tensor) -> Tensor:
+    """x̂ from labelled public inputs, where queries come with labels in another order of classes."""
+    width = public.shape[1]
+    columns = torch.linspace(0, seen.shape[1] - 1, width).long()  # of a ciphertext, as many bytes
+    classes = int(public_labels.max()) + 1
+    generator = torch.Generator().manual_seed(0)
+    names = torch.randperm(classes, generator=generator)
+    return recovered_from_classes(
+        public.double(), public_labels, seen.double()[:, columns], names[labels], classes,
+        generator, torch.float32,
+    )[0]  # fmt: skip
 
 
 def gram(seen: Tensor, x: Tensor) -> float:

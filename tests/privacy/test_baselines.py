@@ -133,3 +133,18 @@ def test_a_seed_undoes_its_own_key_and_no_other(study, generator, group):
     assert torch.allclose(findings._undone(group, 5, sent), x)
     assert torch.allclose(findings._undone(group, 5 + 2**33, sent), x)  # 32 bits of a seed count
     assert not torch.allclose(findings._undone(group, 6, sent), x, atol=0.1)
+
+
+def test_labelled_public_data_of_the_kind_give_inputs_away(study, generator):
+    measures = study("measures")
+    spread = drawn(generator, 3, 5, 5)
+    labels, public_labels = torch.arange(3000) % 3, torch.arange(2400) % 3
+    x = torch.einsum("sij,sj->si", spread[labels], drawn(generator, 3000, 5) + 1)
+    public = torch.einsum("sij,sj->si", spread[public_labels], drawn(generator, 2400, 5) + 1)
+    dense = drawn(generator, 5, 5)
+    found = measures.by_labels(x @ dense.T, labels, public, public_labels)
+    assert measures.error(found, x) < 0.2
+    wrong = measures.by_labels(
+        x @ dense.T, labels[torch.randperm(3000, generator=generator)], public, public_labels
+    )
+    assert measures.error(wrong, x) > 0.5
