@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from paramsym import AlgebraElement, GroupElement, ParameterSymmetry, Space, act, find_symmetry
-from paramsym.algebra import ComplexScaling, Wreath
+from paramsym.algebra import ComplexScaling, Element, GeneralLinear, SignedPermutation, Wreath
 from paramsym.structure import stored
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import Slide
@@ -144,6 +144,21 @@ def test_values_outside_the_group_are_refused(rectified, value: object, says: st
     _, symmetry, _ = rectified
     with pytest.raises(ValueError, match=says):
         symmetry.element(mlp=value)
+
+
+def test_an_element_of_another_group_acts_as_its_matrix_does() -> None:
+    """A group of matrices reads matrices alone: an order that came as such would move nothing."""
+    space = Space("x", GeneralLinear(3))
+    symmetry = ParameterSymmetry({"x": space}, {"w": (parse_axis("x"),)})
+    order, scales = torch.tensor([2, 0, 1]), torch.tensor([1.0, -2.0, 3.0])
+    state = {"w": torch.tensor([5.0, 7.0, 11.0])}
+    moved = act(symmetry, symmetry.element({"x": Element(order=order, diagonal=scales)}), state)
+    assert moved["w"].tolist() == [11.0, -10.0, 21.0]
+    ordered = act(symmetry, symmetry.element({"x": Element(order=order)}), state)
+    assert ordered["w"].tolist() == [11.0, 5.0, 7.0]
+    signed = ParameterSymmetry({"x": Space("x", SignedPermutation(3))}, symmetry.signature)
+    with pytest.raises(ValueError, match="it is a matrix"):
+        signed.element({"x": Element(matrix=torch.eye(3)[order])})
 
 
 def test_names_are_known(rectified: tuple[nn.Module, ParameterSymmetry, Tensor]) -> None:

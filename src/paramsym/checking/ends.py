@@ -74,7 +74,10 @@ class Ends:
 
 
 def _displaced(x: torch.Tensor, moved: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A tensor displaced at random, as far as it was moved."""
+    """A tensor displaced at random, as far as it was moved; integers are exchanged."""
+    if not (x.is_floating_point() or x.is_complex()):
+        order = torch.randperm(x.numel(), generator=generator).to(x.device)
+        return x.reshape(-1)[order].reshape(x.shape)
     noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
     size = float((moved - x).norm() / noise.norm().clamp_min(1e-300))
     return x + (size * noise).to(x)

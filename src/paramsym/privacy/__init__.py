@@ -20,6 +20,8 @@ from .coding import encode_outputs as encode_outputs
 from .coding import encode_state as encode_state
 from .coding import encode_targets as encode_targets
 from .commuting import commuting_subgroup as commuting_subgroup
+from .expected import Expected as Expected
+from .expected import expectation as expectation
 from .job import Job as Job
 from .job import View as View
 from .key import Key as Key
@@ -27,5 +29,11 @@ from .losses import Loss as Loss
 from .plain_orders import plain_orders as plain_orders
 from .randomness import secret_generator as secret_generator
 from .rates import Rates as Rates
+from .retracing import Retraced as Retraced
+from .retracing import retrace as retrace
+from .retracing_table import RetracingTable as RetracingTable
+from .retracing_table import retracing_table as retracing_table
+from .tokens import renumber as renumber
+from .tokens import with_tokens as with_tokens
 from .updates import Kind as Kind
 from .updates import Update as Update

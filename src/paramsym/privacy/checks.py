@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from paramsym.privacy.key import Key
 from paramsym.privacy.losses import loss_of
+from paramsym.privacy.tokens import orders_units
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act
@@ -31,7 +32,9 @@ def require_inputs(key: Key, inputs: Tensors) -> None:
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
         tensor = given.get(name)
-        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point():
+        if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
+            continue
+        if not orders_units(key.acting, carried[name].type):
             raise ValueError(
                 f"encode(model, data, key): the input {name!r} holds {tensor.dtype}, and the key "
                 f"moves it by {carried[name]}, which takes linear combinations. A floating-point "

@@ -120,17 +120,12 @@ def _breaks(
 ) -> ValueError:
     """Which factor breaks which part of the training."""
     compared = any(space.name in spaces_of(f.type) for f in symmetry.outputs.values())
-    culprit = next((u for u in updates if not allowed_by(u, space, allowed)), None)
-    if compared and loss is None and updates:
-        why = "moves the outputs, and no loss was given that would say how targets go along"
-    elif compared and loss is not None and not loss.group(space.size) <= allowed:
-        why = f"mixes outputs that the loss {loss.name!r} tells apart"
-    elif compared and loss is not None:
-        why = f"moves outputs by what the loss {loss.name!r} sees"
-    elif culprit is not None or updates:
-        name = (culprit or updates[0]).name
-        kind = (culprit or updates[0]).kind.value
-        why = f"acts on {', '.join(symmetry.parameters_of(space.name)[:3])}, and {name!r} {kind}"
+    if compared and updates:
+        why = _seen_by(loss)
+    elif updates:
+        one = next((u for u in updates if not _allows_more(u, space, allowed)), updates[0])
+        carriers = ", ".join(symmetry.parameters_of(space.name)[:3])
+        why = f"acts on {carriers}, and {one.name!r} {one.kind.value}"
     else:
         why = f"is more than the model allows ({space.why or 'its group is smaller'})"
     return ValueError(
@@ -140,6 +135,12 @@ def _breaks(
     )
 
 
-def allowed_by(update: Update, space: Space, allowed: Group) -> bool:
+def _seen_by(loss: Loss | None) -> str:
+    if loss is None:
+        return "moves the outputs, and no loss was given that would say how targets go along"
+    return f"moves outputs by what the loss {loss.name!r} sees"
+
+
+def _allows_more(update: Update, space: Space, allowed: Group) -> bool:
     """Whether an update by itself allows more on a space than what is left."""
     return not (space.group & update.group(space.size)) <= allowed

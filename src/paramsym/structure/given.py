@@ -23,6 +23,7 @@ from paramsym.algebra import (
     Tangent,
     UnitComplex,
 )
+from paramsym.algebra.linear import AbstractLinear
 from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.following import is_transformed
 from paramsym.structure.membership import is_tangent
@@ -79,7 +80,7 @@ def as_element(symmetry: SymmetryData, name: str, value: Any) -> Element:
     """
     space = symmetry.spaces[name]
     reader = _Reader(symmetry, space, "element")
-    element = value if isinstance(value, Element) else reader.element(value)
+    element = reader.own(value) if isinstance(value, Element) else reader.element(value)
     made = element.map(lambda part, tail: reader.spread(part, tail))
     tensors = [part for part in (made.order, made.diagonal, made.matrix) if part is not None]
     if any(is_transformed(part) for part in tensors):
@@ -126,6 +127,18 @@ class _Reader:
         if self._is_monomial and not (tensor.is_floating_point() or tensor.is_complex()):
             return Element(order=self._order(tensor))
         return self._with(Element, tensor, value)
+
+    def own(self, value: Element) -> Element:
+        """An element of another group in the form in which this one acts.
+
+        A group of matrices reads matrices alone: an order that came as such would move nothing.
+        """
+        if isinstance(self.group, AbstractLinear) and value.matrix is None and value.base is None:
+            dtype = torch.float64 if value.diagonal is None else value.diagonal.dtype
+            return Element(matrix=self.group.matrix(value, dtype))
+        if self._is_monomial and value.matrix is not None:
+            raise self.refused(value.matrix, "it is a matrix")
+        return value
 
     def tangent(self, value: Any) -> Tangent:
         """Log-scales (complex ones for complex kinds) or a matrix."""

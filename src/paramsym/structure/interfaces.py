@@ -4,6 +4,9 @@
 
 The parameters move by `act`. A freed input or output moves along its feature axis, by the same walk
 over blocks as a parameter; what is not freed stays.
+
+Integers stand for one-hot vectors, whose feature axis comes after all others: e_k ↦ g·e_k. Where g
+orders units, that is e_π(k), so that the integers are numbered anew, k ↦ π(k).
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ def act_inputs(
         symmetry: from `find_symmetry(…, free_inputs=…)`, or with `inputs` written by hand.
         element: the one that moves the parameters.
         inputs: tensors by name, of any batch; those that are not freed pass unchanged. A tensor by
-            itself is the one freed input.
+            itself is the one freed input. Integers number units, and those that number none (−100)
+            stay.
         params: the parameters θ before they move, needed where a feature is moved in the frame of
             a gain: x ↦ γ g γ⁻¹ x.
 
@@ -49,8 +53,8 @@ def act_inputs(
         A dict, or the tensor, as given; nothing is modified.
 
     Raises:
-        ValueError: a freed input is missing or does not fit its type, `params` are needed, or the
-            element belongs to another symmetry.
+        ValueError: a freed input is missing or does not fit its type, `params` are needed, the
+            element belongs to another symmetry, or integers came where it mixes or scales units.
     """
     return _moved(symmetry, element, symmetry.inputs, "input", inputs, params)
 
@@ -116,6 +120,21 @@ def _moved_by_name(
     carried = {n: f for n, f in features.items() if any(True for _ in spaces_of(f.type))}
     for name, feature in carried.items():
         _require_fit(symmetry, side, name, feature, given)
+    numbers = {n: f for n, f in carried.items() if _counts(given[n])}
+    numbered = {n: _numbered(symmetry, element, n, f, given[n]) for n, f in numbers.items()}
+    carried = {n: f for n, f in carried.items() if n not in numbers}
+    return {**given, **numbered, **_turned(symmetry, element, carried, side, given, params)}
+
+
+def _turned(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    carried: Features,
+    side: str,
+    given: Mapping[str, torch.Tensor],
+    params: Params | None,
+) -> dict[str, torch.Tensor]:
+    """The tensors of these features, moved along their axes."""
     types = {f"{side} {n}": _types(f, given[n]) for n, f in carried.items()}
     moved = {f"{side} {n}": given[n] for n in carried}
     if any(True for feature in carried.values() for _ in frames_of(feature.type)):
@@ -131,7 +150,36 @@ def _moved_by_name(
         own = replace(symmetry, signature=types, shifts=(), ties={}, offsets={})
         parts = tuple(part for part in element.parts if not isinstance(part, Slide))
         moved = act(own, GroupElement(element.symmetry, parts), moved)
-    return {**given, **{n: moved[f"{side} {n}"] for n in carried}}
+    return {n: moved[f"{side} {n}"] for n in carried}
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether the entries are integers, which number the units of a feature axis."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def _numbered(
+    symmetry: ParameterSymmetry,
+    element: GroupElement,
+    name: str,
+    feature: Feature,
+    integers: torch.Tensor,
+) -> torch.Tensor:
+    """Integers as the units that they number move; those that number none stay."""
+    size = feature.type.size(symmetry.sizes)
+    units = torch.arange(1, size + 1, dtype=torch.float64)
+    one = {name: Feature(feature.type, -1)}
+    placed = _turned(symmetry, element, one, "input", {name: units}, None)[name]
+    if not torch.equal(placed.sort().values, units):
+        raise ValueError(
+            f"act_inputs(symmetry, g, …): {name!r} holds {integers.dtype}, which number the units "
+            f"of {feature}, and this element mixes or scales them. An element that orders them was "
+            "expected: restrict the symmetry to groups=Permutation there, or pass one-hot vectors."
+        )
+    new = (placed.long() - 1).argsort().to(integers.device)
+    known = (integers >= 0) & (integers < size)
+    found = new[integers.clamp(0, size - 1).long()]
+    return torch.where(known, found.to(integers.dtype), integers)
 
 
 def _types(feature: Feature, tensor: torch.Tensor) -> tuple[AxisType, ...]:
@@ -156,6 +204,8 @@ def _require_fit(
             f"moves with the symmetry, so that it was expected. Pass all freed {side}s by name."
         )
     shape = tuple(given[name].shape)
+    if _counts(given[name]):
+        return
     if not feature.fits(shape, symmetry.sizes):
         raise ValueError(
             f"{where}: the {side} {name!r} has shape {shape}, but its type ({feature}) needs "

@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ..job import Job
-from . import class_moments, independent_components, inner_products, known_pairs
+from . import (
+    class_frequencies,
+    class_moments,
+    independent_components,
+    inner_products,
+    input_key,
+    known_pairs,
+    linking,
+    public_statistics,
+    public_weights,
+    rates,
+)
 from .attempt import Attempt
 
 ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
@@ -17,4 +28,14 @@ ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
     "independent-components": independent_components.attempt,
     "class-moments": class_moments.attempt,
     "class-labels": class_moments.attempt_labels,
+    "input-key": input_key.attempt,
+    "orbit-invariants": linking.attempt,
+    "matched-sessions": linking.attempt_by_matching,
+    "answers": linking.attempt_by_answers,
+    "answer-to-zero": linking.attempt_at_zero,
+    "leverages": linking.attempt_by_data,
+    "public-statistics": public_statistics.attempt,
+    "class-frequencies": class_frequencies.attempt,
+    "public-weights": public_weights.attempt,
+    "learning-rates": rates.attempt,
 })  # fmt: skip

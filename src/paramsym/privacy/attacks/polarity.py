@@ -1,0 +1,65 @@
+"""Polarity masks of hidden units, as attacks meet them: signs that matching finds like any other.
+
+A unit of polarity s = ±1 computes σ_s(z) = s σ(s z), so that its tensors change their sign together
+and the function stays. Whoever evaluates the network must know s, and can take it away again;
+whoever does not know it matches units up to sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra import AbstractMonomial
+from paramsym.algebra.lattice import monomial
+from paramsym.structure.action import act
+from paramsym.structure.axes import spaces_of
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+def with_signs(symmetry: ParameterSymmetry) -> ParameterSymmetry:
+    """A symmetry in which hidden units have signs besides: that of a network with unknown masks.
+
+    Inputs and outputs have none, nor has what others stand over, whose signs these have.
+    """
+    features = symmetry.features.values()
+    ends = {space for feature in features for space in spaces_of(feature.type)}
+    bases = {base for space in symmetry.spaces.values() for base in space.over}
+    left = ends | bases
+    spaces = {n: s if n in left else _signed(symmetry, s) for n, s in symmetry.spaces.items()}
+    return replace(symmetry, spaces=spaces)
+
+
+def masked(
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Parameters with polarity masks put on, or taken off again.
+
+    Args:
+        symmetry: of the network, without masks.
+        params: the complete state dict.
+        masks: by space ±1 for each of its units.
+    """
+    signed = with_signs(symmetry)
+    values = {n: _value(signed, n, mask) for n, mask in masks.items()}
+    return act(signed, signed.element(values), params)
+
+
+def _value(signed: ParameterSymmetry, name: str, mask: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+    group = signed.spaces[name].group
+    permutes = isinstance(group, AbstractMonomial) and group.permutes
+    return (torch.arange(len(mask)), mask) if permutes else mask
+
+
+def _signed(symmetry: ParameterSymmetry, space: Space) -> Space:
+    """A space whose units have signs, if its axes can say so: entrywise powers are whole."""
+    group = space.group
+    if not isinstance(group, AbstractMonomial):
+        return space
+    if any(leg.power.denominator != 1 for leg in symmetry.legs(space.name)):
+        return space
+    return replace(space, group=monomial(group.size, group.permutes, True, group.scales))
