@@ -26,10 +26,6 @@ from paramsym.checkpoints.protected import write_decoded as write_decoded
 from paramsym.checkpoints.protected import write_encoded as write_encoded
 from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
 from paramsym.checkpoints.quantized import write_prepared as write_prepared
-from paramsym.checkpoints.served import Queried as Queried
-from paramsym.checkpoints.served import published as published
-from paramsym.checkpoints.served import query_service as query_service
-from paramsym.checkpoints.served import serve_checkpoint as serve_checkpoint
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors

@@ -174,6 +174,7 @@ def serve(
         import json
 
         from paramsym import checkpoints
+        from paramsym.checkpoints import served
 
         def ready(url: str, fingerprint: str) -> None:
             progress.end()
@@ -184,7 +185,7 @@ def serve(
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=nested)
         say_notes(checkpoint.notes)
         freeing = checkpoints.Freeing(False, free_inputs, free_outputs)
-        checkpoints.serve_checkpoint(
+        served.serve_checkpoint(
             checkpoint,
             host,
             port,
@@ -237,10 +238,11 @@ def query(
         import torch
 
         from paramsym import checkpoints, report
+        from paramsym.checkpoints import served
 
         freeing = checkpoints.Freeing(False, free_inputs, free_outputs)
-        network = checkpoints.published(source, inputs, freeing, progress)
-        done = checkpoints.query_service(
+        network = served.published(source, inputs, freeing, progress)
+        done = served.query_service(
             url, network, data, out, orthogonal, getattr(torch, dtype), force, progress
         )
     tell(done.notes, done, as_json, report.print_queried)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paramsym.checkpoints import Queried, WrittenDecoded, WrittenEncoded
+from paramsym.checkpoints import WrittenDecoded, WrittenEncoded
 from paramsym.report.words import error_text, plural
+
+if TYPE_CHECKING:  # it needs what a service is made of
+    from paramsym.checkpoints.served import Queried
 
 _NOT = (
     "This is no encryption. Who knows the plain weights, or enough pairs of plain and encoded "
