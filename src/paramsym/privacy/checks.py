@@ -32,16 +32,16 @@ def require_inputs(key: Key, inputs: Tensors) -> None:
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
         tensor = given.get(name)
-        if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point():
+        if not isinstance(tensor, torch.Tensor):
             continue
-        if not orders_units(key.acting, carried[name].type):
+        if not (tensor.is_floating_point() or orders_units(key.acting, carried[name].type)):
             raise ValueError(
                 f"encode(model, data, key): the input {name!r} holds {tensor.dtype}, and the key "
                 f"moves it by {carried[name]}, which takes linear combinations. A floating-point "
                 "tensor was expected. Convert it as the model is fed (x.float() / 255), or make a "
                 "key that leaves it out."
             )
-        if isinstance(tensor, torch.Tensor) and not bool(tensor.isfinite().all()):
+        if not bool(tensor.isfinite().all()):
             raise ValueError(
                 f"encode(model, data, key): the input {name!r} holds numbers that are not finite, "
                 "which would spread over all features of their samples. Finite ones were expected. "
