@@ -94,7 +94,7 @@ def encode(
         moved,
         encode_inputs(inputs, key, params),
         None if targets is None else encode_targets(targets, key, params),
-        None if loss is None else moved_loss(loss, lambda: labels_of(key)),
+        None if loss is None else _moved_loss(loss, targets, key),
         key.fingerprint,
     )
     if check:
@@ -191,6 +191,12 @@ def encode_targets(
     if targets.is_floating_point():
         return encode_outputs(targets, key, params)
     return moved_labels(targets, labels_of(key))
+
+
+def _moved_loss(loss: nn.Module, targets: torch.Tensor | None, key: Key) -> nn.Module:
+    """The loss at the moved outputs, whose axis of classes is that of the freed output."""
+    axis = next((feature.axis for feature in key.acting.outputs.values()), -1)
+    return moved_loss(loss, lambda: labels_of(key), axis, None if targets is None else targets.ndim)
 
 
 def labels_of(key: Key) -> torch.Tensor:

@@ -9,7 +9,7 @@ retrace training at θ. Who is told the rates is told D.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -71,6 +71,8 @@ def rates_of(
             f"{[*names]}). SGD, or Adam and its like, was expected, without clipping. Make the key "
             "without scalings."
         )
+    # Of a parameter to which the model adds a constant, the sum is scaled: its factor is that of γ.
+    symmetry = replace(symmetry, offsets={}, shifts=())
     scaling = GroupElement(symmetry, tuple(
         {name: _sizes(value) for name, value in part.items()}
         for part in element.parts if not isinstance(part, Slide)

@@ -58,6 +58,11 @@ class Update:
         return Orthogonal(size) if dense else SignedPermutation(size)
 
     @property
+    def measures(self) -> bool:
+        """Whether the step depends on the lengths of parameters, and not on gradients alone."""
+        return self.decays or self.kind is Kind.FACTORED
+
+    @property
     def keeps_axes(self) -> bool:
         """Whether what moves one axis of a matrix must not depend on the place along the other."""
         return self.kind in (Kind.MATRICES, Kind.FACTORED)
