@@ -72,7 +72,8 @@ def test_signs_of_an_offset_gain_part_where_the_step_measures_it(name):
 @pytest.mark.parametrize("constant", [0.0, 1.0], ids=["plain", "offset"])
 def test_rates_are_the_derivative_of_the_move(constant):
     model, _, symmetry = given(constant)
-    key = Key.generate(symmetry, torch.Generator().manual_seed(1), "sgd", scalings=True)
+    undecayed = STEPS["sgd"](list(model.parameters()))
+    key = Key.generate(symmetry, torch.Generator().manual_seed(1), undecayed, scalings=True)
     params = model.state_dict()
     ahead = {**params, "gain": params["gain"] + 1}
     moved = act(key.acting, key.element, params)["gain"]

@@ -15,6 +15,7 @@ from paramsym.privacy.checks import (
     require_equivariant,
     require_inputs,
     require_loss,
+    require_model,
     require_one_output,
     require_order,
 )
@@ -76,7 +77,8 @@ def encode(
         key: made for the model and for what trains it.
         loss: a loss of `torch.nn` whose weights of classes are to go along.
         outputs: from what the model returns to what counts, as for `find_symmetry`.
-        check: try the equation above on the first samples, in the mode in which the model is.
+        check: try the equation above on the first samples, in the mode in which the model is, and
+            in training mode if the key is made for training.
 
     Raises:
         ValueError: parameters or inputs do not fit the key, integers came where the key takes
@@ -89,6 +91,7 @@ def encode(
     if loss is not None:
         require_loss(key, loss)
     params = model.state_dict()
+    require_model(key, params)
     moved = act(key.acting, key.element, params)
     encoded = Encoded(
         moved,
