@@ -74,7 +74,7 @@ def test_translations_stay_under_inner_products_without_decay() -> None:
     symmetry = find_symmetry(model, (torch.randn(5, 4),))
     constant = {shift.name for shift in symmetry.shifts if not any(t.factors for t in shift.terms)}
     assert constant and len(constant) < len(symmetry.shifts)
-    plain = commuting_subgroup(symmetry, torch.optim.SGD)
+    plain = commuting_subgroup(symmetry, torch.optim.SGD(model.parameters(), lr=0.1))
     assert {shift.name for shift in plain.shifts} == constant
     decaying = torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.01)
     assert not commuting_subgroup(symmetry, decaying).shifts

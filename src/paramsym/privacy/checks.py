@@ -28,6 +28,12 @@ _HALF = 0.05
 
 def require_inputs(key: Key, inputs: Tensors) -> None:
     """Raise a `ValueError` for what a key cannot move: integers that it would mix, or NaN."""
+    if not isinstance(inputs, torch.Tensor | Mapping):
+        raise ValueError(
+            f"encode(model, data, key): inputs of the type {type(inputs).__name__} came. A tensor, "
+            "or tensors by the names of forward, were expected. Several inputs go into a dict, "
+            "and targets beside them into a pair: (inputs, targets)."
+        )
     carried = {n: f for n, f in key.acting.inputs.items() if any(True for _ in spaces_of(f.type))}
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
@@ -47,6 +53,19 @@ def require_inputs(key: Key, inputs: Tensors) -> None:
                 "which would spread over all features of their samples. Finite ones were expected. "
                 "Fill them in or leave these samples out."
             )
+
+
+def require_model(key: Key, params: Mapping[str, torch.Tensor]) -> None:
+    """Raise a `ValueError` for a wrapper, under which all parameters have another name."""
+    name = next((name for name in key.acting.signature if name not in params), None)
+    wrapped = next((other for other in params if name and other.endswith(f".{name}")), None)
+    if wrapped is not None:
+        raise ValueError(
+            f"encode(model, data, key): the model calls {wrapped!r} what the key calls {name!r}. "
+            "The names of the model that find_symmetry was told were expected. If this is a "
+            "wrapper (DataParallel, torch.compile), pass the model inside, as model.module or "
+            "model._orig_mod."
+        )
 
 
 def require_loss(key: Key, loss: nn.Module) -> None:
@@ -115,10 +134,26 @@ def require_equivariant(
     key: Key,
     outputs: Callable[[Any], Any] | None,
 ) -> None:
-    """Raise a `ValueError` unless f(g·x; g·θ) = g·f(x; θ), buffers that are written included."""
+    """Raise a `ValueError` unless f(g·x; g·θ) = g·f(x; θ), buffers that are written included.
+
+    A key that is made for training has to hold in training, too, if the model is still evaluated.
+    """
+    for training in {model.training, model.training or bool(key.updates)}:
+        _require_equivariant(model, inputs, moved_inputs, moved, key, outputs, training)
+
+
+def _require_equivariant(
+    model: nn.Module,
+    inputs: Tensors,
+    moved_inputs: Tensors,
+    moved: Mapping[str, torch.Tensor],
+    key: Key,
+    outputs: Callable[[Any], Any] | None,
+    training: bool,
+) -> None:
     params = {n: t.detach().clone() for n, t in model.state_dict().items()}
     ahead = {n: t.detach().clone() for n, t in moved.items()}
-    with preserved(model, model.training), torch.no_grad():
+    with preserved(model, training), torch.no_grad():
         plain = _run(model, params, inputs, outputs)
         encoded = _run(model, ahead, moved_inputs, outputs)
     freed = {n: y for n, y in plain.items() if n in key.acting.outputs}
@@ -149,6 +184,8 @@ def _run(
 def _require_close(
     key: Key, what: str, found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
 ) -> None:
+    masked = expected.isinf() & (found == expected)  # −∞ is equal to −∞, without a difference
+    found, expected = found.masked_fill(masked, 0), expected.masked_fill(masked, 0)
     size = float(expected.norm()) or 1.0
     error = float((found - expected).norm()) / size
     if not error <= _TOLERANCES.get(dtype, _HALF):

@@ -15,6 +15,7 @@ from paramsym.privacy.checks import (
     require_equivariant,
     require_inputs,
     require_loss,
+    require_model,
     require_one_output,
     require_order,
 )
@@ -76,7 +77,8 @@ def encode(
         key: made for the model and for what trains it.
         loss: a loss of `torch.nn` whose weights of classes are to go along.
         outputs: from what the model returns to what counts, as for `find_symmetry`.
-        check: try the equation above on the first samples, in the mode in which the model is.
+        check: try the equation above on the first samples, in the mode in which the model is, and
+            in training mode if the key is made for training.
 
     Raises:
         ValueError: parameters or inputs do not fit the key, integers came where the key takes
@@ -89,12 +91,13 @@ def encode(
     if loss is not None:
         require_loss(key, loss)
     params = model.state_dict()
+    require_model(key, params)
     moved = act(key.acting, key.element, params)
     encoded = Encoded(
         moved,
         encode_inputs(inputs, key, params),
         None if targets is None else encode_targets(targets, key, params),
-        None if loss is None else moved_loss(loss, lambda: labels_of(key)),
+        None if loss is None else _moved_loss(loss, targets, key),
         key.fingerprint,
     )
     if check:
@@ -191,6 +194,12 @@ def encode_targets(
     if targets.is_floating_point():
         return encode_outputs(targets, key, params)
     return moved_labels(targets, labels_of(key))
+
+
+def _moved_loss(loss: nn.Module, targets: torch.Tensor | None, key: Key) -> nn.Module:
+    """The loss at the moved outputs, whose axis of classes is that of the freed output."""
+    axis = next((feature.axis for feature in key.acting.outputs.values()), -1)
+    return moved_loss(loss, lambda: labels_of(key), axis, None if targets is None else targets.ndim)
 
 
 def labels_of(key: Key) -> torch.Tensor:

@@ -9,7 +9,8 @@ met with what the update commutes with on that axis, for every update of a step:
 and a space that moves frozen tensors alone keeps its group. Every representation that a type names
 is orthogonal where its element is: powers of signs and orders, duals, sums and products. What acts
 in the frame of a gain is not, for the frame is trained: it moves as an order that carries the gain
-along.
+along. Where the model adds a constant to a parameter, 1 + w, and the step measures w itself, groups
+are met with what keeps the constant, too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from paramsym.algebra import AbstractMonomial, Group, Trivial
+from paramsym.algebra import AbstractMonomial, Group, Permutation, Trivial
 from paramsym.algebra.lattice import monomial
 from paramsym.privacy.plain_orders import plain_orders
 from paramsym.privacy.updates import Kind, Optimizers, Update, updates_of
-from paramsym.structure.axes import AxisType, spaces_of
+from paramsym.structure.axes import AxisType, parts_of, spaces_of
+from paramsym.structure.origin import Diagonal
 from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -96,7 +98,33 @@ def _largest(
     scaled = scalings and isinstance(group, AbstractMonomial)
     for update in updates:
         group &= monomial(size, True, True, True) if scaled else update.group(size)
+    if any(each.measures for each in updates):
+        group = _fixing_constants(symmetry, name, carriers, group)
     return group
+
+
+def _fixing_constants(
+    symmetry: ParameterSymmetry, name: str, tensors: Iterable[str], group: Group
+) -> Group:
+    """What of a space keeps the constants that the model adds to parameters.
+
+    A gain that is stored as w = γ − 1 moves by w ↦ s w + (s − 1). A sign is no linear map of w,
+    so that a step which pulls w to zero, or takes its length, does not commute with it; an order
+    is. W + I moves as W does where both of its axes carry the same.
+    """
+    size = symmetry.spaces[name].size
+    for tensor in tensors:
+        origin, axes = symmetry.offsets.get(tensor, 0.0), symmetry.signature[tensor]
+        if isinstance(origin, Diagonal):
+            group = group if axes[0].T == axes[1] else Trivial(size)
+        elif origin and name in {space for axis in axes for space in _oddly(axis)}:
+            group &= Permutation(size)
+    return group
+
+
+def _oddly(axis: AxisType) -> Iterator[str]:
+    """The spaces of an axis whose signs or scales reach it; of others it has orders alone."""
+    return (s for part in parts_of(axis) for s, power in part.factors if power % 2)
 
 
 def _crosses(symmetry: ParameterSymmetry, name: str, tensors: Iterable[str]) -> bool:

@@ -18,7 +18,7 @@ import torch
 from paramsym.algebra import Group, Trivial, parse_group
 from paramsym.privacy.commuting import commuting_subgroup
 from paramsym.privacy.losses import Loss, Losses, loss_of
-from paramsym.privacy.rates import Rates, rates_of
+from paramsym.privacy.rates import Rates, rates_of, require_rates
 from paramsym.privacy.refusals import (
     commuting_element,
     require_conditioned,
@@ -88,7 +88,8 @@ class Key:
         Raises:
             ValueError: nothing is known of the optimiser or of the loss, one of them does not
                 commute with what `groups` asks for, the optimiser commutes in exact arithmetic
-                only, or the model draws random numbers while it trains.
+                only, no rates undo scales under it, or the model draws random numbers while it
+                trains.
         """
         key = _plan(symmetry, optimizer, loss, trainable, scalings, inexact)
         if groups is not None:
@@ -232,6 +233,8 @@ def _plan(
     if updates:
         require_exact(updates, inexact)
         require_repeatable(symmetry)
+        if scalings:
+            require_rates(updates)
     names = None if trainable is None else tuple(sorted(trainable))
     acting = commuting_subgroup(symmetry, updates, trainable=names, scalings=scalings)
     if updates:

@@ -91,22 +91,60 @@ def loss_of(loss: Losses) -> Loss | None:
     return found
 
 
-def moved_loss(loss: nn.Module, labels: Callable[[], torch.Tensor]) -> nn.Module:
+def moved_loss(
+    loss: nn.Module, labels: Callable[[], torch.Tensor], axis: int = -1, rank: int | None = None
+) -> nn.Module:
     """A loss of `torch.nn` whose weights of classes have gone along with their classes.
 
     Args:
         loss: is not changed.
         labels: gives the new label of each class, of shape (classes,); asked if there are classes.
+        axis: of the outputs, which counts classes: weights of entries are broadcast against them.
+        rank: how many axes the outputs have; needed where `axis` is counted from the first.
+
+    Raises:
+        ValueError: weights fit the classes no way, or `rank` is needed to tell.
     """
+    entries = isinstance(loss, nn.BCEWithLogitsLoss | nn.BCELoss)
     moved = copy.deepcopy(loss)
     for name in ("weight", "pos_weight"):
         weight = getattr(loss, name, None)
         if isinstance(weight, torch.Tensor) and weight.ndim and len(new := labels()):
-            setattr(moved, name, weight[..., new.argsort().to(weight.device)])
+            along = _axis_of_classes(loss, name, weight, axis, rank) if entries else 0
+            if along is not None and weight.shape[along] != 1:
+                _require_classes(loss, name, weight, along, len(new))
+                order = new.argsort().to(weight.device)
+                setattr(moved, name, weight.index_select(along, order))
     ignored = getattr(loss, "ignore_index", -1)
     if ignored >= 0 and len(new := labels()) > ignored:
         vars(moved)["ignore_index"] = int(new[ignored])
     return moved
+
+
+def _axis_of_classes(
+    loss: nn.Module, name: str, weight: torch.Tensor, axis: int, rank: int | None
+) -> int | None:
+    """The axis of a weight that lies along the classes when it is broadcast; None if none does."""
+    if axis >= 0 and rank is None:
+        raise ValueError(
+            f"encode(…, loss={loss}): its {name} of shape {tuple(weight.shape)} is broadcast "
+            f"against outputs whose axis {axis} counts the classes, and how many axes they have is "
+            "not known without targets of their shape. Pass the targets along, or free the output "
+            "by an axis that is counted from the end: free_outputs={name: -3}."
+        )
+    along = axis - (rank or 0) if axis >= 0 else axis
+    return along if weight.ndim >= -along else None
+
+
+def _require_classes(
+    loss: nn.Module, name: str, weight: torch.Tensor, along: int, classes: int
+) -> None:
+    if weight.shape[along] != classes:
+        raise ValueError(
+            f"encode(…, loss={loss}): its {name} of shape {tuple(weight.shape)} has "
+            f"{weight.shape[along]} entries along axis {along}, where it weighs {classes} classes. "
+            "One entry for each class, or one for all, was expected. Give the loss such weights."
+        )
 
 
 def moved_labels(targets: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ retrace training at θ. Who is told the rates is told D.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -49,6 +49,20 @@ class Rates:
         return epsilon if factor is None or self.squared else epsilon / factor
 
 
+def require_rates(updates: Iterable[Update]) -> bool:
+    """Whether rates that undo scales are squared; a `ValueError` if none are known to."""
+    names = {each.name: each.rates for each in updates}
+    kinds = {*names.values()}
+    if kinds not in ({"squared"}, {"single"}):
+        odd = next((name for name, kind in names.items() if not kind), "nothing")
+        raise ValueError(
+            f"Key(…, scalings=True): no rates are known that undo scales under {odd!r} (the step "
+            f"is {[*names]}). SGD, or Adam and its like, was expected, without clipping. Make the "
+            "key without scalings."
+        )
+    return kinds == {"squared"}
+
+
 def rates_of(
     symmetry: ParameterSymmetry, element: GroupElement, updates: Iterable[Update]
 ) -> Rates:
@@ -62,15 +76,9 @@ def rates_of(
     Raises:
         ValueError: an update is known for no rates that undo scales, or two ask for different ones.
     """
-    names = {each.name: each.rates for each in updates}
-    kinds = {*names.values()}
-    if kinds not in ({"squared"}, {"single"}):
-        odd = next((name for name, kind in names.items() if not kind), "nothing")
-        raise ValueError(
-            f"key.learning_rates: no rates are known that undo scales under {odd!r} (the step is "
-            f"{[*names]}). SGD, or Adam and its like, was expected, without clipping. Make the key "
-            "without scalings."
-        )
+    squared = require_rates(updates)
+    # Of a parameter to which the model adds a constant, the sum is scaled: its factor is that of γ.
+    symmetry = replace(symmetry, offsets={}, shifts=())
     scaling = GroupElement(symmetry, tuple(
         {name: _sizes(value) for name, value in part.items()}
         for part in element.parts if not isinstance(part, Slide)
@@ -83,7 +91,7 @@ def rates_of(
                         if n in symmetry.signature}}  # fmt: skip
     moved = act(symmetry, scaling, whole)
     scales = {n: moved[n] for n in ones if bool((moved[n] != 1).any())}
-    return Rates(scales, kinds == {"squared"})
+    return Rates(scales, squared)
 
 
 def _sizes(value: Element) -> Element:

@@ -58,6 +58,11 @@ class Update:
         return Orthogonal(size) if dense else SignedPermutation(size)
 
     @property
+    def measures(self) -> bool:
+        """Whether the step depends on the lengths of parameters, and not on gradients alone."""
+        return self.decays or self.kind is Kind.FACTORED
+
+    @property
     def keeps_axes(self) -> bool:
         """Whether what moves one axis of a matrix must not depend on the place along the other."""
         return self.kind in (Kind.MATRICES, Kind.FACTORED)
@@ -106,7 +111,8 @@ def updates_of(optimizer: Optimizers) -> tuple[Update, ...]:
     Args:
         optimizer: an optimiser of `torch.optim`, its class, its name, "clip_grad_norm",
             "clip_grad_value", "lion" or "shampoo", an `Update` of one's own, or several of these,
-            all of which take part. None where nobody trains.
+            all of which take part. None where nobody trains. A class or a name says nothing of
+            weight decay, and is taken to decay if it can; an optimiser says it.
 
     Raises:
         ValueError: nothing is known of one of them.
@@ -132,9 +138,11 @@ def _update_of(optimizer: Any) -> Update:
 
 
 def _with_decay(update: Update, optimizer: torch.optim.Optimizer | None) -> Update:
-    """The update with what an optimiser says of its decay, or what its class does by default."""
+    """The update with what an optimiser says of its decay; a name or a class leaves it open."""
     if optimizer is None:
-        return update
+        own = _TORCH.get(update.name)
+        may = own is not None and "weight_decay" in inspect.signature(own).parameters
+        return replace(update, decays=update.decays or may)
     pulls = [g.get(name) for g in optimizer.param_groups for name in ("weight_decay", "lambd")]
     return replace(update, decays=any(pulls))
 
