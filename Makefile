@@ -61,3 +61,5 @@ reproduce: $(STAMP) reproduce-dynamics
 	$(SINGLE) $(BIN)/python benchmarks/alignment.py barriers origins packages runtimes
 	$(SINGLE) $(BIN)/python benchmarks/training.py
 	$(SINGLE) $(BIN)/python benchmarks/discovery_learned.py
+	$(SINGLE) $(BIN)/python benchmarks/privacy_findings.py
+	$(SINGLE) $(BIN)/python benchmarks/privacy_baselines.py

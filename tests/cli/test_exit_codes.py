@@ -54,6 +54,14 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
         "equivariant": ["equivariant", "--shift", "2x2", "--rank", "1"],
         "relu-equal": ["relu-equal", str(network), str(network)],
         "relu-verify": ["relu-verify", str(verdict), str(network), str(network)],
+        "protect": [
+            "protect",
+            "encode",
+            SMALL,
+            str(tmp_path / "encoded.safetensors"),
+            "--key",
+            str(tmp_path / "key.safetensors"),
+        ],
         "watch": ["watch", str(training_script(tmp_path))],
     }
 
@@ -71,6 +79,7 @@ INNER = {
     "equivariant": "paramsym.equivariant.command._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",
+    "protect": "paramsym.checkpoints.write_encoded",
     "watch": "paramsym.dynamics.watching.watched",
 }
 COMMANDS = sorted(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]

@@ -108,6 +108,24 @@ def test_even_plain_descent_parts_from_maps_that_are_not_orthogonal() -> None:
     assert found.drift[0] == (0, found.drift[0][1]) and found.drift[0][1] < 1e-12
 
 
+@pytest.mark.parametrize("name", ["momentum-with-decay", "Adam", "RMSprop", "Adagrad"])
+def test_scales_are_retraced_with_the_rates_that_tell_them(name: str) -> None:
+    model, *_, symmetry = perceptron()
+    made = OPTIMIZERS[name]([*model.parameters()])
+    key = Key.generate(symmetry, generator(), made, SQUARE, scalings=True)
+    assert key.learning_rates is not None and key.learning_rates.scales
+    assert run(key, OPTIMIZERS[name]).largest < 1e-12
+    untold = Key.of(symmetry, {n: key.element[n] for n in key.acting.spaces})  # tells no rates
+    assert run(untold, OPTIMIZERS[name]).largest > 0.01
+
+
+def test_decay_that_no_rates_undo_is_refused_with_scales() -> None:
+    *_, symmetry = perceptron()
+    key = Key.generate(symmetry, generator(), "adam", SQUARE, scalings=True)
+    with pytest.raises(ValueError, match="weight_decay=0"):
+        run(key, OPTIMIZERS["AdamW"])
+
+
 # -- parts of steps --------------------------------------------------------------------------------
 
 CLIPS: dict[str, tuple[Callable, str]] = {

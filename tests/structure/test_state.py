@@ -140,3 +140,22 @@ def test_an_element_of_a_smaller_group_moves_the_state_by_itself() -> None:
     for name, gradient in expected.items():
         torch.testing.assert_close(moved[name]["exp_avg"], gradient)
     assert max(float((expected[n] - gradients[n]).abs().max()) for n in expected) > 1e-2
+
+
+def test_translations_by_constants_leave_the_state_where_it_is() -> None:
+    """Their derivative is one: no parameters are asked for, and squares pass, too."""
+    _, symmetry, params, gradients = made("GPT-2")
+    constant = [shift.name for shift in symmetry.shifts if shift.is_constant]
+    others = [shift.name for shift in symmetry.shifts if not shift.is_constant]
+    assert constant and others
+    g = symmetry.sample(torch.Generator().manual_seed(1), only=constant)
+    assert any(bool((act(symmetry, g, params)[n] != params[n]).any()) for n in gradients)
+    state = moments(gradients)
+    moved, expected = act_state(symmetry, g, state), act_dual(symmetry, g, params, gradients)
+    for n, gradient in gradients.items():
+        torch.testing.assert_close(expected[n], gradient)
+        for key in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"):
+            assert torch.equal(moved[n][key], state[n][key])
+    slide = symmetry.sample(torch.Generator().manual_seed(1), only=others[:1])
+    with pytest.raises(ValueError, match="slides along the shift"):
+        act_state(symmetry, slide, {n: {"exp_avg": x} for n, x in gradients.items()})

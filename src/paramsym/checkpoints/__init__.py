@@ -15,9 +15,15 @@ from paramsym.checkpoints.equivalent import transform as transform
 from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
+from paramsym.checkpoints.keys import Ask as Ask
+from paramsym.checkpoints.keys import Freeing as Freeing
 from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
 from paramsym.checkpoints.merged import write_merged as write_merged
 from paramsym.checkpoints.plan import Plan as Plan
+from paramsym.checkpoints.protected import WrittenDecoded as WrittenDecoded
+from paramsym.checkpoints.protected import WrittenEncoded as WrittenEncoded
+from paramsym.checkpoints.protected import write_decoded as write_decoded
+from paramsym.checkpoints.protected import write_encoded as write_encoded
 from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
 from paramsym.checkpoints.quantized import write_prepared as write_prepared
 from paramsym.checkpoints.sources import needs_weights as needs_weights

@@ -66,16 +66,16 @@ def open_data(checkpoint: Checkpoint, path: Path | None) -> Data:
     if path is None:
         return _noise(checkpoint)
     where = f"--data {path}"
-    arrays = _read(path, where)
-    named = _tensors_of(checkpoint)
-    found = _named(arrays, named, where)
+    arrays = read_arrays(path, where)
+    named = example_tensors(checkpoint)
+    found = named_arrays(arrays, named, where)
     for name, tensor in found.items():
-        _check(name, tensor, named[name], where)
-    count = _count(found, where)
+        check_input(name, tensor, named[name], where)
+    count = count_of(found, where)
     batches = _batches(checkpoint, found, _evenly(count), where)
     _try(checkpoint, batches[0], where)
     notes = [f"{path.name}: {min(count, SAMPLES)} of {count} samples are used"]
-    if unused := sorted(arrays.keys() - {_key(arrays, named, name) for name in named}):
+    if unused := sorted(arrays.keys() - {array_name(arrays, named, name) for name in named}):
         notes.append(f"{path.name}: {few(unused)} not used: no input of that name")
     return Data(batches, tuple(notes))
 
@@ -83,7 +83,7 @@ def open_data(checkpoint: Checkpoint, path: Path | None) -> Data:
 # -- files -------------------------------------------------------------------------------------
 
 
-def _read(path: Path, where: str) -> dict[str, torch.Tensor]:
+def read_arrays(path: Path, where: str) -> dict[str, torch.Tensor]:
     """Names and tensors of a file; what stands in order gets numpy's names, arr_0, arr_1 …"""
     require_file(path, f"a file of inputs ({_FORMATS})")
     if path.suffix == ".npz":
@@ -128,7 +128,7 @@ def _read_npz(path: Path, where: str) -> dict[str, torch.Tensor]:
 # -- names -------------------------------------------------------------------------------------
 
 
-def _tensors_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+def example_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """The tensors among the example inputs, by the names that `forward` gives them."""
     if isinstance(checkpoint.inputs, dict):
         named = checkpoint.inputs
@@ -146,18 +146,18 @@ def _tensors_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     return found
 
 
-def _key(arrays: Mapping[str, Any], named: Mapping[str, Any], name: str) -> str | None:
+def array_name(arrays: Mapping[str, Any], named: Mapping[str, Any], name: str) -> str | None:
     """Under which name a file has an input: its own, its place in order, or the only one."""
     place = f"arr_{list(named).index(name)}"
     found = next((key for key in (name, place) if key in arrays), None)
     return found or (next(iter(arrays)) if len(arrays) == len(named) == 1 else None)
 
 
-def _named(
+def named_arrays(
     arrays: Mapping[str, torch.Tensor], named: Mapping[str, torch.Tensor], where: str
 ) -> dict[str, torch.Tensor]:
     """The tensors of a file by the names of the inputs."""
-    keys = {name: _key(arrays, named, name) for name in named}
+    keys = {name: array_name(arrays, named, name) for name in named}
     if missing := [name for name, key in keys.items() if key is None]:
         came = few(sorted(arrays)) if arrays else "nothing"
         raise CheckpointError(
@@ -177,7 +177,7 @@ def _kind(tensor: torch.Tensor) -> str:
     return "real numbers" if tensor.is_floating_point() else "whole numbers"
 
 
-def _check(name: str, tensor: torch.Tensor, example: torch.Tensor, where: str) -> None:
+def check_input(name: str, tensor: torch.Tensor, example: torch.Tensor, where: str) -> None:
     """An input of a file is like the example input of that name, but for the number of samples."""
     came = f"{name!r} holds {_kind(tensor)} ({str(tensor.dtype).removeprefix('torch.')})"
     if _kind(tensor) != _kind(example):
@@ -205,7 +205,7 @@ def _check(name: str, tensor: torch.Tensor, example: torch.Tensor, where: str) -
         )  # fmt: skip
 
 
-def _count(found: Mapping[str, torch.Tensor], where: str) -> int:
+def count_of(found: Mapping[str, torch.Tensor], where: str) -> int:
     counts = {name: len(tensor) for name, tensor in found.items()}
     if len(set(counts.values())) > 1:
         raise CheckpointError(
@@ -240,7 +240,7 @@ def _batches(
     checkpoint: Checkpoint, found: Mapping[str, torch.Tensor], rows: torch.Tensor, where: str
 ) -> list[Inputs]:
     """Samples in batches; where the size of a batch is part of the program, in full ones."""
-    examples = _tensors_of(checkpoint)
+    examples = example_tensors(checkpoint)
     size = min(BATCH, max(1, len(rows) // 2))
     if checkpoint.fixed_mode:
         size = len(next(iter(examples.values())))
@@ -268,7 +268,7 @@ def _noise(checkpoint: Checkpoint) -> Data:
     """Batches like the example inputs: normal numbers of their mean and spread, or their values
     in another order."""
     generator = torch.Generator().manual_seed(0)
-    examples = _tensors_of(checkpoint)
+    examples = example_tensors(checkpoint)
 
     def drawn(x: torch.Tensor) -> torch.Tensor:
         if not x.numel():

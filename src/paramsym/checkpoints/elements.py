@@ -14,10 +14,10 @@ _SUFFIXES = (".safetensors", ".json")
 _ENDINGS = (".safetensors.index.json", ".safetensors", ".pt2", ".pt", ".pth", ".bin")
 
 
-def place_beside(out: Path) -> Path:
-    """Where the element that leads to `out` is written: moved.pt2 → moved.element.safetensors."""
+def place_beside(out: Path, name: str = "element.safetensors") -> Path:
+    """Where what belongs to `out` is written: moved.pt2 → moved.element.safetensors."""
     ending = next((end for end in _ENDINGS if out.name.endswith(end)), "")
-    return out.with_name(f"{out.name.removesuffix(ending)}.element.safetensors")
+    return out.with_name(f"{out.name.removesuffix(ending)}.{name}")
 
 
 def check_element(

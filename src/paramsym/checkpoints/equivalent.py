@@ -136,7 +136,7 @@ def write_moved(
     dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
     tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
     with stored(checkpoint, out, moved, force, progress) as model:
-        error = _difference(reference, model, before, checkpoint, tolerance)
+        error = difference_from(reference, model, before, checkpoint, tolerance)
         if not error <= tolerance:
             raise CheckpointError(
                 str(out),
@@ -219,7 +219,7 @@ def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Ten
         return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
 
 
-def _difference(
+def difference_from(
     reference: list[torch.Tensor],
     model: torch.nn.Module,
     before: Mapping[str, torch.Tensor],

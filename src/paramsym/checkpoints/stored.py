@@ -21,6 +21,7 @@ def stored(
     params: Mapping[str, torch.Tensor],
     force: bool = False,
     progress: Callable[[str], None] = silent,
+    finish: Callable[[Path], None] | None = None,
 ) -> Iterator[torch.nn.Module]:
     """Write weights; inside the block stands the model that was read back from the files.
 
@@ -32,6 +33,7 @@ def stored(
         params: the complete state dict to be written.
         force: replace what stands at `out`; see `staged`.
         progress: is told each step when it begins.
+        finish: is given what was written, to put something beside the weights in a folder.
 
     Raises:
         CheckpointError: the system does not let it be written, or other numbers are read back.
@@ -39,6 +41,8 @@ def stored(
     with staged(out, force, sum(checkpoint.planned(out).values())) as draft:
         progress(f"writing {out.name}")
         checkpoint.save(draft, params)
+        if finish is not None:
+            finish(draft)
         progress(f"reading {out.name} back, to compare")
         model = checkpoint.reload(draft)
         _check_written(out, params, model)

@@ -10,6 +10,7 @@ import typer
 from paramsym.cli.discovering import discover
 from paramsym.cli.group import Commands
 from paramsym.cli.pairs import align, compare, merge
+from paramsym.cli.protecting import protect
 from paramsym.cli.reading import inspect
 from paramsym.cli.watching import watch
 from paramsym.cli.writing import balance, quantize_prep, transform
@@ -56,6 +57,7 @@ for _command in (
     inspect, discover, transform, balance, quantize_prep, compare, align, merge,
 ):  # fmt: skip
     app.command()(_command)
+app.add_typer(protect)
 # what follows the script is the script's
 app.command(context_settings={"allow_interspersed_args": False})(watch)
 

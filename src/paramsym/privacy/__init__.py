@@ -22,6 +22,9 @@ from .coding import encode_targets as encode_targets
 from .commuting import commuting_subgroup as commuting_subgroup
 from .expected import Expected as Expected
 from .expected import expectation as expectation
+from .inference import DataOwner as DataOwner
+from .inference import ModelOwner as ModelOwner
+from .inference import Polarity as Polarity
 from .job import Job as Job
 from .job import View as View
 from .key import Key as Key

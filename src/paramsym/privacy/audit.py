@@ -54,14 +54,10 @@ class Audit:
         for claim, said in CLAIMS.items():
             tried = [a for a in self.attempts if a.claim == claim]
             broken = self.against(claim)
-            if broken:
-                lines.append(f"  {claim}: that {said} is false here.")
-                lines += [f"      {a.says} Needs {a.needs}." for a in broken]
-            elif tried:
-                names = "; ".join(a.attack for a in tried)
-                lines.append(f"  {claim}: no attack that was tried succeeded ({names}).")
-            else:
-                lines.append(f"  {claim}: nothing was tried, so that nothing is known.")
+            count = f"{len(broken)} of the {len(tried)} attacks that were tried succeeded"
+            left = f"false here, {count}:" if broken else f"{count}." if tried else "nothing tried."
+            lines.append(f"  {claim} ({said}): {left}")
+            lines += [f"      {a.says} Needs {a.needs}." for a in broken]
         lines += ["", "Each attack, and its control:", ""]
         for a in self.attempts:
             mark = "succeeded" if a.succeeded else "failed"

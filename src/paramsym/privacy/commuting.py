@@ -153,5 +153,5 @@ def _translations(symmetry: ParameterSymmetry, updates: Iterable[Update]) -> Ite
     free = all(each.kind is Kind.INNER_PRODUCTS and not each.decays for each in updates)
     if free and not symmetry.buffers:
         for shift in symmetry.shifts:
-            if shift.divisor is None and not any(term.factors for term in shift.terms):
+            if shift.is_constant:
                 yield shift

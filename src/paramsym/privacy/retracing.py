@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from paramsym.privacy.coding import Given, decode, encode
 from paramsym.privacy.expected import Clip, Compare, Expected, expectation
 from paramsym.privacy.key import Key
+from paramsym.privacy.rates import Rates
 
 Factory: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -108,10 +109,11 @@ def retrace(
 ) -> Retraced:
     """Train a model plainly and in a key, side by side, and compare them after decoding.
 
-    The encoded run sees g·θ, g·x and the moved targets alone. Both runs are one and the same
-    PyTorch loop, `step`: `zero_grad`, forward, loss, `backward`, `clip`, `optimizer.step(closure)`.
-    They get the same samples in the same order, and random numbers from the same seed in every
-    step, so that where they part it is the step that does not commute, and not the draws.
+    The encoded run sees g·θ, g·x, the moved targets and the rates of a key that scales. Both runs
+    are one and the same PyTorch loop, `step`: `zero_grad`, forward, loss, `backward`, `clip`,
+    `optimizer.step(closure)`. They get the same samples in the same order, and random numbers from
+    the same seed in every step, so that where they part it is the step that does not commute, and
+    not the draws.
 
     Args:
         model: at its first parameters, in the mode in which it is trained; it is not touched, and
@@ -133,7 +135,8 @@ def retrace(
             tell what of the difference is no matter of the key.
 
     Raises:
-        ValueError: as `encode`, or there are no targets, no samples or no steps.
+        ValueError: as `encode`, there are no targets, no samples or no steps, or the key scales
+            and the optimiser decays in a way that its rates do not undo.
     """
     inputs, targets = data
     _require_some(targets, steps, batch)
@@ -151,6 +154,8 @@ def retrace(
     remote = run(
         encoded.load_into(model), encoded.inputs, encoded.targets, encoded.loss or loss
     )  # fmt: skip
+    if key.updates and key.learning_rates is not None:
+        _tell(remote, key.learning_rates)
     twin = run(_rounded(model, seed), inputs, targets, loss) if rounding else None
 
     def compared() -> dict[str, float]:
@@ -239,6 +244,37 @@ def _optimizer(model: nn.Module, factory: Factory, key: Key) -> torch.optim.Opti
         trained = key.trainable is None or name in key.trainable
         parameter.requires_grad_(parameter.requires_grad and trained)
     return factory([p for p in model.parameters() if p.requires_grad])
+
+
+def _tell(run: _Run, rates: Rates) -> None:
+    """Give an optimiser a rate for each entry, which it has no argument for, by hooks of PyTorch.
+
+    With D² on each gradient SGD makes the steps of lr·D². Other steps u divide by the root of
+    squares: from the plain gradient D g̃ they make the plain u, and the entry goes by D u.
+    """
+    if not rates.squared and any(g.get("weight_decay") for g in run.optimizer.param_groups):
+        raise ValueError(
+            f"retrace(…, key, …): the key scales, and {type(run.optimizer).__name__} decays its "
+            "parameters, which its rates do not undo. An optimiser without decay, or SGD, was "
+            "expected. Set weight_decay=0, or make the key without scalings."
+        )
+    named = dict(run.model.named_parameters())
+    factors = [(named[n], d.to(named[n])) for n, d in rates.scales.items() if n in named]
+    before: list[Tensor] = []
+    for p, factor in factors:
+        own = factor.square() if rates.squared else factor
+        p.register_hook(lambda gradient, own=own: gradient * own)
+    if not rates.squared:
+        run.optimizer.register_step_pre_hook(
+            lambda *_: before.extend(p.detach().clone() for p, _ in factors)
+        )
+
+        def scaled(*_: Any) -> None:
+            for (p, factor), old in zip(factors, before, strict=True):
+                p.data = old + factor * (p.detach() - old)
+            before.clear()
+
+        run.optimizer.register_step_post_hook(scaled)
 
 
 def _rounded(model: nn.Module, seed: int) -> nn.Module:

@@ -16,5 +16,8 @@ from paramsym.report.pairs import print_aligned as print_aligned
 from paramsym.report.pairs import print_compared as print_compared
 from paramsym.report.pairs import print_merged as print_merged
 from paramsym.report.prepared import print_prepared as print_prepared
+from paramsym.report.protected import print_decoded as print_decoded
+from paramsym.report.protected import print_encoded as print_encoded
+from paramsym.report.protected import print_queried as print_queried
 from paramsym.report.text import print_findings as print_findings
 from paramsym.report.text import print_transformed as print_transformed

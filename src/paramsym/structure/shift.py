@@ -103,6 +103,12 @@ class Shift:
         return math.prod(self.shape)
 
     @property
+    def is_constant(self) -> bool:
+        """Whether it adds the same whatever the parameters are: a translation, which gradients and
+        their averages do not see."""
+        return self.divisor is None and not any(term.factors for term in self.terms)
+
+    @property
     def is_counted(self) -> bool:
         """Whether `dimension` is exact: no projector, or the same one before δ in every term, of
         columns that are generic. Otherwise it is an upper bound."""

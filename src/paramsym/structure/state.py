@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.action import act, act_dual
 from paramsym.structure.axes import AxisType, Carried, Product, Sum, parts_of, spaces_of
-from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.element import GroupElement, Part, Slide
 from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -44,14 +44,16 @@ def act_state(
         symmetry: what `find_symmetry` derived.
         element: what moves the parameters; monomial if there are second moments.
         optimizer_state: by parameter name, what `optimizer.state` holds for it. `step` is kept.
-        params: the complete state dict before the move; needed where the element slides along a
-            shift or acts in the frame of a gain, since gradients then mix with the weights.
+        params: the complete state dict before the move; needed where gradients mix with the
+            weights: the element slides along a shift by what other parameters say, or acts in the
+            frame of a gain.
 
     Raises:
         ValueError: an entry that is no moment of these names, second moments under an element that
             is not monomial, or `params` are needed and missing.
     """
     moved = {name: dict(entries) for name, entries in optimizer_state.items()}
+    element = _without_translations(symmetry, element)
     for key in _moments(symmetry, optimizer_state):
         found = {n: entries[key] for n, entries in moved.items() if entries.get(key) is not None}
         if key in SECOND:
@@ -114,6 +116,17 @@ def _averages(
             "expected; pass params=model.state_dict()."
         )
     return act_dual(symmetry, element, params, found)
+
+
+def _without_translations(symmetry: ParameterSymmetry, element: GroupElement) -> GroupElement:
+    """What is left of an element for gradients: translations by constants have the derivative 1."""
+
+    def moves(part: Part) -> bool:
+        shift = symmetry.shift_of.get(part.shift) if isinstance(part, Slide) else None
+        return shift is None or not shift.is_constant
+
+    kept = tuple(filter(moves, element.parts))
+    return element if len(kept) == len(element.parts) else GroupElement(element.symmetry, kept)
 
 
 def _framed(symmetry: ParameterSymmetry) -> set[str]:

@@ -142,6 +142,18 @@ def read(path: str | Path, kind: str, symmetry: SymmetryData, build: Build[Made]
         return build(symmetry, _parts(header["parts"], tensors()))
 
 
+def owner(path: str | Path, kind: str) -> str:
+    """The fingerprint of the symmetry that a file says it belongs to; no tensor is read.
+
+    Raises `ValueError` if the file is of another kind.
+    """
+    where = f"{kind}.load({str(path)!r})"
+    with _told(where, kind):
+        header, _ = (read_text if is_text(Path(path)) else _read_tensors)(Path(path))
+    _require_kind(where, kind, header)
+    return str(header.get("fingerprint"))
+
+
 @contextmanager
 def _told(where: str, kind: str) -> Iterator[None]:
     """What is malformed is told once, at the door."""
@@ -163,14 +175,23 @@ def _read_tensors(path: Path) -> tuple[Header, Callable[[], dict[str, torch.Tens
     return header, lambda: dict(read_safetensors(path))
 
 
-def _require_header(where: str, kind: str, header: Header, symmetry: SymmetryData) -> None:
-    said = {key: x if isinstance(x, str) else type(x).__name__ for key, x in header.items()}
+def _require_kind(where: str, kind: str, header: Header) -> None:
+    said = _said(header)
     if (said.get("format"), said.get("kind")) != (FORMAT, kind):
         raise ValueError(
             f"{where}: the file says format {said.get('format')!r:.40} and kind "
             f"{said.get('kind')!r:.40}, but {FORMAT!r} and {kind!r} were expected. Pass a file "
             f"that {kind}.save wrote."
         )
+
+
+def _said(header: Header) -> dict[str, str]:
+    return {key: x if isinstance(x, str) else type(x).__name__ for key, x in header.items()}
+
+
+def _require_header(where: str, kind: str, header: Header, symmetry: SymmetryData) -> None:
+    _require_kind(where, kind, header)
+    said = _said(header)
     if said.get("fingerprint") != fingerprint(symmetry):
         raise ValueError(
             f"{where}: the file belongs to the symmetry {said.get('fingerprint', 'none')[:12]}…, "

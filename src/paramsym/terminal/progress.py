@@ -52,6 +52,10 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self.end()
+
+    def end(self) -> None:
+        """Take the line away, before the block ends: what goes on has no end of its own."""
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:

@@ -17,6 +17,7 @@ from . import (
     public_statistics,
     public_weights,
     rates,
+    used_parameters,
 )
 from .attempt import Attempt
 
@@ -38,4 +39,6 @@ ATTACKS: Mapping[str, Callable[[Job], Attempt]] = MappingProxyType({
     "class-frequencies": class_frequencies.attempt,
     "public-weights": public_weights.attempt,
     "learning-rates": rates.attempt,
+    "used-parameters": used_parameters.attempt,
+    "cached-parameters": used_parameters.attempt_in_another_session,
 })  # fmt: skip

@@ -94,7 +94,7 @@ def recover_input_key(
     move, or that is part of a residual stream, is matched with the hidden spaces.
 
     Args:
-        symmetry: with freed inputs; outputs are fixed, or move by what their biases tell.
+        symmetry: with freed inputs; outputs are fixed, or move as well and are matched, too.
         own: θ, the complete state dict that the attacker has.
         sent: g·θ, as it came.
         signs: whether hidden units may have polarity masks that are not known.
