@@ -73,3 +73,17 @@ def test_wrappers_and_lists_are_told_apart_from_other_models():
         encode(nn.Sequential(model), x, key)
     with pytest.raises(ValueError, match="type list came"):
         encode(model, [x], key)
+
+
+def test_the_check_leaves_each_module_in_its_own_mode():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4)).train()
+    x = torch.randn(16, 6)
+    model[2].eval()
+    symmetry = find_symmetry(model, (x,), free_inputs=True)
+    key = Key.generate(symmetry, generator(), "adam")
+    encode(model, x, key)
+    assert model.training and not model[2].training
+    model[2].train()
+    with pytest.raises(ValueError, match="draws random numbers"):
+        encode(model, x, key)

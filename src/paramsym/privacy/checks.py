@@ -153,7 +153,10 @@ def _require_equivariant(
 ) -> None:
     params = {n: t.detach().clone() for n, t in model.state_dict().items()}
     ahead = {n: t.detach().clone() for n, t in moved.items()}
+    modes = {} if training != model.training else {m: m.training for m in model.modules()}
     with preserved(model, training), torch.no_grad():
+        for module, mode in modes.items():  # some may be held in evaluation, such as batch norms
+            module.training = mode
         plain = _run(model, params, inputs, outputs)
         encoded = _run(model, ahead, moved_inputs, outputs)
     freed = {n: y for n, y in plain.items() if n in key.acting.outputs}

@@ -313,12 +313,19 @@ def _batches(count: int, batch: int | None, steps: int, seed: int) -> Iterator[T
 
 
 def _state(model: nn.Module, key: Key) -> dict[str, Tensor]:
-    """Copies of what is compared: parameters and floating-point buffers, tied ones once."""
+    """Copies of what is compared: parameters and buffers that are no counts, tied ones once.
+
+    Complex tensors are written as pairs of real numbers.
+    """
     return {
-        name: tensor.detach().clone()
+        name: _real(tensor.detach()).clone()
         for name, tensor in model.state_dict().items()
-        if tensor.is_floating_point() and name not in key.acting.ties
+        if (tensor.is_floating_point() or tensor.is_complex()) and name not in key.acting.ties
     }
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _differences(decoded: Mapping[str, Tensor], plain: Mapping[str, Tensor]) -> dict[str, float]:
@@ -328,7 +335,7 @@ def _differences(decoded: Mapping[str, Tensor], plain: Mapping[str, Tensor]) -> 
     found = {}
     for name, tensor in plain.items():
         least = math.sqrt(torch.finfo(tensor.dtype).eps) * whole
-        error = float((decoded[name].detach().double() - tensor.double()).norm())
+        error = float((_real(decoded[name].detach()).double() - tensor.double()).norm())
         found[name] = error / (max(norms[name], least) or 1.0)
     return found
 
