@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.privacy import Key, Retraced, retrace
-from paramsym.privacy.retracing import Factory
+from paramsym.privacy.retracing.runs import Factory
 
 CROSS, SQUARE = nn.CrossEntropyLoss(), nn.MSELoss()
 

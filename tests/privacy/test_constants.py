@@ -6,7 +6,7 @@ from torch import nn
 
 from paramsym import find_symmetry
 from paramsym.privacy import Key, encode, retrace
-from paramsym.privacy.expected import Expected
+from paramsym.privacy.retracing.expected import Expected
 from paramsym.structure.action import act
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from paramsym import ParameterSymmetry, act, find_symmetry
 from paramsym.algebra import Permutation
 from paramsym.privacy import Expected, Key, Retraced, expectation, retrace, retracing_table
-from paramsym.privacy.retracing import Factory, step
+from paramsym.privacy.retracing.runs import Factory, step
 
 CROSS, SQUARE = nn.CrossEntropyLoss(), nn.MSELoss()
 STEPS = 40

@@ -6,7 +6,7 @@ from torch import nn
 
 from paramsym import find_symmetry
 from paramsym.privacy import Key, commuting_subgroup, encode
-from paramsym.privacy.updates import updates_of
+from paramsym.privacy.keys.updates import updates_of
 
 
 def generator():

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from paramsym.privacy.key import Key
-from paramsym.privacy.losses import loss_of
-from paramsym.privacy.tokens import orders_units
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.keys.losses import loss_of
+from paramsym.privacy.keys.tokens import orders_units
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act

@@ -19,8 +19,8 @@ from paramsym.privacy.checks import (
     require_one_output,
     require_order,
 )
-from paramsym.privacy.key import Key
-from paramsym.privacy.losses import moved_labels, moved_loss
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.keys.losses import moved_labels, moved_loss
 from paramsym.structure.action import act
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.interfaces import act_inputs, act_outputs

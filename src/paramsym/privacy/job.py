@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from paramsym.privacy.coding import encode
-from paramsym.privacy.key import Key
-from paramsym.privacy.rates import Rates
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.keys.rates import Rates
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from paramsym.privacy.attacks.attempt import Attempt, NotApplicable
 from paramsym.privacy.attacks.strangers import shuffled
 from paramsym.privacy.attacks.untouched import untouched
 from paramsym.privacy.job import Job
-from paramsym.privacy.key import Key
+from paramsym.privacy.keys.key import Key
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act

@@ -48,8 +48,8 @@ from paramsym.privacy.inference.messages import (
     require_finite,
 )
 from paramsym.privacy.inference.polarity import Polarity
-from paramsym.privacy.key import Key
-from paramsym.privacy.randomness import secret_generator
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.keys.randomness import secret_generator
 from paramsym.recording.outputs import named_outputs
 from paramsym.structure.action import act
 from paramsym.structure.axes import frames_of, spaces_of

@@ -38,7 +38,7 @@ from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.primitives import index as ix
 from paramsym.primitives.index import Node
-from paramsym.privacy.readings import Reading, readings_of
+from paramsym.privacy.keys.readings import Reading, readings_of
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.in_place import map_tensors, tensors_in
 from paramsym.recording.record import Inputs, TraceError, record

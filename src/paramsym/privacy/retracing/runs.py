@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.privacy.coding import Given, decode, encode
-from paramsym.privacy.expected import Clip, Compare, Expected, expectation
-from paramsym.privacy.key import Key
-from paramsym.privacy.rates import Rates
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.keys.rates import Rates
+from paramsym.privacy.retracing.expected import Clip, Compare, Expected, expectation
 
 Factory: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -16,17 +16,17 @@ from typing import Any
 import torch
 
 from paramsym.algebra import Group, Trivial, parse_group
-from paramsym.privacy.commuting import commuting_subgroup
-from paramsym.privacy.losses import Loss, Losses, loss_of
-from paramsym.privacy.rates import Rates, rates_of, require_rates
-from paramsym.privacy.refusals import (
+from paramsym.privacy.keys.commuting import commuting_subgroup
+from paramsym.privacy.keys.losses import Loss, Losses, loss_of
+from paramsym.privacy.keys.rates import Rates, rates_of, require_rates
+from paramsym.privacy.keys.refusals import (
     commuting_element,
     require_conditioned,
     require_exact,
     require_repeatable,
     require_within,
 )
-from paramsym.privacy.updates import Optimizers, Update, updates_of
+from paramsym.privacy.keys.updates import Optimizers, Update, updates_of
 from paramsym.structure import stored
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement, parts_of, word_of

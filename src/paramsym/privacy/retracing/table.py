@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from paramsym.privacy.coding import Given
-from paramsym.privacy.expected import Clip, Compare, Expected
-from paramsym.privacy.key import Key
-from paramsym.privacy.retracing import Factory, Retraced, retrace
+from paramsym.privacy.keys.key import Key
+from paramsym.privacy.retracing.expected import Clip, Compare, Expected
+from paramsym.privacy.retracing.runs import Factory, Retraced, retrace
 
 
 @dataclass(frozen=True)
