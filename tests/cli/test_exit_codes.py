@@ -198,7 +198,7 @@ def test_the_reference_shows_the_same_table():
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]
     named = re.findall(r"^## `paramsym ([\w-]+)", page, re.MULTILINE)
-    assert sorted(named) == COMMANDS
+    assert sorted({*named}) == COMMANDS  # one that groups others has a heading for each of them
 
 
 # -- in a process of its own -------------------------------------------------------------------

@@ -359,7 +359,7 @@ def test_smaller_batches_inherit(append: Callable[[Tensor], Tensor]) -> None:
 
 def test_random_points_give_no_map() -> None:
     """As published: the loss stays, and neither a map nor a group law is left."""
-    torch.manual_seed(0)
+    torch.manual_seed(1234)  # not that of the data, whose numbers would come twice
 
     def published(g: Tensor, params: Params, x: Tensor) -> Params:
         return pair_action(g, params, torch.cat([x, torch.randn(3, 1, dtype=DOUBLE)], 1))

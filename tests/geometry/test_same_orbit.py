@@ -27,8 +27,8 @@ def test_a_random_element_of_everything_is_undone(name: str) -> None:
     other = moved(symmetry, params)
     verdict = same_orbit(symmetry, params, other)
     assert verdict.kind is Kind.EQUAL, verdict
-    assert verdict.where == "" and verdict.residual <= 1e-8
-    assert gap(symmetry, params, act(symmetry, verdict.element, other)) <= 1e-8
+    assert verdict.where == "" and verdict.residual <= 1e-7  # rounding of 135 parts
+    assert gap(symmetry, params, act(symmetry, verdict.element, other)) <= 1e-7
 
 
 def test_moved_copies_are_far_from_where_they_came_from() -> None:
