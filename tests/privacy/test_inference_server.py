@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from paramsym import find_symmetry
 from paramsym.algebra import Orthogonal
 from paramsym.privacy.inference import DataOwner, Message, ModelOwner, Refusal
-from paramsym.privacy.inference.application import ServerLimits
+from paramsym.privacy.inference.application import ServerLimits, application
 from paramsym.privacy.inference.bodies import Limits, read, write
 from paramsym.privacy.inference.client import RemoteSession, opened, query
 from paramsym.privacy.inference.server import serve, serving
@@ -227,6 +228,8 @@ def test_bodies_of_strangers_are_refused_and_honest_ones_answered_after_them(
         (request("POST", "/sessions/{name}/queries", b"x" * 9, content_length="500"), 408),
         (request("POST", "/sessions/{name}/queries", b"3\r\nabc\r\n0\r\n\r\n", content_length="",
                  transfer_encoding="chunked"), 411),
+        (request("POST", "/sessions/{name}/queries", b"3\r\nabc\r\n0\r\n\r\n", content_length="3",
+                 transfer_encoding="chunked"), 411),
         (request("POST", "/sessions/{name}/queries", b"z" * 200_000), 413),
         (request("POST", "/sessions/{name}/queries", content_length="5, 6"), 400),
         (request("POST", "/sessions", host="x" * 2_000_000), 400),
@@ -347,6 +350,39 @@ def test_bodies_that_are_pending_are_bounded() -> None:
                 connection.sendall(whole[: -len(body)])
             assert statuses(429) == 429
         assert statuses(409) == 409  # room again, and no parameters yet
+
+
+@pytest.mark.parametrize("said", [3, 400])
+def test_a_body_ends_at_the_length_that_was_said_whatever_server_is_below(said: int) -> None:
+    case = served("relu")
+    app = application(ModelOwner.of(case.model, case.symmetry, case.example), LIMITS)
+    received, answers = [0], []
+
+    async def receive() -> dict[str, object]:
+        received[0] += 100
+        return {"type": "http.request", "body": b"x" * 100, "more_body": received[0] < 1 << 20}
+
+    async def send(message: dict[str, object]) -> None:
+        answers.append(message)
+
+    async def calls() -> None:
+        def scope(method: str, path: str, *headers: tuple[bytes, bytes]) -> dict[str, object]:
+            return {"type": "http", "method": method, "path": path, "query_string": b"",
+                    "headers": [*headers]}  # fmt: skip
+
+        async def nothing() -> dict[str, object]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await app(scope("POST", "/sessions"), nothing, send)  # pyright: ignore
+        place = dict(answers[0]["headers"])[b"location"].decode()  # pyright: ignore
+        answers.clear()
+        length = (b"content-length", str(said).encode())
+        kind = (b"content-type", b"application/x-safetensors")
+        await app(scope("POST", f"{place}/queries", length, kind), receive, send)  # pyright: ignore
+
+    asyncio.run(calls())
+    assert answers[0]["status"] == 413
+    assert received[0] <= said + 100
 
 
 # -- addresses ------------------------------------------------------------------------------------
