@@ -27,7 +27,7 @@ from paramsym.algebra import Orthogonal
 from paramsym.privacy.inference import DataOwner, Message, ModelOwner, Refusal
 from paramsym.privacy.inference.application import ServerLimits, application
 from paramsym.privacy.inference.bodies import Limits, read, write
-from paramsym.privacy.inference.client import RemoteSession, opened, query
+from paramsym.privacy.inference.client import RemoteSession, Service, opened, query
 from paramsym.privacy.inference.server import serve, serving
 from paramsym.privacy.inference.sessions import Sessions
 
@@ -383,6 +383,61 @@ def test_a_body_ends_at_the_length_that_was_said_whatever_server_is_below(said: 
     asyncio.run(calls())
     assert answers[0]["status"] == 413
     assert received[0] <= said + 100
+
+
+# -- clients, and services that are none ----------------------------------------------------------
+
+
+def test_answers_are_as_wide_as_a_vocabulary() -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 70_000)).eval()
+    x = torch.randn(3, 4)
+    symmetry = find_symmetry(model, (x,), free_inputs=True)
+    with serving(ModelOwner.of(model, symmetry, x)) as address:
+        found = query(address, x, symmetry)
+    assert apart(found, model(x).detach()) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch", "said"),
+    [
+        (torch.zeros(3, 6), 0, "batch=0"),
+        (torch.zeros(3, 6), -1, "batch=-1"),
+        (torch.zeros(0, 6), 8, "1 at least"),
+        (torch.zeros(()), 8, "1 at least"),
+        ({}, 8, "one number was expected"),
+        ({"x": torch.zeros(3, 6), "y": torch.zeros(4, 6)}, 8, "one number was expected"),
+    ],
+)
+def test_queries_without_a_number_of_samples_are_refused_before_a_session_is_opened(
+    inputs: Tensor | dict[str, Tensor], batch: int, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        query("http://127.0.0.1:1", inputs, served("relu").symmetry, batch=batch)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (), (3, 7)], ids=str)
+def test_answers_of_another_number_of_samples_are_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    answer = torch.zeros(shape, dtype=torch.float64)
+    monkeypatch.setattr(RemoteSession, "ask", lambda *_: answer)
+    if shape[:1] == (3,):  # so many samples are asked
+        assert query(url, example()[:3], served("relu").symmetry) is not None
+    else:
+        with pytest.raises(Refusal, match="for each of 3 samples"):
+            query(url, example()[:3], served("relu").symmetry)
+
+
+@pytest.mark.parametrize(
+    "place", ["/sessions/é", "/sessions/a b", "/sessions/", "/x", "/sessions/.."]
+)
+def test_places_that_are_no_session_are_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(Service, "send", lambda *_: (b"", place))
+    with pytest.raises(Refusal, match="told no name of a session"):
+        query(url, example(), served("relu").symmetry)
 
 
 # -- addresses ------------------------------------------------------------------------------------
