@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -24,9 +25,9 @@ from torch import Tensor, nn
 from paramsym import find_symmetry
 from paramsym.algebra import Orthogonal
 from paramsym.privacy.inference import DataOwner, Message, ModelOwner, Refusal
-from paramsym.privacy.inference.application import ServerLimits
+from paramsym.privacy.inference.application import ServerLimits, application
 from paramsym.privacy.inference.bodies import Limits, read, write
-from paramsym.privacy.inference.client import RemoteSession, opened, query
+from paramsym.privacy.inference.client import RemoteSession, Service, opened, query
 from paramsym.privacy.inference.server import serve, serving
 from paramsym.privacy.inference.sessions import Sessions
 
@@ -227,6 +228,8 @@ def test_bodies_of_strangers_are_refused_and_honest_ones_answered_after_them(
         (request("POST", "/sessions/{name}/queries", b"x" * 9, content_length="500"), 408),
         (request("POST", "/sessions/{name}/queries", b"3\r\nabc\r\n0\r\n\r\n", content_length="",
                  transfer_encoding="chunked"), 411),
+        (request("POST", "/sessions/{name}/queries", b"3\r\nabc\r\n0\r\n\r\n", content_length="3",
+                 transfer_encoding="chunked"), 411),
         (request("POST", "/sessions/{name}/queries", b"z" * 200_000), 413),
         (request("POST", "/sessions/{name}/queries", content_length="5, 6"), 400),
         (request("POST", "/sessions", host="x" * 2_000_000), 400),
@@ -347,6 +350,94 @@ def test_bodies_that_are_pending_are_bounded() -> None:
                 connection.sendall(whole[: -len(body)])
             assert statuses(429) == 429
         assert statuses(409) == 409  # room again, and no parameters yet
+
+
+@pytest.mark.parametrize("said", [3, 400])
+def test_a_body_ends_at_the_length_that_was_said_whatever_server_is_below(said: int) -> None:
+    case = served("relu")
+    app = application(ModelOwner.of(case.model, case.symmetry, case.example), LIMITS)
+    received, answers = [0], []
+
+    async def receive() -> dict[str, object]:
+        received[0] += 100
+        return {"type": "http.request", "body": b"x" * 100, "more_body": received[0] < 1 << 20}
+
+    async def send(message: dict[str, object]) -> None:
+        answers.append(message)
+
+    async def calls() -> None:
+        def scope(method: str, path: str, *headers: tuple[bytes, bytes]) -> dict[str, object]:
+            return {"type": "http", "method": method, "path": path, "query_string": b"",
+                    "headers": [*headers]}  # fmt: skip
+
+        async def nothing() -> dict[str, object]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await app(scope("POST", "/sessions"), nothing, send)  # pyright: ignore
+        place = dict(answers[0]["headers"])[b"location"].decode()  # pyright: ignore
+        answers.clear()
+        length = (b"content-length", str(said).encode())
+        kind = (b"content-type", b"application/x-safetensors")
+        await app(scope("POST", f"{place}/queries", length, kind), receive, send)  # pyright: ignore
+
+    asyncio.run(calls())
+    assert answers[0]["status"] == 413
+    assert received[0] <= said + 100
+
+
+# -- clients, and services that are none ----------------------------------------------------------
+
+
+def test_answers_are_as_wide_as_a_vocabulary() -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 70_000)).eval()
+    x = torch.randn(3, 4)
+    symmetry = find_symmetry(model, (x,), free_inputs=True)
+    with serving(ModelOwner.of(model, symmetry, x)) as address:
+        found = query(address, x, symmetry)
+    assert apart(found, model(x).detach()) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch", "said"),
+    [
+        (torch.zeros(3, 6), 0, "batch=0"),
+        (torch.zeros(3, 6), -1, "batch=-1"),
+        (torch.zeros(0, 6), 8, "1 at least"),
+        (torch.zeros(()), 8, "1 at least"),
+        ({}, 8, "one number was expected"),
+        ({"x": torch.zeros(3, 6), "y": torch.zeros(4, 6)}, 8, "one number was expected"),
+    ],
+)
+def test_queries_without_a_number_of_samples_are_refused_before_a_session_is_opened(
+    inputs: Tensor | dict[str, Tensor], batch: int, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        query("http://127.0.0.1:1", inputs, served("relu").symmetry, batch=batch)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (), (3, 7)], ids=str)
+def test_answers_of_another_number_of_samples_are_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    answer = torch.zeros(shape, dtype=torch.float64)
+    monkeypatch.setattr(RemoteSession, "ask", lambda *_: answer)
+    if shape[:1] == (3,):  # so many samples are asked
+        assert query(url, example()[:3], served("relu").symmetry) is not None
+    else:
+        with pytest.raises(Refusal, match="for each of 3 samples"):
+            query(url, example()[:3], served("relu").symmetry)
+
+
+@pytest.mark.parametrize(
+    "place", ["/sessions/é", "/sessions/a b", "/sessions/", "/x", "/sessions/.."]
+)
+def test_places_that_are_no_session_are_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(Service, "send", lambda *_: (b"", place))
+    with pytest.raises(Refusal, match="told no name of a session"):
+        query(url, example(), served("relu").symmetry)
 
 
 # -- addresses ------------------------------------------------------------------------------------

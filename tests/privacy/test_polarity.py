@@ -154,3 +154,36 @@ def test_signs_that_are_not_sent_follow_from_answers_of_one_hidden_layer() -> No
 def answered_by(model: nn.Module, x: Tensor) -> Tensor:
     with torch.no_grad():
         return model(x)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU(True), nn.SiLU(True), nn.ELU(inplace=True), nn.Threshold(0.1, 0.0, True), nn.SiLU()],
+    ids=["relu", "silu", "elu", "threshold", "silu-not-in-place"],
+)
+def test_what_an_activation_writes_over_its_input_is_there_for_who_reads_that(
+    activation: nn.Module,
+) -> None:
+    class Ignoring(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(6, 5), nn.Linear(5, 2)
+            self.activation = activation
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inner(x)
+            given = self.activation(h)
+            return self.outer(h if getattr(activation, "inplace", False) else given)
+
+    torch.manual_seed(5)
+    model, x = Ignoring().double().eval(), torch.randn(7, 6, dtype=torch.float64)
+    polarity = Polarity.of(model, find_symmetry(model, (x,), free_inputs=True), (x,))
+    ((space, place),) = polarity.places.items()
+    assert place.module == "activation"
+    masks = {space: torch.tensor([1, -1, -1, 1, -1], dtype=torch.int8)}
+    flipped = polarity.flip(state(model), masks)
+    with torch.inference_mode():
+        wanted, found = model(x), polarity.evaluator(flipped, masks)(x)
+        without = Polarity(model, {}, {}).evaluator(flipped, {})(x)
+    assert apart(found, wanted) <= 1e-12
+    assert apart(without, wanted) > 1e-3

@@ -33,7 +33,7 @@ def test_of_digits_no_linear_key_hides_the_data_or_the_labels(kind):
         "what labels mean, from moments of classes",
         *(orthogonal if kind != "general linear" else ()),
     }
-    assert "labels: that who is sent the targets cannot tell" in str(found)
+    assert "labels (who is sent the targets cannot tell" in str(found)
 
 
 def test_half_precision_is_rounding_and_no_information(generator):

@@ -21,7 +21,7 @@ the coordinates are taken in which the words of the two sides agree better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import process_time
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from torch import Tensor
 from paramsym.privacy.job import Job
 
 from .attempt import Attempt, NotApplicable
-from .features import features_of, principal, rows_of
+from .features import principal, public_rows, require_varying, rows_of
 from .known_pairs import procrustes, row_errors
 
 _STARTS = 10  # orders of classes from which swaps are tried
@@ -265,6 +265,7 @@ def attempt_labels(job: Job) -> Attempt:
     truth = job.targets
     if truth is None or torch.equal(truth, job.view.targets):  # pyright: ignore[reportArgumentType]
         raise NotApplicable("labels are sent as they are")
+    truth = truth[truth >= 0]
     truth = _repeated(truth, len(sides.plain))
     started = process_time()
     _, meaning = sides.run(sides.public_labels, job.seed)
@@ -293,14 +294,22 @@ def _sides(job: Job) -> _Sides:
     labels, public, known = job.view.targets, job.public, job.public_targets
     if public is None or labels is None or known is None:
         raise NotApplicable("this needs labels, and public inputs with theirs")
-    if any(t.is_floating_point() or t.dim() != 1 for t in (labels, known)):
+    if not (_are_labels(labels, job.inputs) and _are_labels(known, public)):
         raise NotApplicable("this needs one label for each sample, and other targets came")
-    public_rows = features_of(public, rows.feature)
+    require_varying(rows)
+    everyone = public_rows(job, rows)
+    ours, theirs = (
+        _repeated(t >= 0, len(r)) for t, r in ((labels, rows.plain), (known, everyone))
+    )  # a negative label says that a sample is ignored
+    rows = replace(rows, plain=rows.plain[ours], sent=rows.sent[ours])
+    everyone, labels, known = everyone[theirs], labels[labels >= 0], known[known >= 0]
+    if not len(labels) or not len(known):
+        raise NotApplicable("every sample of a side is ignored")
     classes = int(torch.cat([labels, known]).max()) + 1
     least = min(int(t.bincount(minlength=classes).min()) for t in (labels, known))
-    if classes < 2 or least < 2 or min(len(public_rows), len(rows.plain)) < 2 * rows.size:
+    if classes < 2 or least < 2 or min(len(everyone), len(rows.plain)) < 2 * rows.size:
         raise NotApplicable(
-            f"there are {classes} classes of {least} samples and more, {len(public_rows)} public "
+            f"there are {classes} classes of {least} samples and more, {len(everyone)} public "
             f"rows and {len(rows.plain)} sent ones; this needs two classes with two samples each, "
             f"and twice as many rows as features ({rows.size}) on both sides"
         )
@@ -308,11 +317,17 @@ def _sides(job: Job) -> _Sides:
         rows.plain,
         rows.sent,
         _repeated(labels, len(rows.plain)),
-        public_rows,
-        _repeated(known, len(public_rows)),
+        everyone,
+        _repeated(known, len(everyone)),
         classes,
         rows.precision,
     )
+
+
+def _are_labels(targets: Tensor, inputs: Tensor) -> bool:
+    """Whether targets are one class index for each sample."""
+    integers = targets.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    return integers and targets.shape == inputs.shape[:1]
 
 
 def _repeated(labels: Tensor, rows: int) -> Tensor:

@@ -20,6 +20,7 @@ from paramsym.structure.feature import Feature
 from paramsym.structure.interfaces import Params, act_inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
+_SMALLEST, _LARGEST = 1e-50, 1e50  # norms of inputs; beyond, products of a few leave float64
 _ROUNDINGS = 2.0  # singular values below so many, relative to the largest, are none
 
 
@@ -137,7 +138,8 @@ def rows_of(job: Job, samples: int | None = None) -> Rows:
         samples: take at most so many, evenly spread.
 
     Raises:
-        NotApplicable: the key frees no input or several, or the input holds integers.
+        NotApplicable: the key frees no input or several, or the input holds integers, or nothing
+            but zeros, or numbers whose squares leave the range of float64.
     """
     features = job.key.acting.inputs
     if len(features) != 1:
@@ -147,6 +149,8 @@ def rows_of(job: Job, samples: int | None = None) -> Rows:
     (feature,) = features.values()
     step = 1 if samples is None else -(-job.inputs.shape[0] // samples)
     plain, sent = job.inputs[::step], job.view.inputs[::step]
+    if not _SMALLEST < (size := float(plain.detach().double().norm())) < _LARGEST:
+        raise NotApplicable(f"the inputs have the norm {size:g}, and nothing is relative to that")
     return Rows(
         features_of(plain, feature),
         features_of(sent, feature),
@@ -154,6 +158,31 @@ def rows_of(job: Job, samples: int | None = None) -> Rows:
         sent.dtype,
         feature,
     )
+
+
+def public_rows(job: Job, rows: Rows) -> Tensor:
+    """The public inputs of a job as rows of the same features, (rows, n).
+
+    Raises:
+        NotApplicable: there are none, or they are of another kind.
+    """
+    public, axis = job.public, rows.feature.axis
+    if public is None or not len(public):
+        raise NotApplicable("public inputs of the same kind are needed")
+    fits = public.dim() == job.inputs.dim() and public.is_floating_point()
+    if not fits or public.shape[axis] != rows.size or not bool(public.isfinite().all()):
+        raise NotApplicable(
+            f"public inputs of shape {tuple(public.shape)} came, and this needs finite numbers "
+            f"with the axes of {tuple(job.inputs.shape)}, {rows.size} of them features"
+        )
+    return features_of(public, rows.feature)
+
+
+def require_varying(rows: Rows) -> None:
+    """Raise `NotApplicable` where all samples are one, up to rounding."""
+    spread = float((rows.plain - rows.plain.mean(dim=0)).norm())
+    if spread <= relative_rounding(rows.plain, rows.precision) * float(rows.plain.norm()):
+        raise NotApplicable("all samples are one, and this reads how they vary")
 
 
 def pseudo_inverse(matrix: Tensor, precision: torch.dtype = torch.float64) -> Tensor:

@@ -28,7 +28,7 @@ from paramsym.algebra import GeneralLinear
 from paramsym.privacy.job import Job
 
 from .attempt import Attempt, NotApplicable
-from .features import principal, rows_of
+from .features import principal, require_varying, rows_of
 
 _FOUND = 0.95  # mean correlation from which on features count as found
 _MOST = 20_000  # rows that are used
@@ -177,7 +177,8 @@ def attempt(job: Job) -> Attempt:
     one other. Control: Gaussian inputs of the same covariance, under a general linear key.
 
     Raises:
-        NotApplicable: there is one feature, more than 256, or too few rows for their statistics.
+        NotApplicable: there is one feature, more than 256, too few rows for statistics, or all
+            are one.
     """
     rows = rows_of(job)
     if not 1 < rows.size <= _WIDEST:
@@ -186,6 +187,7 @@ def attempt(job: Job) -> Attempt:
         raise NotApplicable(
             f"{rows.plain.shape[0]} rows came, and {rows.size} features need four times as many"
         )
+    require_varying(rows)
     plain, sent = rows.some(_MOST)
     generator = torch.Generator().manual_seed(job.seed)
     started = process_time()

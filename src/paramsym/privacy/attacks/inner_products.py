@@ -20,12 +20,13 @@ from paramsym.algebra import GeneralLinear
 from paramsym.privacy.job import Job
 
 from .attempt import Attempt, NotApplicable
-from .features import Rows, principal, rows_of
+from .features import Rows, principal, require_varying, rows_of
 
 _SAME = 1e-9  # relative; distances that are closer tie
 _MOST = 2000  # samples, of which all pairs are compared
 _PLAIN = 1e-4  # below that relative difference inner products count as plain
 _SHARED = 0.99  # share of neighbours from which on they count as plain
+_APART = 0x5DEECE66D
 _STRETCH = 4.0  # of the general linear keys of the control: condition numbers of about ten
 
 
@@ -157,6 +158,7 @@ def attempt_whitened(job: Job) -> Attempt:
             f"{rows.plain.shape[0]} rows of {rows.size} features are all alike once whitened, and "
             "this needs twice as many rows as features"
         )
+    require_varying(rows)
     plain = _by_sample(rows, whitened(rows.plain, rows.precision))
     started = process_time()
     sent = _by_sample(rows, whitened(rows.sent, rows.precision))
@@ -188,7 +190,8 @@ def _by_sample(rows: Rows, features: Tensor) -> Tensor:
 
 
 def _seeded(job: Job) -> torch.Generator:
-    return torch.Generator().manual_seed(job.seed)
+    # away from the seeds that data are made with: the same numbers would be no control
+    return torch.Generator().manual_seed((job.seed + _APART) % (1 << 63))
 
 
 def _labels(job: Job, sent: Tensor) -> str:

@@ -344,7 +344,10 @@ def _invariant_of(key: Key) -> Callable[[Tensor], Tensor]:
 
 
 def _has_public(job: Job) -> bool:
-    return job.public is not None and len(job.public) >= len(job.inputs)
+    public, own = job.public, job.inputs
+    if public is None or len(public) < len(own) or public.shape[1:] != own.shape[1:]:
+        return False
+    return public.is_floating_point() and bool(public[: len(own)].isfinite().all())
 
 
 def _other_inputs(job: Job) -> Tensor:

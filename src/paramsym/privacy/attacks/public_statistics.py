@@ -22,7 +22,7 @@ from torch import Tensor
 
 from paramsym.privacy.attacks.attempt import Attempt, NotApplicable
 from paramsym.privacy.attacks.chance import FEWEST, beyond_chance
-from paramsym.privacy.attacks.features import features_of, map_on_input, rows_of
+from paramsym.privacy.attacks.features import map_on_input, public_rows, rows_of
 from paramsym.privacy.attacks.quadratic_matching import (
     PairStatistics,
     SignedOrder,
@@ -184,7 +184,7 @@ def attempt(job: Job) -> Attempt:
     true = signed_order_of(map_on_input(key.acting, key.element, job.inputs.dim(), params))
     if true is None:
         raise NotApplicable("the key mixes features, so that none of them is any one of the others")
-    public, sent = features_of(job.public, rows.feature), rows.sent
+    public, sent = public_rows(job, rows), rows.sent
     varying = right_places(true, true, sent).varying
     if varying < FEWEST:
         raise NotApplicable(f"{varying} features vary, and with fewer than {FEWEST} luck does it")

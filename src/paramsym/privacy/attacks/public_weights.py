@@ -167,16 +167,19 @@ def attempt(job: Job) -> Attempt:
     function depends on none of them.
 
     Raises:
-        NotApplicable: the parameters do not start from any that everybody has.
+        NotApplicable: the parameters do not start from any that everybody has, those are of other
+            shapes, or what is decoded has no size.
     """
     if job.initial is None:
         raise NotApplicable("parameters that everybody has, and from which training starts, needed")
+    _require_alike(job, job.initial)
+    seen = _directions_seen(job) if _reads_inputs(job) else None
+    _require_some(job, seen)
     generator = torch.Generator().manual_seed(job.seed)
     began = process_time()
     brought = _key_of(job, job.initial, generator)
     seconds = process_time() - began
     other = _key_of(job, reinitialised(job.initial, generator), generator)
-    seen = _directions_seen(job) if _reads_inputs(job) else None
     value, control = (_error(job, each.element, seen) for each in (brought, other))
     what = "parameters"
     if seen is not None:
@@ -219,6 +222,31 @@ def _key_of(job: Job, public: Params, generator: torch.Generator) -> Brought:
              for n, x in scales_of_units(symmetry, scales).items()}  # fmt: skip
     whole = GroupElement(symmetry, (*found.element.parts, units))
     return Brought(whole, found.distance)
+
+
+def _require_alike(job: Job, initial: Params) -> None:
+    """Raise `NotApplicable` unless public parameters are those of a network of the same shapes."""
+    for name in job.key.acting.signature:
+        own, given = job.view.state_dict[name], initial.get(name)
+        if given is None or given.shape != own.shape:
+            came = "none" if given is None else tuple(given.shape)
+            raise NotApplicable(
+                f"the public parameters are of another network: {name!r} has the shape "
+                f"{tuple(own.shape)}, and {came} came"
+            )
+
+
+def _require_some(job: Job, seen: Tensor | None) -> None:
+    """Raise `NotApplicable` where there is nothing that errors could be relative to."""
+    if seen is None:
+        plain = job.model.state_dict()
+        told = [plain[n] for n in job.key.acting.signature if plain[n].is_floating_point()]
+    else:
+        (feature,) = job.key.acting.inputs.values()
+        told = [features_of(job.inputs, feature) @ seen]
+    size = sum(float(each.double().square().sum()) for each in told)
+    if not 0 < size < torch.inf:
+        raise NotApplicable(f"what would be decoded has the squared norm {size:g}")
 
 
 def _reads_inputs(job: Job) -> bool:

@@ -30,9 +30,15 @@ _MOST = 1000  # samples that an attempt is scored on
 
 
 def target_rows(targets: Tensor, classes: int) -> Tensor:
-    """Targets as vectors, (samples, outputs): labels become unit vectors."""
-    if targets.is_floating_point():
+    """Targets as vectors, (samples, outputs): labels become unit vectors.
+
+    Raises:
+        NotApplicable: there is no vector and no label below `classes` for each sample.
+    """
+    if targets.is_floating_point() and targets.dim() == 2:
         return targets.double()
+    if targets.dtype != torch.int64 or targets.dim() != 1 or bool((targets >= classes).any()):
+        raise NotApplicable(f"the targets are neither vectors nor labels below {classes}")
     return torch.nn.functional.one_hot(targets, classes).double()
 
 
@@ -84,6 +90,10 @@ def attempt(job: Job) -> Attempt:
     generator = torch.Generator().manual_seed(job.seed)
     order = torch.randperm(rows.samples, generator=generator)
     known, new = order[: rows.samples // 2], order[rows.samples // 2 :][:_MOST]
+    if not job.targets.is_floating_point():  # a negative label says that a sample is ignored
+        known = known[(job.targets[known] >= 0).reshape(len(known), -1).all(1)]
+    if not len(known):
+        raise NotApplicable("every known sample is ignored by its label")
     classes = plain_answers.shape[1]
     plain, sent = (features_of(x[known], rows.feature) for x in (job.inputs, job.view.inputs))
     before, after = (target_rows(t[known], classes) for t in (job.targets, job.view.targets))
@@ -175,7 +185,10 @@ def _answers(job: Job) -> Tensor:
         answers = functional_call(job.model, dict(job.model.state_dict()), (job.inputs,))
     if (
         not isinstance(answers, Tensor)
-        or answers.shape[:1] + answers.shape[2:] != (job.inputs.shape[:1])
+        or answers.dim() != 2
+        or answers.shape[:1] != job.inputs.shape[:1]
     ):
         raise NotApplicable("the model does not answer with one row of outputs for each sample")
+    if not 0 < (size := float(answers.double().norm())) < torch.inf:
+        raise NotApplicable(f"the answers have the norm {size:g}, and nothing is relative to that")
     return answers.double()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,19 +57,47 @@ def query(
         OSError: it does not answer.
         ValueError: the inputs do not fit the symmetry.
     """
-    with opened(url, symmetry, groups=groups, seconds=seconds, generator=generator) as session:
-        first = inputs if isinstance(inputs, torch.Tensor) else next(iter(inputs.values()))
-        size = first.shape[0]
-        answers = [session.ask(_part(inputs, k, batch)) for k in range(0, size, batch)]
-    if not answers:
+    size = _samples(inputs)
+    if batch < 1:
         raise ValueError(
-            "query(url, inputs, …): the inputs hold no sample, and one at least was expected. "
-            "Leave the query out."
+            f"query(url, inputs, …, batch={batch}): a number of samples in one query was expected, "
+            "1 at least. Leave it out for 1024."
         )
+    with opened(url, symmetry, groups=groups, seconds=seconds, generator=generator) as session:
+        answers = [
+            _for_each(min(batch, size - k), session.ask(_part(inputs, k, batch)))
+            for k in range(0, size, batch)
+        ]
     if isinstance(answers[0], torch.Tensor):
         return torch.cat([y for y in answers if isinstance(y, torch.Tensor)])
     named = [each for each in answers if not isinstance(each, torch.Tensor)]
     return {name: torch.cat([each[name] for each in named]) for name in named[0]}
+
+
+def _samples(inputs: Given) -> int:
+    """How many samples there are, the same number in each input."""
+    named = {"inputs": inputs} if isinstance(inputs, torch.Tensor) else dict(inputs)
+    sizes = {name: x.shape[0] if x.dim() else 0 for name, x in named.items()}
+    if len({*sizes.values()}) != 1 or not all(sizes.values()):
+        raise ValueError(
+            f"query(url, inputs, …): the inputs hold {sizes} samples, and one number was expected, "
+            "1 at least. Pass tensors with samples along the first axis."
+        )
+    return next(iter(sizes.values()))
+
+
+def _for_each(samples: int, answer: Given) -> Given:
+    """An answer with one entry for each sample; `Refusal` (502) for another one."""
+    named = {"output": answer} if isinstance(answer, torch.Tensor) else answer
+    strange = {n: tuple(y.shape) for n, y in named.items() if y.shape[:1] != (samples,)}
+    if strange or not named:
+        raise Refusal(
+            502,
+            f"the answer to a query: it has the shapes {strange}, and one entry along the first "
+            f"axis for each of {samples} samples was expected. Ask by opened(…).ask for outputs of "
+            "other shapes.",
+        )
+    return answer
 
 
 def _part(inputs: Given, start: int, size: int) -> Given:
@@ -96,7 +125,7 @@ def opened(
     owner = DataOwner(symmetry, groups)
     layout = owner.offer_layout
     body, place = service.send("POST", "/sessions", None, layout)
-    if not place.startswith("/sessions/"):
+    if not re.fullmatch(r"/sessions/[A-Za-z0-9_-]{1,200}", place):
         raise Refusal(502, f"POST {url}/sessions: the service told no name of a session, which "
                            "was expected. Is it one of paramsym?")  # fmt: skip
     try:

@@ -104,7 +104,9 @@ class Layout:
 
     def check_tensor(self, name: str, shape: Collection[int], dtype: torch.dtype) -> None:
         """Raise a `Refusal` unless a tensor that is expected has a shape and a dtype that are."""
-        slot = self.slots.get(name) or Slot((None,) * len(shape), self.others)
+        # of a tensor of which no more is known the body alone bounds the axes: logits are wide
+        unknown = Slot((None,) * len(shape), self.others, longest=1 << 48)
+        slot = self.slots.get(name) or unknown
         if fault := slot.refuses(shape, dtype):
             raise Refusal(
                 422,

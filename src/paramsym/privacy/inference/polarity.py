@@ -42,10 +42,14 @@ Masks = Mapping[str, Tensor]  # the diagonal of S by space, ±1 of shape (units,
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where the units of a space pass σ: a module that is σ, or calls within `forward`."""
+    """Where the units of a space pass σ: a module that is σ, or calls within `forward`.
+
+    `in_place` says whether that module writes what it gives over what it gets.
+    """
 
     site: PointwiseSite
     module: str | None
+    in_place: bool = False
 
     @property
     def axis(self) -> int:
@@ -96,7 +100,9 @@ class Polarity:
                 except NotPointwise as error:
                     refused[name] = str(error).split(": ", 1)[-1].split(", and one entrywise")[0]
         modules = _modules(model, sites, inputs)
-        places = {name: Place(site, modules.get(name)) for name, site in sites.items()}
+        places = {
+            name: Place(site, *modules.get(name, (None, False))) for name, site in sites.items()
+        }
         return Polarity(model, places, refused)
 
     def sample(self, generator: torch.Generator) -> dict[str, Tensor]:
@@ -146,7 +152,8 @@ class Polarity:
             if place.module is None:
                 written[name] = mask
             else:
-                _turn(made.get_submodule(place.module), Turned(mask, place.axis))
+                turned = Turned(mask, place.axis)
+                _turn(made.get_submodule(place.module), turned, place.in_place)
         return MaskedFunctions(made, self.places, written) if written else made
 
 
@@ -171,9 +178,10 @@ def require_masks(masks: Masks, units: Mapping[str, int]) -> None:
 
 def _modules(
     model: nn.Module, sites: Mapping[str, PointwiseSite], inputs: Inputs
-) -> dict[str, str]:
-    """The names of modules that get what σ gets, give what it gives, and are called once."""
-    found: dict[str, str] = {}
+) -> dict[str, tuple[str, bool]]:
+    """The names of modules that get what σ gets, give what it gives, and are called once; and
+    whether the one is written over the other."""
+    found: dict[str, tuple[str, bool]] = {}
     calls: dict[str, int] = {}
     seen = _Seen(sites)
 
@@ -182,7 +190,7 @@ def _modules(
             calls[name] = calls.get(name, 0) + 1
             for space in sites:
                 if args and args[0] is seen.given.get(space) and made is seen.made.get(space):
-                    found[space] = name
+                    found[space] = name, made is args[0]
 
         return module.register_forward_hook(hook)
 
@@ -196,7 +204,7 @@ def _modules(
     finally:
         for handle in handles:
             handle.remove()
-    return {space: name for space, name in found.items() if calls[name] == 1}
+    return {space: place for space, place in found.items() if calls[place[0]] == 1}
 
 
 _name = lru_cache(1024)(canonical_name)  # it is asked for every call of a network
@@ -273,20 +281,38 @@ class Turned:
 
     def rectified(self, input: Tensor) -> Tensor:
         """S max(S z, 0) in one pass: z between 0 and ∞ where the sign is 1, −∞ and 0 where not."""
-        key = input.ndim, input.dtype
+        return torch.clamp(input, *self.between(input))
+
+    def rectified_over(self, input: Tensor) -> Tensor:
+        """The same, written over z."""
+        return input.clamp_(*self.between(input))
+
+    def between(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The bounds between which a rectifier with signs leaves what it gets."""
+        key = like.ndim, like.dtype
         if key not in self.bounds:
-            signs, zero = self.signs(input), input.new_zeros(())
+            signs, zero = self.signs(like), like.new_zeros(())
             self.bounds[key] = (
                 torch.where(signs > 0, zero, -torch.inf), torch.where(signs > 0, torch.inf, zero)
             )  # fmt: skip
-        return torch.clamp(input, *self.bounds[key])
+        return self.bounds[key]
+
+    def over(self, forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """S σ(S z) written over z, which the network may read without taking what σ gives."""
+
+        def written(input: Tensor, *others: Any) -> Tensor:
+            return input.copy_(forward(input * self.signs(input), *others) * self.signs(input))
+
+        return written
 
 
-def _turn(module: nn.Module, turned: Turned) -> None:
+def _turn(module: nn.Module, turned: Turned, in_place: bool) -> None:
     """Put a module that is σ between signs."""
     if type(module) is nn.ReLU:
         # of the module itself, whatever other names it is called by
-        module.forward = turned.rectified
+        module.forward = turned.rectified_over if in_place else turned.rectified
+    elif in_place:
+        module.forward = turned.over(module.forward)
     else:
         module.register_forward_pre_hook(turned.before)
         module.register_forward_hook(turned.behind)
