@@ -180,3 +180,9 @@ def test_a_norm_of_the_inputs_is_named(norm: nn.Module) -> None:
     found = freed(nn.Sequential(norm, nn.Linear(6, 3)))
     with pytest.raises(ValueError, match="a norm keeps lengths only|is normalised by itself"):
         Key.of(found, {"input": torch.randn(6, 6, dtype=torch.float64)}, "sgd")
+
+
+def test_a_key_is_shown_by_its_fingerprint(symmetry: ParameterSymmetry) -> None:
+    key = Key.generate(symmetry, generator(), "adam", "cross-entropy")
+    assert repr(key).startswith(f"Key({key.fingerprint[:12]}…, made for adam, moving input by")
+    assert len(repr(key)) < 400

@@ -132,6 +132,12 @@ class Key:
         element = commuting_element(symmetry, key.acting, values, key.updates, key.loss)
         return replace(key, element=element)
 
+    def __repr__(self) -> str:
+        made = ", ".join(each.name for each in self.updates) or "nobody who trains"
+        groups = ", ".join(f"{s.name} by {s.group}" for s in self.acting.spaces.values())
+        more = f"{groups[:200]}…" if groups[200:] else groups
+        return f"Key({self.fingerprint[:12]}…, made for {made}, moving {more or 'nothing'})"
+
     # -- what follows from it ----------------------------------------------------------------------
     @cached_property
     def fingerprint(self) -> str:
