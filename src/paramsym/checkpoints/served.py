@@ -29,7 +29,6 @@ from paramsym.privacy.inference.messages import Refusal
 from paramsym.privacy.inference.server import serve
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.running import split_inputs
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
@@ -253,7 +252,7 @@ def _example(checkpoint: Checkpoint) -> torch.Tensor | Mapping[str, torch.Tensor
 def _of_inputs(symmetry: ParameterSymmetry) -> Iterator[str]:
     """The spaces of freed inputs that a rotation can move."""
     for feature in symmetry.inputs.values():
-        for space in spaces_of(feature.type):
+        for space in feature.spaces:
             if isinstance(symmetry.spaces[space].group, GeneralLinear):
                 yield space
 

@@ -16,7 +16,6 @@ from paramsym.privacy.keys.tokens import orders_units
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.interfaces import act_outputs
 
 Tensors = torch.Tensor | Mapping[str, torch.Tensor]
@@ -34,7 +33,7 @@ def require_inputs(key: Key, inputs: Tensors) -> None:
             "or tensors by the names of forward, were expected. Several inputs go into a dict, "
             "and targets beside them into a pair: (inputs, targets)."
         )
-    carried = {n: f for n, f in key.acting.inputs.items() if any(True for _ in spaces_of(f.type))}
+    carried = {n: f for n, f in key.acting.inputs.items() if f.spaces}
     given = dict.fromkeys(carried, inputs) if isinstance(inputs, torch.Tensor) else inputs
     for name in carried:
         tensor = given.get(name)

@@ -22,7 +22,6 @@ from paramsym.privacy.checks import (
 from paramsym.privacy.keys.key import Key
 from paramsym.privacy.keys.losses import moved_labels, moved_loss
 from paramsym.structure.action import act
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.interfaces import act_inputs, act_outputs
 from paramsym.structure.state import State, act_state
 
@@ -208,7 +207,7 @@ def labels_of(key: Key) -> torch.Tensor:
     Raises:
         ValueError: the key mixes classes or changes their signs.
     """
-    carried = [f for f in key.acting.outputs.values() if any(True for _ in spaces_of(f.type))]
+    carried = [f for f in key.acting.outputs.values() if f.spaces]
     if not carried:
         return torch.arange(0)
     require_one_output(key)

@@ -164,6 +164,11 @@ class SymmetryData:
         sides = ("input", self.inputs), ("output", self.outputs)
         return {f"{side} {n}": found[n] for side, found in sides for n in found}
 
+    @property
+    def ends(self) -> frozenset[str]:
+        """The spaces that freed inputs and outputs carry."""
+        return frozenset(space for feature in self.features.values() for space in feature.spaces)
+
     @cached_property
     def blocks(self) -> Blocks:
         """The blocks of each tensor, with what acts on them."""

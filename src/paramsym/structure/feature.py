@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paramsym.structure.axes import AxisType, Sizes
+from paramsym.structure.axes import AxisType, Sizes, spaces_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Feature:
     def T(self) -> Feature:
         """The axis of gradients and momenta."""
         return Feature(self.type.T, self.axis)
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces that it carries, each once; none where nothing moves it."""
+        return tuple(dict.fromkeys(spaces_of(self.type)))
 
     def fits(self, shape: Sequence[int], sizes: Sizes) -> bool:
         """Whether a tensor of this shape has the axis, at the size of the type."""

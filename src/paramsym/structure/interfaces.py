@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from paramsym.structure.action import act
-from paramsym.structure.axes import AxisType, Fixed, frames_of, spaces_of
+from paramsym.structure.axes import AxisType, Fixed, frames_of
 from paramsym.structure.belonging import require_own
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.feature import Feature, Features
@@ -117,7 +117,7 @@ def _moved_by_name(
     given: Mapping[str, torch.Tensor],
     params: Params | None,
 ) -> dict[str, torch.Tensor]:
-    carried = {n: f for n, f in features.items() if any(True for _ in spaces_of(f.type))}
+    carried = {n: f for n, f in features.items() if f.spaces}
     for name, feature in carried.items():
         _require_fit(symmetry, side, name, feature, given)
     numbers = {n: f for n, f in carried.items() if _counts(given[n])}

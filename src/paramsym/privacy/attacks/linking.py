@@ -36,7 +36,6 @@ from paramsym.privacy.keys.key import Key
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
 from paramsym.structure.action import act
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -313,14 +312,9 @@ def _stranger(job: Job, key: Key, spread: float = 0.0) -> dict[str, Tensor]:
     return act(key.acting, key.element, shuffled(job.model.state_dict(), job.seed, spread))
 
 
-def _ends(symmetry: ParameterSymmetry) -> set[str]:
-    """The spaces that freed inputs and outputs carry."""
-    return {space for f in symmetry.features.values() for space in spaces_of(f.type)}
-
-
 def _hidden_part(key: Key) -> GroupElement:
     """A key without what moves inputs and outputs."""
-    ends = _ends(key.acting)
+    ends = key.acting.ends
     parts = tuple(
         part if isinstance(part, Slide) else {n: v for n, v in part.items() if n not in ends}
         for part in key.element.parts
@@ -330,7 +324,7 @@ def _hidden_part(key: Key) -> GroupElement:
 
 def _invariant_of(key: Key) -> Callable[[Tensor], Tensor]:
     """What a key leaves of an answer: all of it, lengths, or entries up to order and sign."""
-    carried = {s for f in key.acting.outputs.values() for s in spaces_of(f.type)}
+    carried = {s for f in key.acting.outputs.values() for s in f.spaces}
     groups = [key.acting.spaces[name].group for name in carried]
     if not groups:
         return lambda y: y

@@ -16,7 +16,6 @@ from torch import Tensor
 from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.lattice import monomial
 from paramsym.structure.action import act
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -26,10 +25,8 @@ def with_signs(symmetry: ParameterSymmetry) -> ParameterSymmetry:
 
     Inputs and outputs have none, nor has what others stand over, whose signs these have.
     """
-    features = symmetry.features.values()
-    ends = {space for feature in features for space in spaces_of(feature.type)}
     bases = {base for space in symmetry.spaces.values() for base in space.over}
-    left = ends | bases
+    left = symmetry.ends | bases
     spaces = {n: s if n in left else _signed(symmetry, s) for n, s in symmetry.spaces.items()}
     return replace(symmetry, spaces=spaces)
 

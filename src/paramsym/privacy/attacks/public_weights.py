@@ -251,7 +251,7 @@ def _require_some(job: Job, seen: Tensor | None) -> None:
 
 def _reads_inputs(job: Job) -> bool:
     features = [*job.key.acting.inputs.values()]
-    moved = any(True for feature in features for _ in spaces_of(feature.type))
+    moved = any(feature.spaces for feature in features)
     return moved and len(features) == 1 and job.inputs.is_floating_point()
 
 

@@ -52,7 +52,7 @@ from paramsym.privacy.keys.key import Key
 from paramsym.privacy.keys.randomness import secret_generator
 from paramsym.recording.outputs import named_outputs
 from paramsym.structure.action import act
-from paramsym.structure.axes import frames_of, spaces_of
+from paramsym.structure.axes import frames_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Given = Tensor | Mapping[str, Tensor]
@@ -308,7 +308,7 @@ class Session:
 
 def _require_moving(where: str, symmetry: ParameterSymmetry) -> None:
     """Raise a `ValueError` for a symmetry by which no input moves."""
-    if not any(True for each in symmetry.inputs.values() for _ in spaces_of(each.type)):
+    if not any(each.spaces for each in symmetry.inputs.values()):
         freed = {name: str(each) for name, each in symmetry.inputs.items()}
         raise ValueError(
             f"{where}: no input moves by this symmetry, which frees {freed}, so that the data "
@@ -320,8 +320,8 @@ def _require_moving(where: str, symmetry: ParameterSymmetry) -> None:
 
 def _hidden(symmetry: ParameterSymmetry) -> list[str]:
     """The spaces that neither inputs nor outputs carry."""
-    seen = {s for feature in symmetry.features.values() for s in spaces_of(feature.type)}
-    return [name for name in symmetry.spaces if name not in seen]
+    ends = symmetry.ends
+    return [name for name in symmetry.spaces if name not in ends]
 
 
 def _plain(model: nn.Module) -> dict[str, Tensor]:

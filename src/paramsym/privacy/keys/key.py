@@ -28,7 +28,6 @@ from paramsym.privacy.keys.refusals import (
 )
 from paramsym.privacy.keys.updates import Optimizers, Update, updates_of
 from paramsym.structure import stored
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement, parts_of, word_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -250,7 +249,7 @@ def _plan(
 
 def _compared(symmetry: ParameterSymmetry, loss: Loss | None) -> ParameterSymmetry:
     """The restriction to what the loss does not see of the outputs; none if there is no loss."""
-    carried = {s for feature in symmetry.outputs.values() for s in spaces_of(feature.type)}
+    carried = {s for feature in symmetry.outputs.values() for s in feature.spaces}
     if loss is None:
         held = [name for name in (*symmetry.spaces, *(s.name for s in symmetry.shifts))
                 if name not in carried]  # fmt: skip

@@ -10,7 +10,6 @@ import torch
 from paramsym.algebra import Element, Group, Trivial
 from paramsym.privacy.keys.losses import Loss
 from paramsym.privacy.keys.updates import Update
-from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -119,7 +118,7 @@ def _breaks(
     loss: Loss | None,
 ) -> ValueError:
     """Which factor breaks which part of the training."""
-    compared = any(space.name in spaces_of(f.type) for f in symmetry.outputs.values())
+    compared = any(space.name in f.spaces for f in symmetry.outputs.values())
     if compared and updates:
         why = _seen_by(loss)
     elif updates:
