@@ -11,7 +11,6 @@ import torch
 
 from paramsym.checkpoints.activations import reader, shared
 from paramsym.checkpoints.alike import Alike
-from paramsym.checkpoints.balanced import usable
 from paramsym.checkpoints.elements import check_element, place_beside, written_element
 from paramsym.checkpoints.equivalent import (
     Transformed,
@@ -19,6 +18,7 @@ from paramsym.checkpoints.equivalent import (
     require_writable,
     write_moved,
 )
+from paramsym.checkpoints.errors import refused
 from paramsym.checkpoints.moves import Move, moves_of
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import refuse_source
@@ -103,7 +103,7 @@ def write_aligned(
     if spaces is not None and not isinstance(spaces, str):
         check_names(symmetry, "--spaces", [*spaces])
     a, b = pair.states()
-    with usable(pair.names[1], ALIGNABLE):
+    with refused(pair.names[1], ALIGNABLE):
         read = None if data is None else reader(pair.checkpoints[0], symmetry, data, progress)
         beside = None if read is None else shared(read(a), read(b))
         progress("aligning")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from paramsym.checkpoints.equivalent import (
     require_writable,
     write_moved,
 )
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import refused
 from paramsym.checkpoints.told import Told
 from paramsym.geometry.balance import OBJECTIVES, balance
 from paramsym.geometry.result import Balanced
@@ -98,7 +97,7 @@ def write_balanced(
 
     def least(symmetry: ParameterSymmetry, params: State) -> State:
         nonlocal found
-        with usable(checkpoint.label):
+        with refused(checkpoint.label, "weights that can be balanced"):
             if objective == "error":
                 found = _least_error(
                     checkpoint.model, symmetry, params, inputs, grid or Grid(4), held, progress
@@ -120,24 +119,6 @@ def calibration(checkpoint: Checkpoint, data: Path | None, progress: Callable[[s
     found = open_data(checkpoint, data)
     checkpoint.notes += found.notes
     return found
-
-
-@contextmanager
-def usable(label: str, expected: str = "weights that can be balanced") -> Iterator[None]:
-    """Inside, an error about the weights becomes one about the checkpoint that has them.
-
-    Raises:
-        CheckpointError: in the place of a `ValueError`.
-    """
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(
-            label, str(error).rstrip("."), expected,
-            "See the end of the message",
-        ) from error  # fmt: skip
 
 
 def _least_norm(

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.alike import Alike
-from paramsym.checkpoints.balanced import usable
 from paramsym.checkpoints.elements import check_element, written_element
+from paramsym.checkpoints.errors import refused
 from paramsym.checkpoints.told import Told
 from paramsym.origin.comparing import compare
 from paramsym.origin.comparison import Comparison, Kind
@@ -84,7 +84,7 @@ def compare_checkpoints(
     symmetry = several.symmetry(progress)
     a, b, *independent = several.states()
     progress("comparing")
-    with usable(several.names[1], _COMPARABLE):
+    with refused(several.names[1], _COMPARABLE):
         found = compare(symmetry, a, b, independent, null, generator, progress, tol)
     written = element if found.kind in SAME else None
     with nullcontext() if written is None else written_element(found.element, written, force):

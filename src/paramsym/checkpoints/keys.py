@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.moves import moves_of
 from paramsym.checkpoints.tensors import require_file
@@ -107,21 +106,6 @@ def freed(option: str, text: str) -> Mapping[str, int] | bool | None:
             )  # fmt: skip
         axes[name] = int(axis) if axis else -1
     return axes
-
-
-@contextmanager
-def refused(where: str, expected: str, instead: str) -> Iterator[None]:
-    """Inside, what a key cannot do becomes an error about an option of the command.
-
-    Raises:
-        CheckpointError: in the place of a `ValueError`.
-    """
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(where, str(error).rstrip("."), expected, instead) from error
 
 
 def check_key(path: Path, out: Path, sources: list[Path], reuse: bool) -> None:

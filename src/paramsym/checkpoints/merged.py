@@ -13,9 +13,8 @@ import torch
 from paramsym.checkpoints.activations import reader
 from paramsym.checkpoints.aligned import ALIGNABLE
 from paramsym.checkpoints.alike import Alike
-from paramsym.checkpoints.balanced import usable
 from paramsym.checkpoints.equivalent import check_names, outputs_of, require_writable
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.moves import Move, moves_of
 from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
@@ -104,7 +103,7 @@ def write_merged(
         check_names(symmetry, "--spaces", [*spaces])
     states = several.states()
     aligner = partial(align, spaces=spaces, progress=progress)
-    with usable(several.names[1], ALIGNABLE):
+    with refused(several.names[1], ALIGNABLE):
         read = None if data is None else reader(first, symmetry, data, progress)
         progress("aligning")
         found = merge(  # refused below, in the words of the command

@@ -19,7 +19,7 @@ import torch
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.elements import place_beside
 from paramsym.checkpoints.equivalent import TOLERANCE, difference_from, require_writable
-from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.imprint import (
     Imprint,
@@ -28,7 +28,7 @@ from paramsym.checkpoints.imprint import (
     put_beside,
     read_imprints,
 )
-from paramsym.checkpoints.keys import ALL, NONE, Ask, Freeing, check_key, key_for, load_key, refused
+from paramsym.checkpoints.keys import ALL, NONE, Ask, Freeing, check_key, key_for, load_key
 from paramsym.checkpoints.moves import moves_of
 from paramsym.checkpoints.samples import (
     SUFFIXES,

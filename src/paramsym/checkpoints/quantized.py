@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.balanced import calibration, usable
+from paramsym.checkpoints.balanced import calibration
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.equivalent import Transformed, movable, require_writable, write_moved
+from paramsym.checkpoints.errors import refused
 from paramsym.checkpoints.told import Told
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.preparing import ACTIVATIONS, Prepared, prepare_for_quantization
@@ -74,7 +75,7 @@ def write_prepared(
     found: list[Prepared] = []
 
     def best(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> Any:
-        with usable(checkpoint.label):
+        with refused(checkpoint.label, "weights that can be balanced"):
             found.append(prepare_for_quantization(
                 checkpoint.model, symmetry, *halves, grid, None, hold or (), activations, progress
             ))  # fmt: skip

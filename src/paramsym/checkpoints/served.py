@@ -17,8 +17,8 @@ import torch
 from paramsym.algebra import GeneralLinear, Orthogonal
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.data import read_arrays
-from paramsym.checkpoints.errors import CheckpointError, few
-from paramsym.checkpoints.keys import NONE, Freeing, refused
+from paramsym.checkpoints.errors import CheckpointError, few, refused
+from paramsym.checkpoints.keys import NONE, Freeing
 from paramsym.checkpoints.samples import SUFFIXES, write_arrays
 from paramsym.checkpoints.sources import open_checkpoint
 from paramsym.checkpoints.told import Told
