@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _parse(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=once)
         if not isinstance(header, dict):
             raise ValueError(f"a {type(header).__name__} instead of a table")
     except (ValueError, RecursionError) as error:
@@ -101,7 +101,8 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are all different: of two with one name a parser keeps either."""
     table = dict(pairs)
     if len(table) < len(pairs):
         raise ValueError("a name stands in it twice")

@@ -136,19 +136,13 @@ def attempt(job: Job) -> Attempt:
     Raises:
         NotApplicable: the job has no second session.
     """
-    second = _second(job)
-    symmetry = _common(job.key, second)
-    sent, again = job.view.state_dict, job.seen_with(second).state_dict
-    start = process_time()
-    one = session_fingerprint(symmetry, sent)
-    value = one.distance(session_fingerprint(symmetry, again))
-    seconds = process_time() - start
-    control = one.distance(session_fingerprint(symmetry, _stranger(job, second)))
-    return _told(
+    return _by_parameters(
+        job,
+        lambda symmetry, one, other: session_fingerprint(symmetry, one).distance(
+            session_fingerprint(symmetry, other)
+        ),
         "two sessions linked by invariants of the orbit",
-        "the architecture, and the parameters that two sessions were sent",
         "relative distance of fingerprints",
-        (value, control, seconds),
         "Fresh keys and masks do not part sessions of one model.",
     )
 
@@ -159,20 +153,32 @@ def attempt_by_matching(job: Job) -> Attempt:
     Raises:
         NotApplicable: the job has no second session.
     """
+    return _by_parameters(
+        job,
+        matched_distance,
+        "two sessions linked by matching their parameters",
+        "distance that is left after matching",
+        "One session is an element of the group away from the other, and that element is found.",
+    )
+
+
+def _by_parameters(
+    job: Job,
+    distance: Callable[[ParameterSymmetry, Mapping[str, Tensor], Mapping[str, Tensor]], float],
+    attack: str,
+    measure: str,
+    says: str,
+) -> Attempt:
+    """Two sessions linked by a distance of the parameters that they were sent."""
     second = _second(job)
     symmetry = _common(job.key, second)
     sent, again = job.view.state_dict, job.seen_with(second).state_dict
     start = process_time()
-    value = matched_distance(symmetry, sent, again)
+    value = distance(symmetry, sent, again)
     seconds = process_time() - start
-    control = matched_distance(symmetry, sent, _stranger(job, second))
-    return _told(
-        "two sessions linked by matching their parameters",
-        "the architecture, and the parameters that two sessions were sent",
-        "distance that is left after matching",
-        (value, control, seconds),
-        "One session is an element of the group away from the other, and that element is found.",
-    )
+    control = distance(symmetry, sent, _stranger(job, second))
+    needs = "the architecture, and the parameters that two sessions were sent"
+    return _told(attack, needs, measure, (value, control, seconds), says)
 
 
 def attempt_by_answers(job: Job) -> Attempt:

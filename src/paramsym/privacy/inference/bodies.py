@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from paramsym.formats.header import once
 from paramsym.privacy.inference.messages import Layout, Message, Refusal, require_finite
 
 CONTENT_TYPE = "application/x-safetensors"
@@ -134,7 +135,7 @@ class _Reader:
         try:
             header = json.loads(
                 bytes(body[_LENGTH : _LENGTH + length]).decode(),
-                object_pairs_hook=_once, parse_constant=_no_number, parse_float=_no_number,
+                object_pairs_hook=once, parse_constant=_no_number, parse_float=_no_number,
             )  # fmt: skip
         except (ValueError, RecursionError) as error:  # too deep, no UTF-8, an endless integer
             fault = str(error).split("\n")[0][:120]
@@ -199,14 +200,6 @@ class _Reader:
             f"{self.what}: {fault}; the bytes of a safetensors file were expected. Write it with "
             "paramsym.privacy.inference.bodies.write.",
         )
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different: of two with one name a parser keeps either."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
-    return found
 
 
 def _no_number(text: str) -> Any:
