@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -15,17 +14,17 @@ from paramsym.privacy.keys.losses import loss_of
 from paramsym.privacy.keys.tokens import orders_units
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved
-from paramsym.structure.action import act
+from paramsym.structure.action import act_tensor
 from paramsym.structure.interfaces import act_outputs
 
-Tensors = torch.Tensor | Mapping[str, torch.Tensor]
+Given: TypeAlias = torch.Tensor | Mapping[str, torch.Tensor]
 SAMPLES = 8  # that the check runs on
 # Some models cast to single precision inside, whatever their parameters are.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF = 0.05
 
 
-def require_inputs(key: Key, inputs: Tensors) -> None:
+def require_inputs(key: Key, inputs: Given) -> None:
     """Raise a `ValueError` for what a key cannot move: integers that it would mix, or NaN."""
     if not isinstance(inputs, torch.Tensor | Mapping):
         raise ValueError(
@@ -127,8 +126,8 @@ def require_checkpoint(
 
 def require_equivariant(
     model: nn.Module,
-    inputs: Tensors,
-    moved_inputs: Tensors,
+    inputs: Given,
+    moved_inputs: Given,
     moved: Mapping[str, torch.Tensor],
     key: Key,
     outputs: Callable[[Any], Any] | None,
@@ -143,8 +142,8 @@ def require_equivariant(
 
 def _require_equivariant(
     model: nn.Module,
-    inputs: Tensors,
-    moved_inputs: Tensors,
+    inputs: Given,
+    moved_inputs: Given,
     moved: Mapping[str, torch.Tensor],
     key: Key,
     outputs: Callable[[Any], Any] | None,
@@ -163,24 +162,35 @@ def _require_equivariant(
     expected = act_outputs(key.acting, key.element, freed, dict(params)) if freed else plain
     for name, y in compared.items():
         _require_close(key, f"the output {name!r}", encoded[name], expected[name], y.dtype)
-    written = act(key.acting, key.element, params)
     for name, buffer in model.named_buffers():
-        if name in written and buffer.is_floating_point():
-            _require_close(key, f"the buffer {name!r}", ahead[name], written[name], buffer.dtype)
+        if name in params and buffer.is_floating_point():
+            _require_close(
+                key, f"the buffer {name!r}", ahead[name], _moved(key, name, params), buffer.dtype
+            )
+
+
+def _moved(key: Key, name: str, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """One tensor of g·θ; what the symmetry does not know stays."""
+    known = name in key.acting.signature or name in key.acting.ties
+    return act_tensor(key.acting, key.element, name, params) if known else params[name]
 
 
 def _run(
-    model: nn.Module, params: dict, inputs: Tensors, outputs: Callable[[Any], Any] | None
+    model: nn.Module, params: dict, inputs: Given, outputs: Callable[[Any], Any] | None
 ) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)  # the same draws in both runs; `preserved` puts the generator back
-    first = copy.copy(inputs)
-    if isinstance(first, torch.Tensor):
-        returned = functional_call(model, params, (first[:SAMPLES],), tie_weights=False)
-    else:
-        count = next(iter(first.values())).shape[0]
-        few = {n: x[:SAMPLES] if x.ndim and x.shape[0] == count else x for n, x in first.items()}
-        returned = functional_call(model, params, (), few, tie_weights=False)
+    count = len(inputs if isinstance(inputs, torch.Tensor) else next(iter(inputs.values())))
+    few = taken(inputs, slice(SAMPLES), count)
+    args, kwargs = ((few,), {}) if isinstance(few, torch.Tensor) else ((), dict(few))
+    returned = functional_call(model, params, args, kwargs, tie_weights=False)
     return dict(named_outputs(returned if outputs is None else outputs(returned)))
+
+
+def taken(inputs: Given, rows: torch.Tensor | slice, count: int) -> Given:
+    """Some samples of inputs; tensors that do not count `count` samples stay whole."""
+    if isinstance(inputs, torch.Tensor):
+        return inputs[rows]
+    return {n: x[rows] if x.ndim and len(x) == count else x for n, x in inputs.items()}
 
 
 def _require_close(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paramsym.privacy.checks import (
+    Given,
     require_checkpoint,
     require_equivariant,
     require_inputs,
@@ -25,7 +26,6 @@ from paramsym.structure.action import act
 from paramsym.structure.interfaces import act_inputs, act_outputs
 from paramsym.structure.state import State, act_state
 
-Given = torch.Tensor | Mapping[str, torch.Tensor]
 Data = Given | tuple[Given, torch.Tensor | None]
 Tensors = TypeVar("Tensors", bound=Given)
 
@@ -86,21 +86,21 @@ def encode(
             mode do not go along).
     """
     inputs, targets = data if isinstance(data, tuple) else (data, None)
-    require_inputs(key, inputs)
     if loss is not None:
         require_loss(key, loss)
     params = model.state_dict()
     require_model(key, params)
+    moved_inputs = encode_inputs(inputs, key, params)
     moved = act(key.acting, key.element, params)
     encoded = Encoded(
         moved,
-        encode_inputs(inputs, key, params),
+        moved_inputs,
         None if targets is None else encode_targets(targets, key, params),
         None if loss is None else _moved_loss(loss, targets, key),
         key.fingerprint,
     )
     if check:
-        require_equivariant(model, inputs, encoded.inputs, moved, key, outputs)
+        require_equivariant(model, inputs, moved_inputs, moved, key, outputs)
     return encoded
 
 

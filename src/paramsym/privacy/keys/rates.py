@@ -83,14 +83,10 @@ def rates_of(
         {name: _sizes(value) for name, value in part.items()}
         for part in element.parts if not isinstance(part, Slide)
     ))  # fmt: skip
-    ones = {
-        name: torch.ones(symmetry.shape(name), dtype=torch.float64)
-        for name in symmetry.signature if name not in symmetry.buffers
-    }  # fmt: skip
-    whole = {**ones, **{n: torch.ones(symmetry.shape(n)) for n in symmetry.buffers
-                        if n in symmetry.signature}}  # fmt: skip
-    moved = act(symmetry, scaling, whole)
-    scales = {n: moved[n] for n in ones if bool((moved[n] != 1).any())}
+    ones = {n: torch.ones(symmetry.shape(n), dtype=torch.float64) for n in symmetry.signature}
+    moved = act(symmetry, scaling, ones)
+    trained = [n for n in ones if n not in symmetry.buffers]
+    scales = {n: moved[n] for n in trained if bool((moved[n] != 1).any())}
     return Rates(scales, squared)
 
 

@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from paramsym.privacy.coding import Given, decode, encode
+from paramsym.privacy.checks import Given, taken
+from paramsym.privacy.coding import decode, encode
 from paramsym.privacy.keys.key import Key
 from paramsym.privacy.keys.rates import Rates
 from paramsym.privacy.retracing.expected import Clip, Compare, Expected, expectation
@@ -161,17 +162,19 @@ def retrace(
     def compared() -> dict[str, float]:
         return _differences(decode(remote.model.state_dict(), key), _state(plain.model, key))
 
-    drift, losses, pause = [(0, _largest(compared()))], (math.nan, math.nan), every or steps // 20
+    differences = compared()
+    drift, losses, pause = [(0, _largest(differences))], (math.nan, math.nan), every or steps // 20
     for count, rows in enumerate(_batches(len(targets), batch, steps, seed), 1):
         losses = plain.step(rows, seed + count), remote.step(rows, seed + count)
         if twin is not None:
             twin.step(rows, seed + count)
         if count % max(1, pause) == 0 or count == steps:
-            drift.append((count, _largest(compared())))
+            differences = compared()
+            drift.append((count, _largest(differences)))
     last = _state(plain.model, key)
     return Retraced(
         type(plain.optimizer).__name__, steps, expectation(key, plain.optimizer, loss, clip),
-        compared(), tuple(drift), _travelled(first, last), losses, key.fingerprint,
+        differences, tuple(drift), _travelled(first, last), losses, key.fingerprint,
         None if twin is None else _largest(_differences(_state(twin.model, key), last)),
     )  # fmt: skip
 
@@ -233,7 +236,7 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return step(
-                self.model, self.optimizer, _taken(self.inputs, rows, len(self.targets)),
+                self.model, self.optimizer, taken(self.inputs, rows, len(self.targets)),
                 self.targets[rows], self.loss, self.outputs, self.clip,
             )  # fmt: skip
 
@@ -285,13 +288,6 @@ def _rounded(model: nn.Module, seed: int) -> nn.Module:
             signs = 2 * torch.randint(0, 2, p.shape, generator=generator).to(p) - 1
             p.copy_(torch.nextafter(p, p + signs * p.abs().clamp_min(torch.finfo(p.dtype).tiny)))
     return made
-
-
-def _taken(inputs: Given, rows: Tensor, count: int) -> Given:
-    """Some samples; tensors that do not count samples stay whole."""
-    if isinstance(inputs, Tensor):
-        return inputs[rows]
-    return {n: x[rows] if x.ndim and len(x) == count else x for n, x in inputs.items()}
 
 
 def _batches(count: int, batch: int | None, steps: int, seed: int) -> Iterator[Tensor]:
