@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from paramsym import ParameterSymmetry, act, find_symmetry
+from paramsym.algebra import AbstractMonomial
+from paramsym.privacy.attacks.polarity import with_signs
 
 
 def generator(seed: int) -> torch.Generator:
@@ -117,3 +121,24 @@ def masks_of(symmetry: ParameterSymmetry, spaces: list[str], seed: int = 0) -> d
         name: 1.0 - 2.0 * torch.randint(2, (symmetry.sizes[name],), generator=draws).double()
         for name in spaces
     }
+
+
+def masked(
+    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Parameters with polarity masks put on, or taken off again.
+
+    Args:
+        symmetry: of the network, without masks.
+        params: the complete state dict.
+        masks: by space ±1 for each of its units.
+    """
+    signed = with_signs(symmetry)
+    values = {n: _value(signed, n, mask) for n, mask in masks.items()}
+    return act(signed, signed.element(values), params)
+
+
+def _value(signed: ParameterSymmetry, name: str, mask: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+    group = signed.spaces[name].group
+    permutes = isinstance(group, AbstractMonomial) and group.permutes
+    return (torch.arange(len(mask)), mask) if permutes else mask

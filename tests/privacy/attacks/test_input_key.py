@@ -17,7 +17,7 @@ from paramsym.algebra import GeneralLinear, Group, Orthogonal
 from paramsym.algebra.linear import OrthogonalFixingOnes
 from paramsym.privacy import Job, Key, NotApplicable
 from paramsym.privacy.attacks.input_key import attempt, key_error, recover_input_key
-from paramsym.privacy.attacks.polarity import masked, with_signs
+from paramsym.privacy.attacks.polarity import with_signs
 from paramsym.privacy.attacks.strangers import shuffled
 from paramsym.privacy.attacks.told_units import told_units
 from paramsym.privacy.attacks.untouched import untouched
@@ -32,6 +32,7 @@ from .networks import (
     drawn,
     freed,
     generator,
+    masked,
     masks_of,
     normal,
     perceptron,

@@ -27,9 +27,8 @@ from paramsym.privacy.attacks.linking import (
     relative,
     session_fingerprint,
 )
-from paramsym.privacy.attacks.polarity import masked
 
-from .networks import freed, generator, masks_of, normal, perceptron, session
+from .networks import freed, generator, masked, masks_of, normal, perceptron, session
 
 MODELS, SESSIONS = 4, 5
 ATTEMPTS: list[Callable[[Job], Attempt]] = [

@@ -7,15 +7,10 @@ whoever does not know it matches units up to sign.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-
-import torch
-from torch import Tensor
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.lattice import monomial
-from paramsym.structure.action import act
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -29,27 +24,6 @@ def with_signs(symmetry: ParameterSymmetry) -> ParameterSymmetry:
     left = symmetry.ends | bases
     spaces = {n: s if n in left else _signed(symmetry, s) for n, s in symmetry.spaces.items()}
     return replace(symmetry, spaces=spaces)
-
-
-def masked(
-    symmetry: ParameterSymmetry, params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Parameters with polarity masks put on, or taken off again.
-
-    Args:
-        symmetry: of the network, without masks.
-        params: the complete state dict.
-        masks: by space ±1 for each of its units.
-    """
-    signed = with_signs(symmetry)
-    values = {n: _value(signed, n, mask) for n, mask in masks.items()}
-    return act(signed, signed.element(values), params)
-
-
-def _value(signed: ParameterSymmetry, name: str, mask: Tensor) -> tuple[Tensor, Tensor] | Tensor:
-    group = signed.spaces[name].group
-    permutes = isinstance(group, AbstractMonomial) and group.permutes
-    return (torch.arange(len(mask)), mask) if permutes else mask
 
 
 def _signed(symmetry: ParameterSymmetry, space: Space) -> Space:
