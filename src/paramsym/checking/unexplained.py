@@ -84,11 +84,11 @@ def _least_absolute(found: torch.Tensor, explained: torch.Tensor) -> torch.Tenso
         for step in range(_STEPS):
             floor = 10.0 ** -(1 + step / 2) * float(current.abs().max())
             weight = (current.abs() + floor).rsqrt()[:, None]
-            fit = torch.linalg.lstsq(others * weight, result[:, k, None] * weight, driver="gelsd")
+            fit = torch.linalg.lstsq(others * weight, result[:, k, None] * weight, driver="gelsy")
             current = result[:, k] - (others @ fit.solution)[:, 0]
         for share in _SUPPORTS:  # what is small may be rounding of the search: try without it
             outside = current.abs() < share * current.abs().max()
-            fit = torch.linalg.lstsq(others[outside], result[outside, k, None], driver="gelsd")
+            fit = torch.linalg.lstsq(others[outside], result[outside, k, None], driver="gelsy")
             trimmed = result[:, k] - (others @ fit.solution)[:, 0]
             if float(trimmed[outside].norm()) < _ZERO * float(trimmed.abs().max()):
                 current = trimmed
@@ -176,7 +176,7 @@ def _mixed(velocity: torch.Tensor, tensor: torch.Tensor) -> str:
             ("a mixing of the columns", tensor.T, velocity.T),
         ):
             if matrix.shape[0] < matrix.shape[1]:  # otherwise any matrix is such a product
-                fit = torch.linalg.lstsq(matrix.T, moved.T, driver="gelsd").solution
+                fit = torch.linalg.lstsq(matrix.T, moved.T, driver="gelsy").solution
                 if float((matrix.T @ fit - moved.T).norm()) < _ALIKE * float(moved.norm()):
                     return name
     return "a change"
