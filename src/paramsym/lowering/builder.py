@@ -234,6 +234,8 @@ class Builder(AbstractMemory):
             zero=x.zero and not facts.get("fill") or (y.zero and not mask),
         )
         axes = (tuple(xs), tuple(ys), tuple(zs))
+        if not mask and facts.get("power", 1) == 1:
+            out.stochastic = _averaged(x, y, axes)
         return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
@@ -370,6 +372,21 @@ class Builder(AbstractMemory):
         """A window that cannot be read: what it shows of its base is unknown."""
         layouts = base.layout, view.layout
         self.emit(Opaque, view, [base], reason=reason, compute=lambda x: read_off(x, *layouts))
+
+
+def _averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | None:
+    """The axis of Σₐ xₐ·yₐ along which it sums to one: averages of averages are averages."""
+    lost = {label for label in (*axes[0], *axes[1]) if label not in axes[2]}
+    if x.stochastic is None or y.stochastic is None:
+        return None
+    one, other = axes[0][x.stochastic], axes[1][y.stochastic]
+    for summed, along, inner, outer in ((one, other, *axes[:2]), (other, one, *axes[1::-1])):
+        sizes = {(x if axis is axes[0] else y).shape[axis.index(summed)]
+                 for axis in (inner, outer) if summed in axis}  # fmt: skip
+        met = summed in outer and len(sizes) == 1 and along not in inner
+        if met and lost == {summed} and along in axes[2]:
+            return axes[2].index(along)
+    return None
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> list[int]:

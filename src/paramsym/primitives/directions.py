@@ -45,6 +45,10 @@ class Columns:
         """The same columns with one kernel for all units of some slots."""
         return replace(self, batch=tuple((own, s) for own, s in self.batch if s not in slots))
 
+    def untied_from_all(self) -> Columns:
+        """The same columns with one kernel for whatever stands beside them."""
+        return replace(self, batch=())
+
 
 @dataclass(frozen=True)
 class Profile:

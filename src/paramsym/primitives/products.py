@@ -209,8 +209,7 @@ class Contract(Primitive):
 
     def _sums_alone(self, joint: Joint, k: int, change: Change) -> bool:
         """Whether data would be summed over a slot along which nothing else varies."""
-        assert change.atom is not None
-        inside = {x for _, x in change.atom.at} - change.letters()
+        inside = change.atom_letters() - change.letters()
         theirs, target = joint.slots(1 - k), joint.slots(-1)
         return any(
             change.at.get(s) in inside and at not in target and at not in theirs

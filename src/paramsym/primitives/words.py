@@ -73,6 +73,10 @@ class Change:
         """The letters of the factors."""
         return {x for factor in self.factors for x in factor.letters}
 
+    def atom_letters(self) -> set[Letter]:
+        """The letters of the data."""
+        return {x for _, x in self.atom.at} if self.atom else set()
+
     def moved(self, at: Mapping[int, Letter], by: float = 1.0) -> Change:
         """The same change, seen at other slots and scaled."""
         return Change(self.coefficient * by, at, self.factors, self.atom)

@@ -8,13 +8,14 @@ data that they weigh as an atom.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from paramsym.primitives.blocks import Block
-from paramsym.primitives.directions import Unseen
+from paramsym.primitives.directions import Profile, Unseen
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Atom, Change, fresh, parameter_word
+from paramsym.primitives.words import Atom, Change, Letter, fresh, parameter_word
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Monomial
 from paramsym.tracing.subspaces import Unread
@@ -112,8 +113,14 @@ class Effects:
         return found if len(read) else None
 
     # -- effects -----------------------------------------------------------------------------
-    def of(self, key: Key, change: Change, source: str) -> list[Monomial]:
-        """Where a change stops, and what it is there."""
+    def of(
+        self, key: Key, change: Change, source: str,
+        met: set[tuple[Letter, Profile]] | None = None,
+    ) -> list[Monomial]:  # fmt: skip
+        """Where a change stops, and what it is there.
+
+        `met` receives the kernels of readers on the way, with the letters along which it varies.
+        """
         if is_unseen(self.unread[key], change):
             return []
         stopped = [(key, change)]
@@ -121,13 +128,16 @@ class Effects:
             return stopped
         found: list[Monomial] = []
         for joint, k in self.circuit.readers[key]:
-            if is_unseen(self.unread.through(joint, k), change):
+            patterns = self.unread.through(joint, k)
+            if is_unseen(patterns, change):
                 continue
+            if met is not None and not change.factors:
+                met |= set(_kernels_met(patterns, change))
             passed = self._through(joint, k, change, source)
             if passed is None:
                 return stopped
             for following in passed:
-                found += self.of(joint.out.key, following, source)
+                found += self.of(joint.out.key, following, source, met)
             if len(found) > _MONOMIALS:
                 return stopped
         return found
@@ -144,6 +154,29 @@ class Effects:
 
 def is_unseen(patterns: list[Unseen], change: Change) -> bool:
     """Whether a known change is one of those that nobody sees."""
-    return any(
-        all(p.is_ones and s not in change.at for s, p in pattern.items()) for pattern in patterns
-    )
+    return any(all(_fits(p, s, change) for s, p in pattern.items()) for pattern in patterns)
+
+
+def _fits(profile: Profile, slot: int, change: Change) -> bool:
+    """Whether a change is constant along a slot, or was projected onto its kernel."""
+    if profile.is_ones:
+        return slot not in change.at
+    letter = change.at.get(slot)
+    wanted = {columns.untied_from_all() for columns in profile.kernel}
+    inside = [word for word in change.factors if letter in word.letters]
+    if profile.frame or len(inside) != 1 or letter in change.atom_letters():
+        return False  # what has been multiplied since is in the kernel no more
+    (word,) = inside
+    return bool(word.kernel) and word.letters[0] == letter and wanted <= {*word.kernel}
+
+
+def _kernels_met(patterns: list[Unseen], change: Change) -> Iterator[tuple[Letter, Profile]]:
+    """Kernels that would hide a change from a reader, with the letter that has to be in them."""
+    for pattern in patterns:
+        kernels = [(s, p) for s, p in pattern.items() if not p.is_ones]
+        ones = all(s not in change.at for s, p in pattern.items() if p.is_ones)
+        if ones and len(kernels) == 1:
+            ((slot, profile),) = kernels
+            if slot in change.at and not profile.frame:
+                columns = {c.untied_from_all() for c in profile.kernel}
+                yield change.at[slot], Profile(kernel=tuple(sorted(columns)))

@@ -75,7 +75,7 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
         source = family.source
         shift = writer.family(family)
         if shift is not None:
-            yield (source.name, source.block.key[1], source.flat, source.cut), shift
+            yield (source.name, source.block.key[1], source.flat, source.cut, source.kernel), shift
 
 
 class _Writer:
@@ -155,8 +155,7 @@ class _Writer:
         moved = {source.name, *(a.source.name for a in family.absorbed)}
         read: set[str] = set()
         for item in (source, *(a.source for a in family.absorbed)):
-            if item.absence is not None:
-                read |= item.absence.profile.parameters
+            read |= item.reads
         for absorption in family.absorbed:
             inside_out = _parameters(absorption.factors)
             if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
@@ -173,7 +172,7 @@ class _Writer:
         if not inside:
             return ()
         plain = len(inside) == 1 and inside[0].weight == 1.0 and len(source.letters) == 1
-        if not plain or source.flat:
+        if not plain or source.flat or source.kernel is not None:
             return None
         first, *rest = inside[0].factors
         held = any(f.parameter == source.name for f in rest)
@@ -212,8 +211,12 @@ class _Writer:
         if source.absence is not None:
             yield self._along(spell, source, source.letters, 1.0, ())
             return
+        at, first = dict(source.letters), ()
+        if source.kernel is not None and source.cut is not None:
+            free, at[source.cut] = at[source.cut], fresh()
+            first = (projector(source.kernel, source.block, source.cut, free, at[source.cut], at),)
         for weight, words in times:
-            yield _term(spell, source.name, source.block, source.letters, weight, words)
+            yield _term(spell, source.name, source.block, at, weight, (*first, *words))
 
     def _absorbed(
         self, spell: Speller, absorption: Absorption, times: list, sign: float

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramsym.primitives import Contract, Primitive
 from paramsym.primitives.blocks import Block, tensor_blocks
-from paramsym.primitives.directions import Absence
+from paramsym.primitives.directions import Absence, Profile
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
@@ -31,6 +31,7 @@ from paramsym.tracing.effects import Effects, is_unseen
 from paramsym.tracing.subspaces import Unread
 
 _STEPS = 4000  # divisions that are tried for one source
+_KERNELS = 3  # readers whose kernels are combined
 
 Basis = dict[Key, list[tuple["Source", Change]]]  # sources with leading monomials, by its sink
 
@@ -40,7 +41,8 @@ class Source:
     """One way in which a block of a parameter may change.
 
     `letters` are those of δ by slot; `flat` the slots along which it is constant. With `absence`,
-    it changes along that direction on the slot `cut`, by δ/κ for each other slot.
+    it changes along that direction on the slot `cut`, by δ/κ for each other slot; with `kernel`,
+    by what of δ lies in the kernel of some of its readers along the slot `cut`.
     """
 
     name: str
@@ -50,6 +52,13 @@ class Source:
     effect: Effect
     absence: Absence | None = None
     cut: int | None = None
+    kernel: Profile | None = None
+
+    @property
+    def reads(self) -> set[str]:
+        """The parameters that say in which directions it changes."""
+        found = set(self.kernel.parameters) if self.kernel is not None else set()
+        return found | (self.absence.profile.parameters if self.absence is not None else set())
 
     @property
     def is_buffer(self) -> bool:
@@ -65,7 +74,7 @@ class Source:
     def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
         """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
         at = {s: x for s, x in m.at.items() if x not in self.own or x in put}
-        seen = {*m.at.values(), *m.letters(), *(x for _, x in (m.atom.at if m.atom else ()))}
+        seen = {*m.at.values(), *m.letters(), *m.atom_letters()}
         copies = 1.0
         for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
             if letter not in put and letter not in seen:
@@ -111,14 +120,34 @@ class Translations:
 
     def _plain(self, name: str, block: Block) -> Iterator[Source]:
         slots = [s for _, _, s in block.slots]
-        for count in (0, 1):
-            for flat in itertools.combinations(slots, count):
-                letters = {s: fresh() for s in slots if s not in flat}
-                found = self.effects.of(block.key, Change(1.0, letters), name)
-                effect = gathered(found, frozenset(letters.values()))
-                yield Source(name, block, letters, flat, effect)
-                if not flat and effect and all(c.atom for _, c in effect.values()):
-                    return  # what weighs data is absorbed as a whole or not at all
+        met: set[tuple[Letter, Profile]] = set()
+        letters: Mapping[int, Letter] = {s: fresh() for s in slots}
+        for flat in ((), *((s,) for s in slots)):
+            own = {s: letter for s, letter in letters.items() if s not in flat}
+            found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
+            effect = gathered(found, frozenset(own.values()))
+            yield Source(name, block, own, flat, effect)
+            if not flat and effect and all(c.atom for _, c in effect.values()):
+                return  # what weighs data is absorbed as a whole or not at all
+        for slot, letter in letters.items():
+            yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})
+
+    def _in_kernels(
+        self, name: str, block: Block, slot: int, met: Collection[Profile]
+    ) -> Iterator[Source]:
+        """δ projected onto the kernel of one reader, or of several: these see nothing of it."""
+        columns = sorted({p.kernel for p in met})[:_KERNELS]
+        for count in range(1, len(columns) + 1):
+            for chosen in itertools.combinations(columns, count):
+                profile = Profile(kernel=tuple(sorted({c for each in chosen for c in each})))
+                if profile.fits(block.sizes[slot]) and profile.parameters <= self.parameters.keys():
+                    letters = {s: fresh() for _, _, s in block.slots}
+                    out = fresh()
+                    word = projector(profile, block, slot, letters[slot], out, letters)
+                    start = Change(1.0, {**letters, slot: out}, (word,))
+                    found = self.effects.of(block.key, start, name)
+                    effect = gathered(found, frozenset(letters.values()))
+                    yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
 
     def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
@@ -189,6 +218,8 @@ class Translations:
             if any(_contains(other, source) for other in known):
                 continue
             absorbed = self._divide(source, basis)
+            if absorbed is None and source.kernel is not None:
+                continue  # it absorbs nothing, as nothing else is projected like it
             if absorbed is None:
                 sink, change = max(source.effect.values(), key=self._rank)
                 basis[sink].append((source, change))
@@ -207,7 +238,8 @@ class Translations:
         first = max(
             self.circuit.position[id(j.op)] for j, _ in self.circuit.readers[source.block.key]
         )
-        kernel = source.absence is not None and bool(source.absence.profile.kernel)
+        along = source.kernel or (source.absence and source.absence.profile)
+        kernel = along is not None and bool(along.kernel)
         return source.is_buffer, kernel, longest, len(source.flat), -first, source.name
 
     def _divide(self, source: Source, basis: Basis) -> tuple[Absorption, ...] | None:
@@ -283,8 +315,16 @@ def _is_product(op: Primitive) -> bool:
 
 def _contains(other: Source, source: Source) -> bool:
     """Whether a family is known that moves the same block at least as freely."""
-    if other.absence is None and not other.flat:
+    if other.absence is None and other.kernel is None and not other.flat:
         return True
+    if other.kernel is not None or source.kernel is not None:
+        kernels = {*other.kernel.kernel} if other.kernel else None, source.kernel
+        return (
+            kernels[0] is not None
+            and kernels[1] is not None
+            and other.cut == source.cut
+            and (kernels[0] <= {*kernels[1].kernel})
+        )
     if other.absence is not None or source.absence is not None:
         return other.absence is source.absence and other.cut == source.cut
     return set(other.flat) <= set(source.flat)

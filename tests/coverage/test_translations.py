@@ -1,0 +1,108 @@
+"""Translations that some readers absorb and others do not see."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paramsym import ParameterSymmetry
+from tests.coverage.measure import measured
+
+INPUTS = (torch.randn(8, 5, 6, generator=torch.Generator().manual_seed(1)),)
+
+
+class Attention(nn.Module):
+    """Attention on a stream without a norm, by scores of another kind; some readers lack a bias."""
+
+    def __init__(self, width: int, kind: str, biased: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.first = nn.Linear(6, 5)
+        self.query = nn.Linear(5, width, bias="q" in biased)
+        self.key = nn.Linear(5, width, bias="k" in biased)
+        self.value = nn.Linear(5, 3, bias="v" in biased)
+        self.out = nn.Linear(3, 5)
+        self.last = nn.Linear(5, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        q, k, v = self.query(h), self.key(h), self.value(h)
+        if self.kind == "cosine":
+            q, k = functional.normalize(q, dim=-1), functional.normalize(k, dim=-1)
+            scores = (q @ k.mT).softmax(-1)
+        elif self.kind == "gelu":
+            scores = functional.gelu(q @ k.mT)
+        else:
+            scores = q.softmax(-1) @ k.softmax(1).mT
+        return self.last(h + self.out(scores @ v))
+
+
+def led_by(symmetry: ParameterSymmetry, name: str) -> int:
+    """The dimension of the translations that start from a parameter."""
+    return sum(s.dimension for s in symmetry.shifts if s.terms[0].target.parameter == name)
+
+
+def moved_by_the_first_bias(symmetry: ParameterSymmetry) -> int:
+    return sum(s.dimension for s in symmetry.shifts if "first.bias" in s.parameters)
+
+
+@pytest.mark.parametrize("kind", ["cosine", "gelu"])
+@pytest.mark.parametrize("biased", ["qv", "kv", "qkv", "v"])
+def test_a_bias_moves_in_the_kernel_of_readers_that_cannot_absorb(kind: str, biased: str) -> None:
+    found = measured(Attention(2, kind, biased), INPUTS)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.error < 1e-12
+    assert moved_by_the_first_bias(found.symmetry) > 0
+
+
+@pytest.mark.parametrize("biased", ["qv", "kv", "v"])
+def test_a_reader_without_a_kernel_holds_it(biased: str) -> None:
+    found = measured(Attention(5, "cosine", biased), INPUTS)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert moved_by_the_first_bias(found.symmetry) == 0
+
+
+def test_what_nobody_absorbs_stays_even_in_a_kernel() -> None:
+    """Without a bias the values show every direction that is in no kernel of theirs."""
+    found = measured(Attention(2, "gelu", "qk"), INPUTS)
+    assert (found.refuted, found.unexplained) == ((), 0)
+
+
+def test_two_averages_one_after_the_other_are_an_average() -> None:
+    found = measured(Attention(5, "softmax", "qkv"), INPUTS)
+    assert found.error < 1e-12
+    assert led_by(found.symmetry, "value.bias") == 3
+
+
+def test_averages_along_another_axis_are_none() -> None:
+    class Other(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            scores = self.query(h).softmax(1) @ self.key(h).softmax(1).mT
+            return self.last(h + self.out(scores @ self.value(h)))
+
+    found = measured(Other(4, "", "qkv"), INPUTS)
+    assert found.error < 1e-12
+    assert led_by(found.symmetry, "value.bias") == 0
+
+
+def test_what_a_gate_multiplies_has_left_the_kernel() -> None:
+    """P·δ is in the kernel of the last layer, and P·δ times a gate is not."""
+
+    class Highway(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.gate = nn.Linear(6, 5), nn.Linear(5, 5)
+            self.inner, self.last = nn.Linear(5, 5), nn.Linear(5, 3, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            gate = torch.sigmoid(self.gate(h))
+            return self.last(torch.relu(self.inner(h)) * gate + h * (1 - gate))
+
+    found = measured(Highway(), INPUTS, check=False)
+    assert found.error < 1e-12
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert led_by(found.symmetry, "first.bias") == 0
