@@ -17,6 +17,7 @@ from typing import Any
 from paramsym.lowering.data import Evaluator
 from paramsym.lowering.memory import AbstractMemory
 from paramsym.primitives import (
+    Center,
     Choice,
     Concatenate,
     Contract,
@@ -147,6 +148,8 @@ class Builder(AbstractMemory):
         if linear:
             terms = [(t, c) for t, c in terms if c != 0 and not t.zero]
         kept = [t for t, _ in terms]
+        if dims := _centred_dims(terms):
+            return self.center(kept[0], dims)
         out = self.new(shape, self._common_axes(kept, shape), zero=all(t.zero for t in kept))
         if not linear:
             return self.emit(Choice, out, kept, **facts)
@@ -300,6 +303,11 @@ class Builder(AbstractMemory):
         out = self.new(x.shape, x.axes)
         return self.emit(Normalize, out, [x], dims=dims, center=center, epsilon=epsilon, **facts)
 
+    def center(self, x: Tensor, dims: Sequence[int]) -> Tensor:
+        """Subtract the mean over axes."""
+        dims = tuple(d % x.ndim for d in dims)
+        return self.emit(Center, self.new(x.shape, x.axes), [x], dims=dims)
+
     def softmax(self, x: Tensor, dim: int, log: bool = False, **facts: Any) -> Tensor:
         """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
         out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
@@ -372,6 +380,24 @@ class Builder(AbstractMemory):
         """A window that cannot be read: what it shows of its base is unknown."""
         layouts = base.layout, view.layout
         self.emit(Opaque, view, [base], reason=reason, compute=lambda x: read_off(x, *layouts))
+
+
+def _centred_dims(terms: Sequence[tuple[Tensor, float]]) -> tuple[int, ...]:
+    """The axes along which a sum is x less its mean; () where it is another sum."""
+    if [sign for _, sign in terms] != [1, -1]:
+        return ()
+    (x, _), (y, _) = terms
+    mean = y.owner.producer
+    if not isinstance(mean, Reduce) or mean.how != "mean" or mean.inputs[0] is not x:
+        return ()
+    kept = tuple(1 if k in mean.dims else n for k, n in enumerate(x.shape))
+    whole = y.offset == y.owner.offset and _steps(y) == _steps(y.owner)
+    return mean.dims if whole and (1,) * (x.ndim - y.ndim) + y.shape == kept else ()
+
+
+def _steps(x: Tensor) -> list[int]:
+    """The strides of the axes that have several entries."""
+    return [step for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
 
 
 def _averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | None:

@@ -124,10 +124,6 @@ class Primitive:
         """The changes of the output that an additive change of input k makes; None refuses."""
         return None
 
-    def is_mean_of(self, x: Tensor) -> bool:
-        """Whether it is the mean of a tensor over one axis."""
-        return False
-
     @property
     def has_words(self) -> bool:
         """Whether the output is a sum of products, so that words describe its value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from paramsym.primitives.base import (
     Labels,
     Primitive,
     Values,
+    carry,
     flat_along,
     pull,
     push,
@@ -21,7 +23,6 @@ from paramsym.primitives.base import (
 from paramsym.primitives.directions import ONES, Absence, Unseen
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
-from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Offset, fresh
 
 _MET = 1e-6  # a least norm below it is never met
@@ -47,10 +48,6 @@ class Reduce(Primitive):
     def is_linear(self) -> bool:
         """Whether it is a sum or a mean."""
         return self.how in ("sum", "mean")
-
-    def is_mean_of(self, x: Tensor) -> bool:
-        """Whether it is the mean of a tensor over one axis."""
-        return self.how == "mean" and len(self.dims) == 1 and self.inputs[0] is x
 
     def labels(self) -> tuple[list[Labels], Labels]:
         x = self.inputs[0]
@@ -119,6 +116,69 @@ class Reduce(Primitive):
         if not self.dims:
             return x
         return x.mean(self.dims, keep) if self.how == "mean" else x.sum(self.dims, keep)
+
+
+@dataclass(eq=False, kw_only=True)
+class Center(Entrywise):
+    """x − mean(x) over the axes `dims`: what is constant along them disappears."""
+
+    noun = "a centring"
+    dims: tuple[int, ...] = ()
+
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return self.dims
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        yield from at.hold() if at.inside & set(self.dims) else at.equal(at.parts[0])
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if x is None or at.out is None:
+            return at.hold(f"coordinates are treated one by one at {self.where}")
+        at.join(x, at.out)
+        if at.label in self.dims:
+            at.cap(at.out, "ones")
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        inside = self._inside(joint)
+        return _centred(joint, self.dims) + [
+            pattern for pattern in pull(joint, k, below) if not pattern.keys() & inside
+        ]
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        inside = self._inside(joint)
+        kept = [a for a in known[0] if a.is_zero and a.stride not in inside]
+        return _along(joint, self.dims, ()) + push(joint, 0, kept)
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        inside = self._inside(joint)
+        passed = carry(joint, k, change)
+        if passed is None or not change.at.keys() & inside:
+            return [] if passed is not None and self._is_whole(joint) else None
+        if change.atom is not None or not self._is_whole(joint):
+            return None
+        sizes = joint.inputs[k].sizes
+        share = math.prod(1 / sizes[s] for s in change.at.keys() & inside)
+        rest = {s: x for s, x in change.at.items() if s not in inside}
+        return passed + (carry(joint, k, change.moved(rest, -share)) or [])
+
+    def _inside(self, joint: Joint) -> set[int]:
+        """The slots of the input along which the mean is taken."""
+        return {s for at, s in joint.slots(0).items() if at[0] in self.dims}
+
+    def _is_whole(self, joint: Joint) -> bool:
+        """Whether a block holds all entries along these axes, and no part of them."""
+        return all(joint.is_single(0, d) for d in self.dims)
+
+    @property
+    def has_words(self) -> bool:
+        return True
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return tensors[0] - tensors[0].mean(self.dims, True)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Values, carry, pull, push
-from paramsym.primitives.directions import ONES, Absence, Columns, Profile, Unseen
+from paramsym.primitives.directions import Absence, Columns, Profile, Unseen
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
@@ -55,8 +55,6 @@ class Sum(Additive):
                 at.cap(at.out, "ones")
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        if (centred := self._centred(joint)) is not None:
-            return [centred]
         terms = [self._term(joint, k, found) for k, found in enumerate(known)]
         total: list[Absence] | None = None
         for found in terms:
@@ -91,19 +89,6 @@ class Sum(Additive):
             return []
         word = parameter_word(block, power.source.name, 1.0, power.offset)
         return [Absence(target, ANY, (Offset(weight, word.factors, word.at[stride]),))]
-
-    def _centred(self, joint: Joint) -> Absence | None:
-        """x − mean(x): nothing along the all-ones vector is left."""
-        if len(self.inputs) != 2 or self.signs != (1, -1):
-            return None
-        mean = self.inputs[1].producer
-        if mean is None or not mean.is_mean_of(self.inputs[0]):
-            return None
-        axis = mean.dims[0] % self.out.ndim
-        place = joint.out.places[axis]
-        if place is None or len(place.leaves) != 1 or not joint.is_single(0, axis):
-            return None
-        return Absence(joint.out.stride(axis, 0), ONES, ())
 
     @property
     def has_words(self) -> bool:
