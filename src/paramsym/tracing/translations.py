@@ -159,7 +159,8 @@ class Translations:
                     start = Change(1.0, {**letters, slot: out}, (word,))
                     found = self.effects.of(block.key, start, name)
                     effect = gathered(found, frozenset(letters.values()))
-                    yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
+                    if effect:  # what no reader sees is known from what is unread
+                        yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
 
     def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
