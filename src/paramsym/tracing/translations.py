@@ -171,11 +171,12 @@ class Translations:
         for cut, absences in first.items():
             for absence in absences:
                 yield from self._absent_source(name, block, cut, absence)
-        for k, own in enumerate(received if others else ()):
-            for cut, absences in own.items():
+        weighing = [_is_product(joint.op) for joint, _ in self.circuit.readers[block.key]]
+        if others and weighing.count(True) == 1:
+            reader = weighing.index(True)
+            for cut, absences in received[reader].items():
                 for absence in absences:
-                    if absence not in first.get(cut, ()):
-                        yield from self._tied_source(name, block, cut, absence, k)
+                    yield from self._tied_source(name, block, cut, absence, reader)
 
     def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
         """Absences of what a weight is contracted with, seen from the weight, by its slot."""
