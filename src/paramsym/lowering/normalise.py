@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
 from paramsym.lowering.recognisers.rectifiers import rectifier
@@ -29,6 +30,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         (rectifier,),
     ),
     "add": (linear_skip,),
+    "sub": (centring,),
 }
 
 
