@@ -45,11 +45,13 @@ from paramsym.recording.in_place import (
 )
 from paramsym.recording.layout import Window, is_dense
 from paramsym.recording.ledger import Ledger, captured
+from paramsym.recording.mapped import is_inside, maps_on_numbers
 from paramsym.recording.outputs import floating_outputs, named_outputs, require_outputs
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
 from paramsym.recording.selecting import Selector
+from paramsym.recording.shaped import SHAPED
 from paramsym.recording.translating import translated
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
@@ -73,7 +75,11 @@ class _Recorder(TorchFunctionMode):
         name = canonical_name(func)
         if name in _UNTRACED or getattr(func, "__name__", "") in _UNTRACED:
             return func(*args, **kwargs)
+        if is_inside(tensors_in((args, kwargs))):
+            return func(*args, **kwargs)
         self.ledger.where = self.where()
+        if name in ("getitem", "setitem"):
+            args = (args[0], self.selector.settled(name, args[1], within=True), *args[2:])
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])
@@ -92,9 +98,9 @@ class _Recorder(TorchFunctionMode):
             with self:
                 return instead()
         try:
-            result = (_FAKE.get(name) or func)(*args, **kwargs)
+            result = (SHAPED.get(name) or func)(*args, **kwargs)
         except Exception as error:
-            return self._on_numbers(call, error)
+            return self._on_numbers(call, (args, kwargs), error)
         moved = [t for t in given if place(t) != before[id(t)][1]]
         if moved:
             return self._reshaped(call, moved, result)
@@ -103,11 +109,18 @@ class _Recorder(TorchFunctionMode):
         self._enter_effects(call, written, (args, kwargs), result)
         return result
 
-    def _on_numbers(self, call: Call, error: Exception) -> Any:
+    def _on_numbers(self, call: Call, given: Any, error: Exception) -> Any:
         """What a call gives that fake tensors cannot run; see `recording.selecting`."""
         if is_inplace(getattr(call.target, "__name__", "")) or "out" in call.kwargs:
             raise error
-        if not (self.selector.decides(call) or isinstance(error, _UNANSWERED)):
+        if isinstance(error, _UNANSWERED):
+            args, kwargs = given
+            sizes = args[isinstance(args[0], torch.Tensor) :] if args else ()
+            settled = self.selector.settled(call.name, sizes)
+            if settled is not sizes:
+                with self:
+                    return call.target(*args[: len(args) - len(sizes)], *settled, **kwargs)
+        elif not self.selector.decides(call):
             raise error  # it is not for want of numbers
         try:
             return self.selector.on_numbers(call)
@@ -236,16 +249,6 @@ _UNTRACED = {
 }  # fmt: skip
 
 
-def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """`F.one_hot` without its look at the largest entry."""
-    if num_classes < 0:
-        return torch.nn.functional.one_hot(tensor)
-    return tensor.new_empty((*tensor.shape, num_classes))
-
-
-_FAKE = {"one_hot": _one_hot}  # functions that look at numbers where shapes are enough
-
-
 def record(
     model: torch.nn.Module,
     example_inputs: Inputs,
@@ -275,8 +278,16 @@ def record(
         recorder = _Recorder(ledger, selector, {id(m): n for n, m in model.named_modules()})
         given = named_arguments(model, args, kwargs) if free_inputs else {}
         opened = wanted(free_inputs, given, "input", _named(model))
+        maps = maps_on_numbers(selector, recorder.where)
         try:
-            with preserved(model, training), torch.no_grad(), unlogged(_LOG), fake_mode, recorder:
+            with (
+                preserved(model, training),
+                torch.no_grad(),
+                unlogged(_LOG),
+                maps,
+                fake_mode,
+                recorder,
+            ):
                 if opened:
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 returned = call_at(model, state, args, kwargs)

@@ -12,6 +12,7 @@ A parameter must not decide: its numbers move under the symmetry that is looked 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ _LIKE = {
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), slice(0, 1)),
     **dict.fromkeys(("expand_as", "view_as", "reshape_as", "to"), slice(1, 2)),
 }
+
+_INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 Leaf = Value | Call  # what numbers come from; of calls, those that draw them or are not known
 
@@ -124,6 +127,27 @@ class Selector(Replay):
         for leaf in leaves:
             self._note(call, leaf)
         return _filled(tree, known)
+
+    def settled(self, name: str, item: Any, within: bool = False) -> Any:
+        """A structure with the numbers of data for tensors that are single integers.
+
+        With `within`, only those that bound a slice; they make a window of its place.
+        """
+        if isinstance(item, slice):
+            bounds = item.start, item.stop, item.step
+            made = [self.settled(name, bound) for bound in bounds]
+            return item if all(map(operator.is_, made, bounds)) else slice(*made)
+        if isinstance(item, (tuple, list)):
+            made = [self.settled(name, part, within) for part in item]
+            return item if all(map(operator.is_, made, item)) else type(item)(made)
+        if isinstance(item, dict):
+            return {key: self.settled(name, part, within) for key, part in item.items()}
+        if within or not isinstance(item, torch.Tensor) or item.ndim or item.dtype not in _INTEGERS:
+            return item
+        value = self.ledger.value(item)
+        call = Call(0, name, None, (value,), {}, [], None, self.ledger.where)
+        with unset_fake_temporarily():
+            return int(self.numbers(call, value))
 
     def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
         made: dict[int, torch.Tensor] = {}
