@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry, verify
 from paramsym.checking.generic import generic_inputs, table_lengths
+from paramsym.privacy.keys.tokens import with_tokens
 from paramsym.recording.record import record
 from tests.coverage.measure import measured
 
@@ -298,3 +299,19 @@ def test_a_selection_of_nothing() -> None:
 
     found = measured(Net(forward), (X, MASK))
     assert (found.explained, found.unexplained, found.refuted) == (UNITS, 0, ())
+
+
+def test_tokens_that_decide_keep_their_numbers() -> None:
+    """A key numbers tokens anew; where a number decides, another one would select otherwise."""
+
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(13, 5), nn.Linear(5, 3)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.out(self.table(tokens)[: max(tokens[:, 0].tolist())])
+
+    model, tokens = Text(), (torch.tensor([[1, 2, 3], [4, 5, 6]]),)
+    with pytest.raises(TraceError, match="the integers decide what is computed at test_traced"):
+        with_tokens(find_symmetry(model, tokens), model, tokens, name="tokens")

@@ -37,10 +37,10 @@ def find_symmetry(
 
     Where inputs, buffers or constants decide what is computed (`lengths.tolist()`, `x[mask]`,
     `if mask.any():`), the example's own numbers are used. What is found holds for all inputs that
-    *select likewise*: from which the same lengths, places and branches come out. Such inputs stay as
-    they are where others are drawn afresh, and buffers that decide are held. Parameters must not
-    decide, nor numbers that are drawn. A forward pass that keeps something from call to call, or
-    that does not repeat, is said to in `checked`.
+    *select likewise*: from which the same lengths, places and branches come out. Such inputs stay
+    as they are where others are drawn afresh, and buffers that decide are held. Parameters must
+    not decide, nor numbers that are drawn. A forward pass that keeps something from call to call,
+    or that does not repeat, is said to in `checked`.
 
     Args:
         model: any `torch.nn.Module`, or the program read from a `.pt2` file.

@@ -42,7 +42,7 @@ class _OnNumbers(TorchFunctionMode):
     def number(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, FakeTensor):
             return tensor
-        return self.selector.numbers(self.call, self.selector.ledger.value(tensor))
+        return self.selector.numbers(self.call, self.selector.ledger.value(tensor)).clone()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         args, kwargs = map_tensors(self.number, (tuple(args), kwargs or {}))

@@ -121,13 +121,15 @@ def _write(selector: Selector, call: Call, args: list[Any], kwargs: dict) -> Tra
     if not _is_mask(index) or isinstance(index, tuple) or selector.moves(at):
         return None
     rest = x.shape[index.ndim :]
-    if not isinstance(value, torch.Tensor):
+    if isinstance(value, (bool, int, float)) and x.is_floating_point():
 
         def fill() -> None:
             x.masked_fill_(index.bool().reshape(*index.shape, *[1] * len(rest)), value)
 
         return fill
-    if value.dtype != x.dtype or tuple(value.shape[1:]) != tuple(rest) or value.ndim <= len(rest):
+    if not isinstance(value, torch.Tensor) or value.dtype != x.dtype:
+        return None
+    if tuple(value.shape[1:]) != tuple(rest) or value.ndim <= len(rest):
         return None
     mask = selector.numbers(call, at).bool()
     if value.shape[0] != int(mask.sum()):
