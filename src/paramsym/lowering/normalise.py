@@ -87,5 +87,5 @@ def _copied(context: Context) -> Graph:
         {name: values[v.id] for name, v in graph.parameters.items()},
         {name: values[v.id] for name, v in graph.buffers.items()},
         [values[v.id] for v in graph.outputs], dict(graph.held), dict(graph.virtual),
-        {name: values[v.id] for name, v in graph.written.items()},
+        {name: values[v.id] for name, v in graph.written.items()}, dict(graph.decided),
     )  # fmt: skip

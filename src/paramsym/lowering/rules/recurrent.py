@@ -90,7 +90,7 @@ def recurrent(build: Builder, call: Call) -> Any:
     """`torch.lstm(input, hx, weights, has_biases, layers, dropout, train, bidirectional,
     batch_first)` and its siblings."""
     if not isinstance(call.args[3], bool):
-        return None  # packed sequences
+        return _packed(build, call)
     x, given, weights = (build.lift(item) for item in call.args[:3])
     biases, layers, dropped, training, two_way, batch_first = call.args[3:9]
     if dropped and training and layers > 1:
@@ -107,14 +107,34 @@ def recurrent(build: Builder, call: Call) -> Any:
     return made + [_finals(build, v, s) for v, s in zip(finals, states, strict=True)]
 
 
+def _packed(build: Builder, call: Call) -> Any:
+    """The rows of a packed sequence, which are ordered by time, in the place of a padded batch:
+    `torch.lstm(rows, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional)`."""
+    x, _, given, weights = (build.lift(item) for item in call.args[:4])
+    biases, layers, dropped, training, two_way = call.args[4:9]
+    given = given if isinstance(given, (tuple, list)) else [given]
+    per, ways, batch = 2 + 2 * biases, 1 + two_way, given[0].shape[1]
+    if len(weights) != per * layers * ways or not all(state.zero for state in given):
+        return None
+    if dropped and training and layers > 1:
+        build.is_random(call)
+    cells = [weights[k : k + per] for k in range(0, len(weights), per)]
+    rows = build.mix(x, [0], (1, x.shape[1]), how="mean") if x.moves else build.narrow(x, 0, 0, 1)
+    rows, states = _layers(build, call.name, rows, given, cells, ways, batch)
+    output, *finals = call.result
+    once = build.mix(rows, [0], (1, rows.shape[1]), how="mean") if batch > 1 else rows
+    made = [_repeat_time(build, once, output.shape, 0)]
+    return made + [_finals(build, v, s) for v, s in zip(finals, states, strict=True)]
+
+
 def _layers(
     build: Builder, kind: str, rows: Tensor, given: Sequence[Tensor],
-    cells: list[Sequence[Tensor]], ways: int,
+    cells: list[Sequence[Tensor]], ways: int, batch: int | None = None,
 ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:  # fmt: skip
     """What the last layer puts out at one time, and the states of all cells by their kind."""
     last: list[list[Tensor]] = []
     for at, weights in enumerate(cells):
-        states = [_state(build, g, at, rows.shape[0]) for g in given]
+        states = [_state(build, g, at, batch or rows.shape[0]) for g in given]
         last.append(_tied(build, kind, rows, states, weights))
         if (at + 1) % ways == 0:  # the next layer reads all directions
             rows = _joined(build, [states[0] for states in last[-ways:]], 1)
