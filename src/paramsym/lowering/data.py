@@ -18,13 +18,27 @@ RANDOM = {
     "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
 }  # fmt: skip
 
+# of what these are told, only the shape counts, or that of the second operand
+_SHAPES = {
+    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+    "new_empty",
+}  # fmt: skip
+_SHAPED = {"expand_as", "view_as", "reshape_as"}
+
+
+def numbers_of(call: Call) -> list[Value]:
+    """The operands of a call whose entries matter."""
+    if call.name in _SHAPES:
+        return [v for v in call.operands[1:]]
+    return list(call.operands[:1]) if call.name in _SHAPED else list(call.operands)
+
 
 def moving_values(graph: Graph) -> set[int]:
     """Ids of the values that depend on a parameter or on a buffer of the state dict."""
     sources = [*graph.parameters.values(), *graph.buffers.values()]
     moving = {v.id for v in sources if v.name not in graph.held}
     for call in graph.calls:  # a window moves with its owner, also if no call made it
-        if any(v.id in moving or v.storage in moving for v in call.operands):
+        if any(v.id in moving or v.storage in moving for v in numbers_of(call)):
             moving.update(v.id for v in call.outputs)
     moving.update(v.id for v in graph.values if v.storage in moving)
     return moving
@@ -88,7 +102,12 @@ class Evaluator:
         return made
 
     def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
+        matter = {v.id for v in numbers_of(call)}
+        shapes = {v.id: torch.zeros(v.shape, dtype=v.dtype)
+                  for v in call.operands if v.id not in matter and v.id not in known}  # fmt: skip
         for value in call.operands:
-            if value.id not in known:
+            if value.id in matter and value.id not in known:
                 known[value.id] = self.constant(value)
-        run_call(call, known)
+        made = {**known, **shapes}
+        run_call(call, made)
+        known.update((v.id, made[v.id]) for v in call.outputs)

@@ -243,8 +243,7 @@ def constant_like(build: Builder, call: Call) -> Tensor:
     return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero, recipe=recipe)
 
 
-@rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
-      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
+@rule("masked_scatter", "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
       "searchsorted")  # fmt: skip
 def scatter(build: Builder, call: Call) -> list[Tensor]:
     """Entries go to places that data chooses."""
