@@ -24,16 +24,17 @@ _LARGEST = 1 << 20  # entries up to which a map is tried on ones
 
 
 def along(
-    build: Builder, x: Tensor, dims: Sequence[int], shape: Sequence[int], facts: dict[str, Any]
+    build: Builder, x: Tensor, dims: Sequence[int], shape: Sequence[int], facts: dict[str, Any],
+    how: str = "",
 ) -> Tensor:
     """A linear map along axes that data state, which choices of the network keep alive.
 
-    It passes constants if its numbers are known and take ones to ones.
+    It passes constants if `how` is "mean", or if its numbers are known and take ones to ones.
     """
     for index in facts["given"]:
         if index.moves:
             build.choose(index)
-    how = "mean" if _keeps_ones(build, x.shape, **facts) else "linear"
+    how = how or ("mean" if _keeps_ones(build, x.shape, **facts) else "linear")
     return build.mix(x, dims, shape, how=how, **facts)
 
 
