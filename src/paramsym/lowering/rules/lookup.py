@@ -140,18 +140,24 @@ def gather(build: Builder, call: Call) -> Tensor | None:
         x, index, dim = build.arguments(call, "input|self", "indices", "dim?")
     else:
         x, dim, index = build.arguments(call, "input|self", "dim", "index")
-    if not x.moves:
-        if index.moves:
-            build.choose(index)
-        return build.opaque_call(call, call.outputs, f"it is chosen at {call.where}")[0]
-    facts = build.again(call, call.operands[0])
-    if dim is None or index.ndim != x.ndim or index.value is None or not facts:
-        if index.moves:
-            build.choose(index)
-        return build.mix(x, list(range(x.ndim)), call.outputs[0].shape, **facts)
-    dim %= x.ndim
-    dims = varying(build, index.value, dim)
     shape = call.outputs[0].shape
+    facts = build.again(call, call.operands[0])
+    aligned = dim is not None and index.ndim == x.ndim and index.value is not None and facts
+    if index.moves and not (x.moves and aligned):
+        build.choose(index)
+    if not x.moves:
+        return build.opaque_call(call, call.outputs, f"it is chosen at {call.where}")[0]
+    if not aligned:
+        return build.mix(x, list(range(x.ndim)), shape, **facts)
+    return _gathered(build, x, dim % x.ndim, index, shape, facts)
+
+
+def _gathered(
+    build: Builder, x: Tensor, dim: int, index: Tensor, shape: Sequence[int], facts: dict[str, Any]
+) -> Tensor:
+    """Entries at positions along one axis, mixed with the axes along which these vary."""
+    assert index.value is not None
+    dims = varying(build, index.value, dim)
     every = [k for k in range(x.ndim) if shape[k] != x.shape[k] or k in dims]
     numbers = None if index.moves else build.data.of(index)
     if dims == [dim] == every and numbers is not None:

@@ -24,7 +24,11 @@ _LARGEST = 1 << 20  # entries up to which a map is tried on ones
 
 
 def along(
-    build: Builder, x: Tensor, dims: Sequence[int], shape: Sequence[int], facts: dict[str, Any],
+    build: Builder,
+    x: Tensor,
+    dims: Sequence[int],
+    shape: Sequence[int],
+    facts: dict[str, Any],
     how: str = "",
 ) -> Tensor:
     """A linear map along axes that data state, which choices of the network keep alive.

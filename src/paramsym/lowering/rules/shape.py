@@ -131,8 +131,8 @@ def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -
 _ALONG: dict[str, tuple[tuple[str, ...], Any]] = {
     "roll": (("shifts", "dims?"), None), "flip": (("dims",), None), "cumsum": (("dim",), None),
     "rot90": (("k", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
-    "fliplr": ((), 1), "flipud": ((), 0), "fft_fftshift": (("dim?",), None),
-    "fft_ifftshift": (("dim?",), None),
+    "fliplr": ((), 1), "flipud": ((), 0),
+    "fft_fftshift": (("dim?",), ()), "fft_ifftshift": (("dim?",), ()),  # () are all
 }  # fmt: skip
 _ORDERS = ("roll", "flip", "fliplr", "flipud", "fft_fftshift", "fft_ifftshift")
 
@@ -141,12 +141,11 @@ _ORDERS = ("roll", "flip", "fliplr", "flipud", "fft_fftshift", "fft_ifftshift")
 def rearrange(build: Builder, call: Call) -> Tensor | None:
     """Entries of some axes put elsewhere, or added up."""
     names, otherwise = _ALONG[call.name]
-    x, *told = build.arguments(call, "input|self", *names, **({"k": 1} if "k" in names else {}))
+    defaults = {"k": 1} if "k" in names else {}
+    x, *told = build.arguments(call, "input|self", *names, **defaults)
     dims = told[-1] if told and told[-1] is not None else otherwise
     if call.name == "flip" and len(call.args) > 2:
         dims = call.args[1:]  # x.flip(0, 1)
-    if call.name.endswith("shift") and dims is None:
-        dims = tuple(range(x.ndim))
     if dims is None or len(call.operands) > 1:
         return None  # all entries in a row; or something is put before or after them
     facts = build.again(call, call.operands[0])
