@@ -1,6 +1,7 @@
 """One module per operator family; importing the package registers every rule."""
 
 from paramsym.lowering.rules import attention as attention
+from paramsym.lowering.rules import fourier as fourier
 from paramsym.lowering.rules import linear as linear
 from paramsym.lowering.rules import lookup as lookup
 from paramsym.lowering.rules import normalization as normalization

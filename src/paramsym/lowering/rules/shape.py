@@ -10,6 +10,7 @@ import torch
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import axes
 from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.fourier import real_part
 from paramsym.lowering.rules.lookup import rearranged
 from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call
@@ -30,7 +31,7 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
 @rule(
     "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
     "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
-    "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+    "positive", "identity", "real", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
     written = call.args[1:] if call.name == "copy" else ()  # x.copy_(y): the numbers of y
@@ -39,7 +40,7 @@ def copy(build: Builder, call: Call) -> Tensor | None:
     if not isinstance(x, Tensor):
         return None
     if x.value is not None and x.value.dtype.is_complex != kind.is_complex:
-        return None
+        return real_part(build, call, x) if call.name == "real" else None
     if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
         x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
     return build.same([x], call.outputs[0].shape) if written else build.alias(x)
