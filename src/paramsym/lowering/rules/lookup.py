@@ -95,6 +95,8 @@ def rearranged(build: Builder, x: Tensor, dim: int, positions: Sequence[int]) ->
     They are runs of the axis, one after the other; None if there are too many of them, or none.
     """
     size = x.shape[dim]
+    if x.integral:
+        return None  # what serves as positions later on keeps its order
     runs: list[range] = []
     for i in (i % size for i in positions):
         if runs and i == runs[-1].stop:
@@ -161,7 +163,7 @@ def _gathered(
     every = [k for k in range(x.ndim) if shape[k] != x.shape[k] or k in dims]
     numbers = None if index.moves else build.data.of(index)
     if dims == [dim] == every and numbers is not None:
-        places = numbers.movedim(dim, 0).flatten(1)[:, 0].tolist()
+        places = numbers.movedim(dim, 0).reshape(shape[dim], -1)[:, 0].tolist()
         if (made := rearranged(build, x, dim, places)) is not None:
             return made
     return along(build, x, every, shape, facts, how="mean")

@@ -152,7 +152,7 @@ def rearrange(build: Builder, call: Call) -> Tensor | None:
     facts = build.again(call, call.operands[0])
     dims = [d % x.ndim for d in axes(dims, x.ndim)]
     half = call.name == "rot90" and told[0] % 2 == 0
-    if (call.name in _ORDERS or half) and facts and not facts["given"]:
+    if (call.name in _ORDERS or half) and facts and not facts["given"] and 0 not in x.shape:
         return _reordered(build, x, dims, facts)
     return build.mix(x, dims, call.outputs[0].shape, **facts)
 
@@ -163,7 +163,7 @@ def _reordered(build: Builder, x: Tensor, dims: list[int], facts: dict[str, Any]
     for d in dict.fromkeys(dims):
         at = [-1 if k == d else 1 for k in range(x.ndim)]
         places = facts["compute"](torch.arange(x.shape[d]).reshape(at).expand(x.shape))
-        order = places.movedim(d, 0).flatten(1)[:, 0].tolist() if places.numel() else []
+        order = places.movedim(d, 0).reshape(x.shape[d], -1)[:, 0].tolist()
         kept = rearranged(build, kept, d, order) or _fixed(build, kept, d, order)
     return kept
 
