@@ -162,7 +162,7 @@ def _gathered(
     dims = varying(build, index.value, dim)
     every = [k for k in range(x.ndim) if shape[k] != x.shape[k] or k in dims]
     numbers = None if index.moves else build.data.of(index)
-    if dims == [dim] == every and numbers is not None:
+    if dims == [dim] == every and numbers is not None and numbers.numel():
         places = numbers.movedim(dim, 0).reshape(shape[dim], -1)[:, 0].tolist()
         if (made := rearranged(build, x, dim, places)) is not None:
             return made

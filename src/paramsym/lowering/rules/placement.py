@@ -191,8 +191,32 @@ def _extreme(
     for index in facts["given"]:
         if index.moves:
             build.choose(index)
-    return build.mix(x, dims, into.shape, how="max", given=facts["given"],
-                     compute=lambda t, *given: both(numbers.to(t), t, *given))  # fmt: skip
+
+    def compute(t: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        return both(numbers.to(t), t, *given)
+
+    lifts = follows(build, source.shape, compute, facts["given"])
+    return build.mix(x, dims, into.shape, how="max", given=facts["given"], compute=compute,
+                     lifts=lifts)  # fmt: skip
+
+
+_FAR = 1024.0  # beyond any entry that a maximum is tried on
+
+
+def follows(
+    build: Builder, shape: Sequence[int], compute: Callable[..., torch.Tensor],
+    given: Sequence[Tensor],
+) -> bool:  # fmt: skip
+    """Whether each of several extrema is of some entries and of nothing else, by known numbers.
+
+    A place that nothing is put to, or one where a constant competes, does not follow all entries
+    when they move far up and far down.
+    """
+    numbers = [None if t.moves else build.data.of(t) for t in given]
+    if any(n is None for n in numbers) or torch.Size(shape).numel() > _LARGEST:
+        return False
+    x = torch.zeros(tuple(shape), dtype=torch.float64)
+    return all(bool((compute(x + far, *numbers) == far).all()) for far in (_FAR, -_FAR))
 
 
 @rule("index_put", "setitem")

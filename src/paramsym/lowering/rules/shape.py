@@ -174,6 +174,18 @@ def _fixed(build: Builder, x: Tensor, dim: int, order: list[int]) -> Tensor:
     return build.mix(x, [dim], x.shape, "mean", compute=lambda t: t.index_select(dim, places))
 
 
+@rule("cummax", "cummin")
+def running_extremum(build: Builder, call: Call) -> list[Tensor]:
+    """The largest or least entry so far along an axis, and where it was."""
+    x, dim = build.arguments(call, "input|self", "dim")
+    facts = build.again(call, call.operands[0])
+    out = build.mix(x, [dim], x.shape, how="max", lifts=True, **facts)
+    if call.outputs[1].id not in build.alive:
+        return [out, build.frozen(x.shape, "it is a position", moves=False)]
+    reason = f"{call.name} returns positions at {call.where}"
+    return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
+
+
 @rule("tril", "triu")
 def triangle(build: Builder, call: Call) -> Tensor | None:
     """What lies above or below a diagonal is hidden, as by a mask."""
