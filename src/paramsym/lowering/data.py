@@ -9,7 +9,7 @@ import torch
 from paramsym.primitives.numbers import read_off
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph, Value
-from paramsym.recording.replay import Replay
+from paramsym.recording.replay import Replay, numbers_of
 
 
 def moving_values(graph: Graph) -> set[int]:
@@ -17,7 +17,7 @@ def moving_values(graph: Graph) -> set[int]:
     sources = [*graph.parameters.values(), *graph.buffers.values()]
     moving = {v.id for v in sources if v.name not in graph.held}
     for call in graph.calls:  # a window moves with its owner, also if no call made it
-        if any(v.id in moving or v.storage in moving for v in call.operands):
+        if any(v.id in moving or v.storage in moving for v in numbers_of(call)):
             moving.update(v.id for v in call.outputs)
     moving.update(v.id for v in graph.values if v.storage in moving)
     return moving

@@ -16,6 +16,21 @@ RANDOM = {
 }  # fmt: skip
 
 
+# of what these are told, only the shape counts, or that of the second operand
+_SHAPES = {
+    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+    "new_empty",
+}  # fmt: skip
+_SHAPED = {"expand_as", "view_as", "reshape_as"}
+
+
+def numbers_of(call: Call) -> list[Value]:
+    """The operands of a call whose entries matter."""
+    if call.name in _SHAPES:
+        return [v for v in call.operands[1:]]
+    return list(call.operands[:1]) if call.name in _SHAPED else list(call.operands)
+
+
 def run_call(call: Call, known: dict[int, torch.Tensor]) -> None:
     """Run a traced call on numbers by value, and enter its results beside them.
 
@@ -69,7 +84,14 @@ class Replay:
 
     def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
         """Run a call, after those that lead to its operands."""
+        matter = {v.id for v in numbers_of(call)}
+        made: dict[int, torch.Tensor] = {}
         for value in call.operands:
-            if value.id not in known:
+            if value.id in matter and value.id not in known:
                 known[value.id] = self.constant(value)
-        run_call(call, known)
+            shape_alone = value.id not in known
+            made[value.id] = (
+                torch.zeros(value.shape, dtype=value.dtype) if shape_alone else known[value.id]
+            )
+        run_call(call, made)
+        known.update((v.id, made[v.id]) for v in call.outputs)

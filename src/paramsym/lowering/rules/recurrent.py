@@ -51,12 +51,14 @@ _CELLS = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}
 
 
 def _step(build: Builder, kind: str, x: Tensor, states: list[Tensor], weights: Sequence[Tensor]):
-    """The states after one step of a cell."""
+    """The states after one step of a cell; one weight more than pairs projects what it puts out."""
     w, u, *biases = weights
+    projection = biases.pop() if len(weights) % 2 else None
     b, c = biases or (None, None)
-    size = u.shape[1]
+    size = states[-1].shape[-1]  # of an LSTM this is the cell, which is not projected
     left, right = _gates(build, x, w, b, size), _gates(build, states[0], u, c, size)
-    return _CELLS[kind](build, left, right, states)
+    out, *rest = _CELLS[kind](build, left, right, states)
+    return [out if projection is None else project(build, out, projection), *rest]
 
 
 def _state(build: Builder, given: Tensor, at: int, batch: int) -> Tensor:
@@ -95,9 +97,8 @@ def recurrent(build: Builder, call: Call) -> Any:
     biases, layers, dropped, training, two_way, batch_first = call.args[3:9]
     if dropped and training and layers > 1:
         build.is_random(call)
-    per, ways = 2 + 2 * biases, 1 + two_way
-    if len(weights) != per * layers * ways:
-        return None  # projections
+    ways = 1 + two_way
+    per = len(weights) // (layers * ways)  # two or four, and a projection
     cells = [weights[k : k + per] for k in range(0, len(weights), per)]
     given = given if isinstance(given, (tuple, list)) else [given]
     time = int(x.ndim == 3 and batch_first)
@@ -190,11 +191,8 @@ def _shows_one(window: Value, slab: int) -> bool:
 def _repeat_time(build: Builder, x: Tensor, shape: Sequence[int], time: int) -> Tensor:
     """The state of one step as a sequence of states, which are not the same at all times."""
     once = build.reshape(x, [1 if k == time else n for k, n in enumerate(shape)])
-    nodes = list(once.axes)
-    nodes[time] = ix.leaf(shape[time], frozen="it is a sequence")
-    repeated = build.emit(Sum, build.new(shape, nodes), [once])
-    # entry by entry, signs and scales pass; what is constant in the state is not in the sequence
-    return build.unary(repeated, 1, "odd", compute=untold)
+    # what passes at one time passes at each; what is constant in the state is not in the sequence
+    return build.mix(once, [time], shape, compute=untold)
 
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
