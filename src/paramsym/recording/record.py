@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from paramsym.recording.experts import dense_experts
 from paramsym.recording.freed import (
     Freed,
     Virtual,
@@ -247,7 +248,8 @@ def record(
             with preserved(model, training), torch.no_grad(), unlogged(_LOG), fake_mode, recorder:
                 if opened:
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
-                returned = call_at(model, state, args, kwargs)
+                with dense_experts(model):
+                    returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
         except (Exception, SystemExit) as error:
             raise TraceError(_stopped(model, error)) from error
