@@ -1,0 +1,373 @@
+# ruff: noqa: E501
+"""Mixtures of experts, in the ways in which people write routers, gates and stacks of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paramsym import ParameterSymmetry, audit, find_symmetry, verify
+from paramsym.lowering.recognisers.dense import chosen
+from paramsym.recording.experts import dense_experts
+from tests.coverage.measure import Measured, measured
+
+TOKENS, WIDTH, HIDDEN, EXPERTS, OUT = 11, 4, 7, 3, 6
+UNITS, COMMON = EXPERTS * HIDDEN, WIDTH + 1  # scales of units; translations of the router
+
+Gate = Callable[[Tensor], Tensor]
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return nn.Parameter(torch.randn(shape, generator=generator))
+
+
+class Stack(nn.Module):
+    """Σ_e gate_e(x) f_e(x) for two layers f_e in stacked tensors."""
+
+    def __init__(self, gate: Gate):
+        super().__init__()
+        self.router, self.gate = nn.Linear(WIDTH, EXPERTS), gate
+        self.w1, self.b1 = parameter(EXPERTS, HIDDEN, WIDTH), parameter(EXPERTS, HIDDEN)
+        self.w2, self.b2 = parameter(EXPERTS, OUT, HIDDEN), parameter(EXPERTS, OUT)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(torch.einsum("td,ehd->teh", x, self.w1) + self.b1)
+        y = torch.einsum("teh,eoh->teo", h, self.w2) + self.b2
+        return torch.einsum("te,teo->to", self.gate(self.router(x)), y)
+
+
+class Listed(nn.Module):
+    """The same with a module for each expert, and what the function does with them."""
+
+    def __init__(self, function: Callable[..., Tensor]):
+        super().__init__()
+        self.router, self.function = nn.Linear(WIDTH, EXPERTS), function
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, OUT))
+            for _ in range(EXPERTS)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.experts, self.router(x), x)
+
+
+def found(model: nn.Module) -> Measured:
+    generator = torch.Generator().manual_seed(7)
+    return measured(model.eval(), (torch.randn(TOKENS, WIDTH, generator=generator),))
+
+
+def has_order_of_experts(symmetry: ParameterSymmetry) -> bool:
+    """Whether the rows of the router trade places with the experts."""
+    order = str(symmetry.signature["router.bias"][0])
+    if order not in symmetry.spaces or "Permutation" not in repr(symmetry.spaces[order].group):
+        return False
+    return all(str(symmetry.signature[name][0]) == order for name in ("w1", "b1", "w2", "b2"))
+
+
+# -- gates -------------------------------------------------------------------------------------
+
+
+def dense(scores: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
+def scattered(scores: Tensor) -> Tensor:
+    v, i = scores.softmax(-1).topk(2, -1)
+    return torch.zeros(len(scores), EXPERTS).scatter(1, i, v.to(torch.get_default_dtype()))
+
+
+def renormalised(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    v, i = p.topk(2, dim=-1)
+    v = v / v.sum(-1, keepdim=True)
+    return torch.zeros_like(p).scatter_(-1, i, v)
+
+
+def renormalised_in_place(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    v, i = torch.topk(p, 2)
+    v /= v.sum(dim=-1, keepdim=True) + 1e-20
+    gates = torch.zeros_like(p)
+    gates.scatter_add_(1, i, v)
+    return gates
+
+
+def softmax_of_chosen(scores: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    return torch.zeros_like(scores).scatter(1, i, F.softmax(v, dim=-1))
+
+
+def others_at_minus_infinity(scores: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    return torch.full_like(scores, -torch.inf).scatter(-1, i, v).softmax(-1)
+
+
+def below_threshold(scores: Tensor) -> Tensor:
+    v, _ = scores.topk(2)
+    return scores.masked_fill(scores < v[:, -1:], -torch.inf).softmax(-1)
+
+
+def above_threshold(scores: Tensor) -> Tensor:
+    v = torch.topk(scores, 2).values
+    return torch.where(scores >= v[..., -1, None], scores, -torch.inf).softmax(-1)
+
+
+def boolean_mask(scores: Tensor) -> Tensor:
+    i = scores.topk(2, -1)[1]
+    mask = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, i, True)
+    return scores.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
+def mask_times(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    mask = torch.zeros_like(p)
+    mask.scatter_(-1, p.topk(2, -1).indices, 1)
+    gates = p * mask
+    return gates / gates.sum(-1, keepdim=True)
+
+
+def one_hot_product(scores: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    return (F.one_hot(i, EXPERTS) * v.softmax(-1)[..., None]).sum(1)
+
+
+def one_hot_einsum(scores: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    return torch.einsum("tke,tk->te", F.one_hot(i, EXPERTS).to(v.dtype), v.softmax(-1))
+
+
+def one_hot_counts(scores: Tensor) -> Tensor:
+    return scores.softmax(-1) * F.one_hot(scores.topk(2, -1)[1], EXPERTS).sum(1)
+
+
+def one_hot_largest(scores: Tensor) -> Tensor:
+    return scores.softmax(-1) * F.one_hot(scores.topk(2, -1)[1], EXPERTS).amax(1)
+
+
+def switched(scores: Tensor) -> Tensor:
+    v, i = scores.softmax(-1).max(-1)
+    return F.one_hot(i, EXPERTS) * v[:, None]
+
+
+def switched_by_argmax(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    return p * F.one_hot(p.argmax(-1), EXPERTS)
+
+
+def switched_with_capacity(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    v, i = p.max(-1)
+    mask = F.one_hot(i, EXPERTS)
+    before = (mask.cumsum(0) - 1) * mask
+    return v[:, None] * ((before < 4) * mask)
+
+
+def sorted_down(scores: Tensor) -> Tensor:
+    v, i = scores.sort(-1, descending=True)
+    v, i = v[:, :2], i[:, :2]
+    return torch.zeros_like(scores).scatter(-1, i, v.softmax(-1))
+
+
+def argsorted(scores: Tensor) -> Tensor:
+    p = scores.softmax(-1)
+    i = p.argsort(-1, descending=True)[:, :2]
+    return torch.zeros_like(p).scatter(-1, i, p.gather(-1, i))
+
+
+def least(scores: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1, largest=False)
+    return torch.zeros_like(scores).scatter(-1, i, v.softmax(-1))
+
+
+GATES = [
+    dense, scattered, renormalised, renormalised_in_place, softmax_of_chosen,
+    others_at_minus_infinity, below_threshold, above_threshold, boolean_mask, mask_times,
+    one_hot_product, one_hot_einsum, one_hot_counts, one_hot_largest, switched, switched_by_argmax,
+    switched_with_capacity, sorted_down, argsorted, least,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.__name__)
+def test_gates_follow_the_order_of_experts_and_see_no_common_shift(gate: Gate) -> None:
+    got = found(Stack(gate))
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
+    assert has_order_of_experts(got.symmetry)
+
+
+# -- near misses -------------------------------------------------------------------------------
+
+
+def places_weigh(scores: Tensor) -> Tensor:
+    """The first of two counts less: only a rank says which."""
+    v, i = scores.topk(2, -1)
+    return torch.zeros_like(scores).scatter(-1, i, v.softmax(-1) * torch.tensor([1.0, 2.0]))
+
+
+def first_place_alone(scores: Tensor) -> Tensor:
+    v, i = scores.softmax(-1).topk(2, -1)
+    return torch.zeros_like(v.new_empty(len(v), EXPERTS)).scatter(-1, i[:, :1], v[:, 1:])
+
+
+def experts_are_numbered(scores: Tensor) -> Tensor:
+    i = (scores + torch.arange(EXPERTS)).topk(2, -1)[1]
+    return torch.zeros_like(scores).scatter(-1, i, scores.gather(-1, i).softmax(-1))
+
+
+def scores_that_tie(scores: Tensor) -> Tensor:
+    """Zeros of a ReLU are told apart by their places, for many inputs."""
+    v, i = scores.relu().topk(2, -1)
+    return torch.zeros_like(scores).scatter(-1, i, v.softmax(-1))
+
+
+def shifted_places(scores: Tensor) -> Tensor:
+    v, i = scores.softmax(-1).topk(2, -1)
+    return torch.zeros_like(scores).scatter(-1, (i + 1) % EXPERTS, v)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [places_weigh, first_place_alone, experts_are_numbered, scores_that_tie, shifted_places],
+    ids=lambda gate: gate.__name__,
+)  # fmt: skip
+def test_gates_that_tell_experts_apart_keep_their_order(gate: Gate) -> None:
+    got = found(Stack(gate))
+    assert got.error < 1e-12 and not got.refuted
+    assert not has_order_of_experts(got.symmetry)
+    assert got.explained >= UNITS
+
+
+def sigmoids(scores: Tensor) -> Tensor:
+    p = scores.sigmoid()
+    v, i = p.topk(2, -1)
+    return torch.zeros_like(p).scatter(-1, i, v / v.sum(-1, keepdim=True))
+
+
+def test_a_sigmoid_sees_a_common_shift() -> None:
+    got = found(Stack(sigmoids))
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS, 0)
+    assert has_order_of_experts(got.symmetry)
+
+
+def test_what_is_chosen_is_what_topk_says() -> None:
+    scores = torch.tensor([[1.0, 3.0, 2.0, 3.0], [0.0, -1.0, -torch.inf, 5.0]])
+    mask = chosen(scores, 2, 1)
+    assert mask.tolist() == [[False, True, False, True], [True, False, False, True]]
+
+
+# -- a module for each expert ------------------------------------------------------------------
+
+
+def stacked(experts: nn.ModuleList, scores: Tensor, x: Tensor) -> Tensor:
+    return torch.einsum("te,teo->to", scores.softmax(-1), torch.stack([e(x) for e in experts], 1))
+
+
+def stacked_chosen(experts: nn.ModuleList, scores: Tensor, x: Tensor) -> Tensor:
+    gates = softmax_of_chosen(scores)
+    return (gates[..., None] * torch.stack([e(x) for e in experts], 1)).sum(1)
+
+
+def masked_product(experts: nn.ModuleList, scores: Tensor, x: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    v, out = v.softmax(-1), torch.zeros(1)
+    for k, e in enumerate(experts):
+        out = out + (v * (i == k)).sum(-1, keepdim=True) * e(x)
+    return out
+
+
+def masked_where(experts: nn.ModuleList, scores: Tensor, x: Tensor) -> Tensor:
+    v, i = scores.topk(2, -1)
+    v, out = v.softmax(-1), torch.zeros(1)
+    for k, e in enumerate(experts):
+        out = out + torch.where(i == k, v, 0.0).sum(-1)[:, None] * e(x)
+    return out
+
+
+@pytest.mark.parametrize(
+    "function", [stacked, stacked_chosen, masked_product, masked_where], ids=lambda f: f.__name__
+)
+def test_a_module_for_each_expert(function: Callable[..., Tensor]) -> None:
+    got = found(Listed(function))
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
+
+
+# -- transformers ------------------------------------------------------------------------------
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 11, "hidden_size": 8, "intermediate_size": 5, "moe_intermediate_size": 5,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+    "num_experts_per_tok": 2, "max_position_embeddings": 16, "tie_word_embeddings": False,
+    "attn_implementation": "eager", "use_cache": False, "pad_token_id": None,
+}  # fmt: skip
+
+
+def transformer(name: str, implementation: str | None, **sizes: Any) -> nn.Module:
+    import transformers
+
+    sizes = {**SIZES, "experts_implementation": implementation, **sizes}
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    torch.manual_seed(0)
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("Mixtral", {"num_local_experts": 3}),
+    "olmoe": ("Olmoe", {"num_experts": 3}),
+    "qwen2": ("Qwen2Moe", {"num_experts": 3, "shared_expert_intermediate_size": 7, "decoder_sparse_step": 1}),
+    "qwen3": ("Qwen3Moe", {"num_experts": 3}),
+    "glm4": ("Glm4Moe", {"n_routed_experts": 3, "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1}),
+    "granite": ("GraniteMoe", {"num_local_experts": 3}),
+    "gpt-oss": ("GptOss", {"num_local_experts": 3, "swiglu_limit": 0.5}),
+}  # fmt: skip
+
+TEXT = {"input_ids": torch.arange(27).reshape(3, 9) * 7 % 11}
+
+
+def table(symmetry: ParameterSymmetry) -> dict[str, str]:
+    return {name: str(axes) for name, axes in symmetry.signature.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_of_transformers(family: str) -> None:
+    name, sizes = FAMILIES[family]
+    got = measured(transformer(name, "eager", **sizes), TEXT)
+    assert got.error < 1e-11 and not got.refuted and not got.symmetry.unknown
+    assert got.unexplained == 0
+    assert any(len(space.over) == 1 and space.size == 5 for space in got.symmetry.spaces.values())
+
+
+@pytest.mark.parametrize("family", ["mixtral", "gpt-oss"])
+def test_all_implementations_give_one_symmetry(family: str) -> None:
+    name, sizes = FAMILIES[family]
+    eager = find_symmetry(transformer(name, "eager", **sizes), TEXT)
+    for implementation in (None, "batched_mm", "grouped_mm"):
+        assert table(find_symmetry(transformer(name, implementation, **sizes), TEXT)) == table(
+            eager
+        )
+
+
+def test_the_default_implementation_is_checked_in_float64() -> None:
+    model = transformer("Mixtral", None, num_local_experts=3)
+    symmetry = find_symmetry(model, TEXT)
+    assert verify(model, symmetry, TEXT).ok
+    assert audit(model, TEXT, symmetry=symmetry).unexplained == 0
+
+
+def test_a_stack_runs_as_before_after_it_was_recorded() -> None:
+    model = transformer("Mixtral", None, num_local_experts=3)
+    before, keys = model(**TEXT).logits, [list(m.__dict__) for m in model.modules()]
+    with torch.no_grad(), dense_experts(model):
+        inside = model(**TEXT).logits
+    find_symmetry(model, TEXT)
+    assert [list(m.__dict__) for m in model.modules()] == keys
+    assert torch.equal(model(**TEXT).logits, before)
+    assert not torch.equal(inside, torch.zeros_like(inside))
+    assert torch.allclose(inside, before, atol=1e-6)
