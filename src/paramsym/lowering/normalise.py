@@ -23,7 +23,9 @@ from paramsym.recording.graph import Call, Graph, Value
 Recogniser = Callable[[Context, Call], list[Call] | None]
 
 RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
-    **dict.fromkeys(("scatter", "scatter_add", "one_hot", "lt", "ge", "amax"), (routing,)),
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "one_hot", "lt", "ge", "amax", "eq", "any"), (routing,)
+    ),
     "sum": (routing, contraction),
     "mean": (contraction,),
     "einsum": (routing, chain),

@@ -44,6 +44,7 @@ from paramsym.recording.outputs import floating_outputs, named_outputs, require_
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
+from paramsym.recording.selections import RowsMixed, Selections
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
@@ -60,6 +61,7 @@ class _Recorder(TorchFunctionMode):
         self.ledger = ledger
         self.graph = ledger.graph
         self.module_names = module_names
+        self.selections = Selections(self._record, ledger)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -70,9 +72,14 @@ class _Recorder(TorchFunctionMode):
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])
+        selected = self.selections.handled(name, func, args, kwargs)
+        if selected is not None:
+            return selected[0]
         if name == "setitem" and is_basic(args[1], args[2]):
             return self._write_entries(*args)
-        return self._record(name, func, args, kwargs)
+        result = self._record(name, func, args, kwargs)
+        self.selections.follow(name, args, kwargs, result)
+        return result
 
     def _record(self, name: str, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one function and enter its call, with the calls that its writes bring about."""
@@ -254,6 +261,10 @@ def record(
         except (Exception, SystemExit) as error:
             raise TraceError(_stopped(model, error)) from error
         found = named_outputs(chosen)
+        try:
+            recorder.selections.require_none([tensor for _, tensor in found])
+        except RowsMixed as error:
+            raise TraceError(_stopped(model, error)) from error
         closed = wanted(free_outputs, dict(found), "output", _named(model))
         with torch.no_grad(), fake_mode, recorder:
             found = [(name, _freed(ledger, {name: y}, closed)[name]) for name, y in found]

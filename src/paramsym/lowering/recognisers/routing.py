@@ -78,6 +78,8 @@ def _summed(context: Context, call: Call) -> list[Call] | None:
     dims = axes(argument(call, 1, "dim", "axis"), len(summed.shape))
     if call.name == "amax" or _is_one_hot(context.uncast(summed)):
         return _counts(context, context.uncast(summed), out, dims)
+    if (counted := _counts_of_one(context, call)) is not None:
+        return counted
     for mask, value in _masked(context, summed):
         first = context.uncast(mask)
         if not is_real(value, out) or first.call is None:
@@ -150,34 +152,58 @@ def _placed(context: Context, one_hot: Value, value: Value, out: Value) -> list[
 
 
 def _of_one_unit(
-    context: Context, eq: Call, value: Value, out: Value, dims: list[int]
+    context: Context, eq: Call, value: Value | None, out: Value, dims: list[int]
 ) -> list[Call] | None:
-    """Σ over positions of the values at one unit."""
+    """Σ over positions of the values at one unit, or how often it is chosen without values."""
     unit = argument(eq, 1, "other")
     of = ranking(context, argument(eq, 0, "input", "self"))
-    if of is None or not of.keeps or dims != [of.dim] or not isinstance(unit, int):
+    if of is None or dims != ([of.dim] if of.keeps else []) or type(unit) is not int:
         return None
     if not 0 <= unit < of.scores.shape[of.dim]:
         return None
     dense = Dense(context, of)
-    found = dense.value(value)
-    if found is None or found.dtype != out.dtype:
-        return None
-    gates = dense.filled(found, 0)
-    window = (slice(None),) * of.dim + (slice(unit, unit + 1) if len(out.shape) == len(
-        of.scores.shape) else unit,)  # fmt: skip
-    strides = list(gates.strides)
-    if len(out.shape) < len(gates.shape):
-        del strides[of.dim]
-    view = context.value(
-        out.shape, out, view=gates, strides=tuple(strides),
-        offset=gates.offset + unit * gates.strides[of.dim],
-    )  # fmt: skip
-    dense.calls.append(
-        context.call(torch.Tensor.__getitem__, (gates, window), view, name="getitem")
-    )
-    dense.calls.append(context.call(torch.clone, (view,), out))
+    if value is None:
+        gates = dense.mask
+    else:
+        found = dense.value(value)
+        if found is None or found.dtype != out.dtype:
+            return None
+        gates = dense.filled(found, 0)
+    dense.calls += _slice(context, gates, of.dim, unit, out)
     return dense.calls
+
+
+def _slice(context: Context, gates: Value, dim: int, unit: int, out: Value) -> list[Call]:
+    """One unit of an axis, which stays with one entry or goes."""
+    kept = len(out.shape) == len(gates.shape)
+    window = (slice(None),) * dim + (slice(unit, unit + 1) if kept else unit,)
+    strides = gates.strides if kept else gates.strides[:dim] + gates.strides[dim + 1 :]
+    view = context.value(
+        out.shape, gates, view=gates, strides=strides,
+        offset=gates.offset + unit * gates.strides[dim],
+    )  # fmt: skip
+    read = context.call(torch.Tensor.__getitem__, (gates, window), view, name="getitem")
+    return [read, context.call(torch.Tensor.to, (view, out.dtype), out)]
+
+
+def _equal(context: Context, call: Call) -> list[Call] | None:
+    """`i == e` for the position of the one largest entry."""
+    return _of_one_unit(context, call, None, call.outputs[0], [])
+
+
+def _any(context: Context, call: Call) -> list[Call] | None:
+    """`(i == e).any(-1)`."""
+    dim = argument(call, 1, "dim", "axis")
+    return None if dim is None else _counts_of_one(context, call)
+
+
+def _counts_of_one(context: Context, call: Call) -> list[Call] | None:
+    """How often one unit is chosen: once or never."""
+    summed = context.uncast(call.operands[0])
+    if summed.call is None or summed.call.name not in _EQUAL or summed.storage != summed.id:
+        return None
+    dims = axes(argument(call, 1, "dim", "axis"), len(summed.shape))
+    return _of_one_unit(context, summed.call, None, call.outputs[0], dims)
 
 
 def _contracted(context: Context, call: Call) -> list[Call] | None:
@@ -229,6 +255,10 @@ def _is_last(least: Value, values: Value, of: Ranking) -> bool:
 
 
 _READINGS: dict[str, Callable[[Context, Call], list[Call] | None]] = {
-    "scatter": _scattered, "scatter_add": _scattered, "one_hot": _counted, "sum": _summed,
-    "amax": _summed, "einsum": _contracted, "lt": _compared, "ge": _compared,
+    **dict.fromkeys(("scatter", "scatter_add"), _scattered),
+    **dict.fromkeys(("sum", "amax"), _summed),
+    **dict.fromkeys(("lt", "ge"), _compared),
+    **dict.fromkeys(_EQUAL, _equal),
+    "any": _any, "one_hot": _counted, "einsum": _contracted,
 }  # fmt: skip
+ROUTED = tuple(name for name in _READINGS if name not in ("sum", "einsum"))
