@@ -53,7 +53,7 @@ def treats_rows_alike(
     return name == "getitem" and _keeps_rows(args[1], rows[0].ndim)
 
 
-def _entrywise(name: str, given: tuple, rows: list[torch.Tensor]) -> bool:
+def _entrywise(name: str, given: tuple[Any, ...], rows: list[torch.Tensor]) -> bool:
     """Whether what else enters is the same for all rows."""
     ids, ndim = {id(t) for t in rows}, rows[0].ndim
     if name == "to":

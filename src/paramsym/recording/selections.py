@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from paramsym.recording.graph import Call, Value
 from paramsym.recording.in_place import tensors_in
 from paramsym.recording.ledger import Ledger
-from paramsym.recording.rowwise import treats_rows_alike
+from paramsym.recording.rowwise import items_of, treats_rows_alike
 
 Record = Callable[[str, Any, tuple, dict[str, Any]], Any]
 
@@ -108,27 +108,29 @@ class Selections:
 
     def follow(self, name: str, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Note that results of a recorded function are selected rows, or stop."""
-        if name == "__len__" or not (self.rows or self.positions or self.columns):
+        if name == "__len__" or not self.made:
             return
-        given = [t for t in tensors_in((args, kwargs)) if id(t) in self.rows]
-        if any(
-            id(t) in self.positions or id(t) in self.columns for t in tensors_in((args, kwargs))
-        ):
+        every = tensors_in((args, kwargs))
+        if any(id(t) in self.positions or id(t) in self.columns for t in every):
             raise RowsMixed(f"{name} of the positions of selected rows")
+        given = [t for t in every if id(t) in self.rows]
         if not given:
             return
-        found = {self.rows[id(t)] for t in given}
-        if len(found) > 1 or not treats_rows_alike(name, args, kwargs, given):
+        found, made = {self.rows[id(t)] for t in given}, tensors_in(result)
+        same = len(found) == 1 and all(t.ndim and len(t) == len(given[0]) for t in made)
+        if not same or not treats_rows_alike(name, args, kwargs, given):
             raise RowsMixed(f"{name} of selected rows")
-        for tensor in tensors_in(result):
-            if not tensor.ndim or len(tensor) != len(given[0]):
-                raise RowsMixed(f"{name} of selected rows")
+        for tensor in made:
             self._mark(tensor, *found)
+        self._note_sum(name, args, kwargs, result)
+
+    def _note_sum(self, name: str, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
+        """Note that something is added to the rows of a tensor, to be put back into it."""
         base, version = self.read_from.pop(id(args[0]), (None, -1)) if args else (None, -1)
-        if name == "add" and len(args) == 2 and not kwargs and base is not None:
-            if base._version == version:
-                now = _versions(result, base, args[1])
-                self.sums[id(result)] = _Sum(result, base, args[1], now)
+        plain = name == "add" and len(args) == 2 and not kwargs
+        if plain and base is not None and base._version == version:
+            now = _versions(result, base, args[1])
+            self.sums[id(result)] = _Sum(result, base, args[1], now)
 
     def require_none(self, tensors: list[torch.Tensor]) -> None:
         """Stop if a tensor is made of selected rows, whose number was not known."""
@@ -189,33 +191,40 @@ class Selections:
     # -- reading -----------------------------------------------------------------------------
     def _of_item(self, x: torch.Tensor, item: Any) -> tuple[_Selection, bool, tuple] | None:
         """The selection by which a tensor is indexed, whether by rows and places, and the rest."""
-        items = item if isinstance(item, tuple) else (item,)
-        first, rest = (items[0], items[1:]) if items else (None, ())
-        if not isinstance(first, torch.Tensor):
+        items = items_of(item)
+        if not items or not isinstance(items[0], torch.Tensor):
             return None
-        found, axis = self.positions.get(id(first), (None, 0))
-        if found is None:
-            if first.dtype != torch.bool or not isinstance(first, FakeTensor):
-                return None
-            if first.shape != x.shape[: first.ndim] or not (found := self._selection(first)):
-                return None
-            by_place = first.ndim == 2
-            if by_place and found.turned:
-                return None
-        else:
-            by_place = bool(rest) and isinstance(rest[0], torch.Tensor)
-            if axis != 0 or (by_place and self.positions.get(id(rest[0])) != (found, 1)):
-                return None
-            rest = rest[1:] if by_place else rest
+        by_positions = id(items[0]) in self.positions
+        read = self._by_positions(items) if by_positions else self._by_mask(x, items)
+        if read is None:
+            return None
+        found, by_place, rest = read
         if found.versions != self.versions[id(found)] or id(x) in self.rows:
             raise RowsMixed("a mask of selected rows is written")
         if any(isinstance(part, (torch.Tensor, list)) for part in rest):
             return None
         shape = found.whole.shape if by_place else found.rows.shape
-        return (found, by_place, rest) if x.shape[: len(shape)] == shape else None
+        return read if x.shape[: len(shape)] == shape else None
+
+    def _by_positions(self, items: tuple[Any, ...]) -> tuple[_Selection, bool, tuple] | None:
+        found, axis = self.positions[id(items[0])]
+        by_place = len(items) > 1 and isinstance(items[1], torch.Tensor)
+        if axis != 0 or (by_place and self.positions.get(id(items[1])) != (found, 1)):
+            return None
+        return found, by_place, items[2:] if by_place else items[1:]
+
+    def _by_mask(
+        self, x: torch.Tensor, items: tuple[Any, ...]
+    ) -> tuple[_Selection, bool, tuple] | None:
+        mask = items[0]
+        if mask.dtype != torch.bool or not isinstance(mask, FakeTensor):
+            return None
+        if mask.shape != x.shape[: mask.ndim] or (found := self._selection(mask)) is None:
+            return None
+        return None if found.turned else (found, mask.ndim == 2, items[1:])
 
     def _read(self, x: torch.Tensor, item: Any) -> tuple[Any] | None:
-        if id(x) in self.columns and isinstance(item, tuple) and item == (slice(None), 0):
+        if id(x) in self.columns and _is_column(item):
             return (self._position(self.columns[id(x)], 0),)
         read = self._of_item(x, item)
         if read is None:
@@ -299,6 +308,10 @@ class Selections:
         in_place = getattr(func, "__name__", "").endswith("_")
         target = torch.Tensor.add_ if in_place else torch.Tensor.add
         return (self._add(found[0], given["self"], given["source"], target),)
+
+
+def _is_column(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and item[0] == slice(None) and item[1] == 0
 
 
 def _depends(value: Value) -> bool:
