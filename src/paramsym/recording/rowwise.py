@@ -41,7 +41,7 @@ def treats_rows_alike(
     """
     ids = {id(t) for t in rows}
     if name in _ENTRYWISE:
-        return _entrywise(name, (*args, *kwargs.values()), rows)
+        return _entrywise(name, [*args, *kwargs.values()], rows)
     if name in _MAPS:
         at = _MAPS[name]
         return [k for k, t in enumerate(args) if id(t) in ids] == [at] and not _spans(args, at)
@@ -53,7 +53,7 @@ def treats_rows_alike(
     return name == "getitem" and _keeps_rows(args[1], rows[0].ndim)
 
 
-def _entrywise(name: str, given: tuple[Any, ...], rows: list[torch.Tensor]) -> bool:
+def _entrywise(name: str, given: list[Any], rows: list[torch.Tensor]) -> bool:
     """Whether what else enters is the same for all rows."""
     ids, ndim = {id(t) for t in rows}, rows[0].ndim
     if name == "to":
@@ -74,12 +74,17 @@ def _along(name: str, args: tuple, kwargs: dict[str, Any], rows: list[torch.Tens
     return bool(dims) and all(isinstance(d, int) and d % ndim != 0 for d in dims)
 
 
+def items_of(index: Any) -> list[Any]:
+    """What stands between the brackets of an index, one by one."""
+    return [*index] if isinstance(index, tuple) else [index]
+
+
 def _keeps_rows(index: Any, ndim: int) -> bool:
     """Whether an index leaves the first axis as it is."""
-    items = index if isinstance(index, tuple) else (index,)
+    items = items_of(index)
     if any(isinstance(item, (torch.Tensor, list)) for item in items):
         return False
-    return items[:1] == (slice(None),) or (items[:1] == (Ellipsis,) and len(items) <= ndim)
+    return items[:1] == [slice(None)] or (items[:1] == [Ellipsis] and len(items) <= ndim)
 
 
 def _spans(args: tuple, at: int) -> bool:

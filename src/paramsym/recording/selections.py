@@ -111,7 +111,7 @@ class Selections:
         if name == "__len__" or not self.made:
             return
         every = tensors_in((args, kwargs))
-        if any(id(t) in self.positions or id(t) in self.columns for t in every):
+        if any(id(t) in {**self.positions, **self.columns} for t in every):
             raise RowsMixed(f"{name} of the positions of selected rows")
         given = [t for t in every if id(t) in self.rows]
         if not given:
@@ -189,7 +189,7 @@ class Selections:
         return _Selection(self.record("gt", torch.gt, (count, 0), {}), places, of[2])
 
     # -- reading -----------------------------------------------------------------------------
-    def _of_item(self, x: torch.Tensor, item: Any) -> tuple[_Selection, bool, tuple] | None:
+    def _of_item(self, x: torch.Tensor, item: Any) -> tuple[_Selection, bool, list[Any]] | None:
         """The selection by which a tensor is indexed, whether by rows and places, and the rest."""
         items = items_of(item)
         if not items or not isinstance(items[0], torch.Tensor):
@@ -206,7 +206,7 @@ class Selections:
         shape = found.whole.shape if by_place else found.rows.shape
         return read if x.shape[: len(shape)] == shape else None
 
-    def _by_positions(self, items: tuple[Any, ...]) -> tuple[_Selection, bool, tuple] | None:
+    def _by_positions(self, items: list[Any]) -> tuple[_Selection, bool, list[Any]] | None:
         found, axis = self.positions[id(items[0])]
         by_place = len(items) > 1 and isinstance(items[1], torch.Tensor)
         if axis != 0 or (by_place and self.positions.get(id(items[1])) != (found, 1)):
@@ -214,8 +214,8 @@ class Selections:
         return found, by_place, items[2:] if by_place else items[1:]
 
     def _by_mask(
-        self, x: torch.Tensor, items: tuple[Any, ...]
-    ) -> tuple[_Selection, bool, tuple] | None:
+        self, x: torch.Tensor, items: list[Any]
+    ) -> tuple[_Selection, bool, list[Any]] | None:
         mask = items[0]
         if mask.dtype != torch.bool or not isinstance(mask, FakeTensor):
             return None
@@ -268,7 +268,7 @@ class Selections:
             raise RowsMixed("selected rows are written")
         return None
 
-    def _put(self, read: tuple[_Selection, bool, tuple], x: torch.Tensor, item: Any) -> None:
+    def _put(self, read: tuple[_Selection, bool, list[Any]], x: torch.Tensor, item: Any) -> None:
         found, by_place, rest = read
         if rest or by_place:
             raise RowsMixed("entries of selected rows are written")
