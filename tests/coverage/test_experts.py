@@ -308,6 +308,74 @@ def test_a_module_for_each_expert(function: Callable[..., Tensor]) -> None:
     assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
 
 
+# -- weights that are gathered -----------------------------------------------------------------
+
+Reading = Callable[[Stack, Tensor, Tensor, Tensor], Tensor]
+
+
+class Gathered(Stack):
+    """A stack whose weights are read at the k experts that each token has."""
+
+    def __init__(self, reading: Reading):
+        super().__init__(softmax_of_chosen)
+        self.reading, self.places = reading, parameter(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        v, i = self.router(x).topk(2, -1)
+        return self.reading(self, x, v.softmax(-1), i)
+
+
+def hidden(of: Stack, x: Tensor, i: Tensor) -> Tensor:
+    return F.relu(torch.einsum("tkhd,td->tkh", of.w1[i], x) + of.b1[i])
+
+
+def by_einsum(of: Stack, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
+    y = torch.einsum("tkoh,tkh->tko", of.w2[i], hidden(of, x, i)) + of.b2[i]
+    return torch.einsum("tko,tk->to", y, v)
+
+
+def by_sum(of: Stack, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
+    y = torch.einsum("tkoh,tkh->tko", of.w2[i], hidden(of, x, i))
+    y += of.b2[i]
+    return (y * v.unsqueeze(-1)).sum(1)
+
+
+@pytest.mark.parametrize("reading", [by_einsum, by_sum], ids=lambda f: f.__name__)
+def test_gathered_weights_have_the_scales_and_orders_of_each_expert(reading: Reading) -> None:
+    model = Gathered(reading)
+    del model.places
+    got = found(model)
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
+    assert has_order_of_experts(got.symmetry)
+
+
+def places_meet(of: Stack, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
+    h = hidden(of, x, i)
+    h = h - h.mean(1, keepdim=True)
+    return torch.einsum("tkoh,tkh,tk->to", of.w2[i], h, v)
+
+
+def places_have_weights(of: Any, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
+    y = torch.einsum("tkoh,tkh->tko", of.w2[i], hidden(of, x, i)) * of.places
+    return torch.einsum("tko,tk->to", y, v)
+
+
+def other_experts_read(of: Stack, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
+    j = of.router(-x).topk(2, -1)[1]
+    return torch.einsum("tkoh,tkh,tk->to", of.w2[j], hidden(of, x, i), v)
+
+
+@pytest.mark.parametrize(
+    "reading", [places_meet, places_have_weights, other_experts_read], ids=lambda f: f.__name__
+)
+def test_places_that_see_each_other_keep_one_order_for_all_experts(reading: Reading) -> None:
+    got = found(Gathered(reading))
+    assert got.error < 1e-12 and not got.refuted
+    assert not has_order_of_experts(got.symmetry)
+    assert not any(space.over for space in got.symmetry.spaces.values() if space.size == HIDDEN)
+
+
 # -- loops over the rows of one expert ---------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
+from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
@@ -26,9 +27,9 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
     **dict.fromkeys(
         ("scatter", "scatter_add", "one_hot", "lt", "ge", "amax", "eq", "any"), (routing,)
     ),
-    "sum": (routing, contraction),
+    "sum": (routing, gathered, contraction),
     "mean": (contraction,),
-    "einsum": (routing, chain),
+    "einsum": (routing, gathered, chain),
     **dict.fromkeys(
         ("where", "masked_fill", "mul", "maximum", "minimum", "fmax", "fmin", "max", "min"),
         (rectifier,),

@@ -29,7 +29,7 @@ _MAPS = {"linear": 0, "matmul": 0, "mm": 0, "addmm": 1}
 
 
 def treats_rows_alike(
-    name: str, args: tuple, kwargs: dict[str, Any], rows: list[torch.Tensor]
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], rows: list[torch.Tensor]
 ) -> bool:
     """Whether each row of the result is one function of that row of some tensors.
 
