@@ -46,8 +46,9 @@ def treats_rows_alike(
         at = _MAPS[name]
         return [k for k, t in enumerate(args) if id(t) in ids] == [at] and not _spans(args, at)
     if name in _NORMS:
-        shape = kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())
-        return id(args[0]) in ids and len(rows) == 1 and len(shape) < rows[0].ndim
+        shape = kwargs.get("normalized_shape") or next(iter(args[1:2]), ())
+        first = next(iter(args), None)
+        return id(first) in ids and len(rows) == 1 and len(shape) < rows[0].ndim
     if name in _ALONG:
         return _along(name, args, kwargs, rows)
     return name == "getitem" and _keeps_rows(args[1], rows[0].ndim)
