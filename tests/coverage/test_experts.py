@@ -549,6 +549,62 @@ def test_a_mask_that_is_met_alone_compares_scores_in_all_of_its_blocks() -> None
         assert verify(model, find_symmetry(model, (x,)), (x,)).error < 1e-12
 
 
+# -- slices of stacked weights -----------------------------------------------------------------
+
+
+class Sliced(Stack):
+    """A stack whose weights are read expert by expert; the second layer is that of another one."""
+
+    def __init__(self, function: Callable[[Tensor, int], Tensor], second: Callable[[int], int]):
+        super().__init__(softmax_of_chosen)
+        self.function, self.second = function, second
+
+    def forward(self, x: Tensor) -> Tensor:
+        gates, out = self.gate(self.router(x)), x.new_zeros(len(x), OUT)
+        for e in range(EXPERTS):
+            h = self.function(F.linear(x, self.w1[e], self.b1[e]), e)
+            y = F.linear(h, self.w2[self.second(e)], self.b2[e])
+            out = out + gates[:, e, None] * y
+        return out
+
+
+def test_slices_of_stacked_weights_have_scales_of_their_own() -> None:
+    got = found(Sliced(lambda h, e: h.relu(), lambda e: e))
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
+
+
+def test_rows_of_slices_have_scales_of_their_own() -> None:
+    class Rows(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            (v, i), out = chosen_of(self.router(x)), x.new_zeros(len(x), OUT)
+            for e in range(EXPERTS):
+                n, j = torch.where(i == e)
+                h = F.linear(x[n], self.w1[e], self.b1[e]).relu()
+                out[n] += v[n, j, None] * F.linear(h, self.w2[e], self.b2[e])
+            return out
+
+    got = found(Rows(dense))
+    assert got.error < 1e-12 and not got.refuted
+    assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "second"),
+    [
+        (lambda h, e: h.relu() if e else h.tanh(), lambda e: e),
+        (lambda h, e: h.relu(), lambda e: EXPERTS - 1 - e),
+    ],
+    ids=["one_has_no_scale", "layers_of_two_experts"],
+)
+def test_scales_that_not_all_slices_have_are_not_claimed(
+    function: Callable[[Tensor, int], Tensor], second: Callable[[int], int]
+) -> None:
+    got = found(Sliced(function, second))
+    assert got.error < 1e-12 and not got.refuted
+    assert got.explained == COMMON  # sound, and not complete: the language has no such type
+
+
 # -- transformers ------------------------------------------------------------------------------
 
 SIZES: dict[str, Any] = {

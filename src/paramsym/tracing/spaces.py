@@ -33,6 +33,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
+from paramsym.tracing.stacks import stacks
 from paramsym.tracing.wholes import size_on
 
 
@@ -86,7 +87,8 @@ class Spaces:
         known = list(self._contained())
         self.freedom = Freedom(self.circuit, self.parameters, known)
         self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
-        self._find_scales()
+        self.slices: dict[tuple[str, int], Node] = {}  # parameter, axis -> what counts its slices
+        self._find_stacks(self._find_scales())
         self._find_orders()
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
@@ -173,7 +175,9 @@ class Spaces:
                     readings[leaf.serial].append(((name, axis, origin, stride), slot))
         return readings
 
-    def _find_scales(self) -> None:
+    def _find_scales(self) -> list[Generator]:
+        """A carrier for each scale; those that one type per axis cannot say are returned."""
+        uneven: list[Generator] = []
         position = {}
         for tensor in self.parameters.values():
             position.setdefault(tensor.owner.serial, len(position))
@@ -182,6 +186,7 @@ class Spaces:
             if generator.exponents[first] < 0:  # what writes a space is covariant
                 generator.exponents = {u: -p for u, p in generator.exponents.items()}
             if not self._is_uniform(generator):
+                uneven.append(generator)
                 continue
             if not generator.component:
                 group = monomial(1, False, generator.signed, generator.scales)
@@ -201,6 +206,31 @@ class Spaces:
             made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves))
             made.why = self.reasons.of_scale(generator)
             made.exact = generator.exact
+            self.carriers.append(made)
+        return uneven
+
+    def _find_stacks(self, uneven: list[Generator]) -> None:
+        """Scales that differ from slice to slice of an axis, as copies over the slices."""
+        sized = {u[0] for c in self.carriers if c.leaf is None for u in c.exponents}
+        for stack in stacks(uneven, self.blocks):
+            (serial,) = stack.generator.component
+            owners = {owner for owner, _ in stack.axes}
+            if sized & owners or self.mixed[serial] or not self._is_uniform(stack.generator):
+                continue
+            leaf, base = self.leaves[serial], stack.base
+            if base.serial not in self.rank:
+                self.rank[base.serial] = -1 - len(self.slices)
+                self.leaves[base.serial] = base
+            for owner, axis in stack.axes:
+                for name in self.names[owner]:
+                    if (name, axis) not in self.slices:
+                        stride = self.parameters[name].strides[axis]
+                        self.slots[base.serial].append((name, axis, (owner, 0, stride)))
+                    self.slices[name, axis] = base
+            group = monomial(leaf.size, False, stack.generator.signed, stack.generator.scales)
+            on_last = self._on_last(stack.generator, [serial])
+            made = Carrier(leaf, group, (base,), on_last, exact=stack.generator.exact)
+            made.why = "it is scaled slice by slice"
             self.carriers.append(made)
 
     def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
