@@ -81,7 +81,12 @@ class Places(Dense):
         before = (1,) * of.dim
         if of.dim != len(of.scores.shape) - 1 or table.shape[0] != of.scores.shape[-1]:
             return None
-        return self.made(torch.reshape, (table, before + table.shape), before + table.shape, x)
+        shape, steps = before + table.shape, (table.shape[0] * table.strides[0],) * of.dim
+        view = self.context.value(
+            shape, table, view=table, strides=steps + table.strides, offset=table.offset
+        )
+        self.calls.append(self.context.call(torch.reshape, (table, shape), view))
+        return view
 
     def _each(self, call: Call, x: Value, axis: int) -> Value | None:
         changed: dict[int, Value] = {}
