@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -208,6 +209,66 @@ def test_gates_follow_the_order_of_experts_and_see_no_common_shift(gate: Gate) -
     assert got.error < 1e-12 and not got.refuted
     assert (got.explained, got.unexplained) == (UNITS + COMMON, 0)
     assert has_order_of_experts(got.symmetry)
+
+
+# -- spellings drawn at random -----------------------------------------------------------------
+
+
+class Drawn:
+    """A gate put together from one way of each: to score, to choose, to weigh, and to place."""
+
+    def __init__(self, seed: int):
+        draw = random.Random(seed)
+        self.score = draw.choice(["plain", "divided", "softmax"])
+        self.choose = draw.choice(["topk", "sort", "argsort"])
+        self.weigh = draw.choice(
+            ["softmax", "sum", "scaled"] if self.score == "softmax" else ["softmax"]
+        )
+        self.place = draw.choice(["scatter", "add", "product", "einsum", "mask", "fill"])
+        self.k = draw.choice([1, 2])
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        s = {
+            "plain": lambda: scores,
+            "divided": lambda: scores / 1.7,
+            "softmax": lambda: scores.softmax(-1),
+        }[self.score]()
+        if self.choose == "topk":
+            v, i = torch.topk(s, self.k, dim=-1, sorted=True)
+        elif self.choose == "sort":
+            v, i = (part[..., : self.k] for part in torch.sort(s, -1, descending=True))
+        else:
+            i = s.argsort(-1, descending=True)[:, : self.k]
+            v = torch.gather(s, -1, i)
+        v = {
+            "softmax": lambda: v.softmax(-1),
+            "sum": lambda: v / v.sum(-1, keepdim=True),
+            "scaled": lambda: 2.5 * v,
+        }[self.weigh]()
+        return self._placed(s, v, i)
+
+    def _placed(self, s: Tensor, v: Tensor, i: Tensor) -> Tensor:
+        if self.place == "scatter":
+            return torch.zeros_like(s).scatter(-1, i, v)
+        if self.place == "add":
+            return s.new_zeros(s.shape).scatter_add_(1, i, v)
+        if self.place == "product":
+            return (v.unsqueeze(-1) * F.one_hot(i, EXPERTS)).sum(dim=-2)
+        if self.place == "einsum":
+            return torch.einsum("tk,tke->te", v, F.one_hot(i, num_classes=EXPERTS).to(v))
+        mask = F.one_hot(i, EXPERTS).sum(1)
+        if self.place == "mask":
+            return s.softmax(-1) * mask
+        return s.masked_fill(mask == 0, -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gates_drawn_at_random(seed: int) -> None:
+    gate = Drawn(seed)
+    got = found(Stack(gate))
+    assert got.error < 1e-12 and not got.refuted and not got.symmetry.unknown, vars(gate)
+    assert got.unexplained == 0 and got.explained >= UNITS + COMMON, vars(gate)
+    assert has_order_of_experts(got.symmetry), vars(gate)
 
 
 # -- near misses -------------------------------------------------------------------------------
