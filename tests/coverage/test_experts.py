@@ -262,7 +262,7 @@ class Drawn:
         return s.masked_fill(mask == 0, -torch.inf).softmax(-1)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_gates_drawn_at_random(seed: int) -> None:
     gate = Drawn(seed)
     got = found(Stack(gate))
@@ -604,7 +604,7 @@ def test_a_mask_that_is_met_alone_compares_scores_in_all_of_its_blocks() -> None
         out[mask] = experts[0](x[mask])
         return out + experts[2](x)
 
-    for seed in range(6):
+    for seed in range(2):
         x = torch.randn(TOKENS, WIDTH, generator=torch.Generator().manual_seed(seed)).double()
         model = Listed(function).double().eval()
         assert verify(model, find_symmetry(model, (x,)), (x,)).error < 1e-12
@@ -687,9 +687,7 @@ def transformer(name: str, implementation: str | None, **sizes: Any) -> nn.Modul
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("Mixtral", {"num_local_experts": 3}),
-    "olmoe": ("Olmoe", {"num_experts": 3}),
     "qwen2": ("Qwen2Moe", {"num_experts": 3, "shared_expert_intermediate_size": 7, "decoder_sparse_step": 1}),
-    "qwen3": ("Qwen3Moe", {"num_experts": 3}),
     "glm4": ("Glm4Moe", {"n_routed_experts": 3, "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1}),
     "granite": ("GraniteMoe", {"num_local_experts": 3}),
     "aria": ("AriaText", {"moe_num_experts": 3, "moe_topk": 2, "moe_num_shared_experts": 1, "intermediate_size": 8}),

@@ -44,7 +44,7 @@ from paramsym.recording.outputs import floating_outputs, named_outputs, require_
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
-from paramsym.recording.selections import RowsMixed, Selections
+from paramsym.recording.selections import Selections
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
@@ -261,10 +261,7 @@ def record(
         except (Exception, SystemExit) as error:
             raise TraceError(_stopped(model, error)) from error
         found = named_outputs(chosen)
-        try:
-            recorder.selections.require_none([tensor for _, tensor in found])
-        except RowsMixed as error:
-            raise TraceError(_stopped(model, error)) from error
+        recorder.selections.require_none(found, lambda error: TraceError(_stopped(model, error)))
         closed = wanted(free_outputs, dict(found), "output", _named(model))
         with torch.no_grad(), fake_mode, recorder:
             found = [(name, _freed(ledger, {name: y}, closed)[name]) for name, y in found]

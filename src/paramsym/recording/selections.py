@@ -17,7 +17,7 @@ once, as with the places of one `topk`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,10 +132,13 @@ class Selections:
             now = _versions(result, base, args[1])
             self.sums[id(result)] = _Sum(result, base, args[1], now)
 
-    def require_none(self, tensors: list[torch.Tensor]) -> None:
-        """Stop if a tensor is made of selected rows, whose number was not known."""
-        if any(id(t) in self.rows or id(t) in self.positions for t in tensors):
-            raise RowsMixed("selected rows are an output")
+    def require_none(
+        self, outputs: Iterable[tuple[str, torch.Tensor]], stopped: Callable[[RowsMixed], Exception]
+    ) -> None:
+        """Stop if an output is made of selected rows, whose number was not known."""
+        for name, tensor in outputs:
+            if id(tensor) in self.rows or id(tensor) in self.positions:
+                raise stopped(RowsMixed(f"selected rows are the output {name!r}"))
 
     # -- selecting ---------------------------------------------------------------------------
     def _selected(self, name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[Any] | None:

@@ -33,7 +33,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
-from paramsym.tracing.stacks import stacks
+from paramsym.tracing.stacks import count_slices, stacks
 from paramsym.tracing.wholes import size_on
 
 
@@ -115,7 +115,7 @@ class Spaces:
             if group is None or known.held:
                 continue
             over = self._copies_of(known, leaf, turns)
-            carrier = Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
+            carrier = Carrier(leaf, group, over, mixing=known, why=next(iter(known.why), ""))
             self._enter_mixing(carrier, slots, known.frame or ())
             if not self._says_one_type(carrier):
                 self._withdraw(carrier)
@@ -176,9 +176,7 @@ class Spaces:
         return readings
 
     def _find_scales(self) -> list[Generator]:
-        """A carrier for each scale; those that one type per axis cannot say are returned."""
-        uneven: list[Generator] = []
-        position = {}
+        uneven, position = [], {}  # the former are those that one type per axis cannot say
         for tensor in self.parameters.values():
             position.setdefault(tensor.owner.serial, len(position))
         for generator in self.freedom.generators:
@@ -211,27 +209,16 @@ class Spaces:
 
     def _find_stacks(self, uneven: list[Generator]) -> None:
         """Scales that differ from slice to slice of an axis, as copies over the slices."""
-        sized = {u[0] for c in self.carriers if c.leaf is None for u in c.exponents}
         for stack in stacks(uneven, self.blocks):
-            (serial,) = stack.generator.component
-            owners = {owner for owner, _ in stack.axes}
-            if sized & owners or self.mixed[serial] or not self._is_uniform(stack.generator):
-                continue
-            leaf, base = self.leaves[serial], stack.base
-            if base.serial not in self.rank:
-                self.rank[base.serial] = -1 - len(self.slices)
-                self.leaves[base.serial] = base
-            for owner, axis in stack.axes:
-                for name in self.names[owner]:
-                    if (name, axis) not in self.slices:
-                        stride = self.parameters[name].strides[axis]
-                        self.slots[base.serial].append((name, axis, (owner, 0, stride)))
-                    self.slices[name, axis] = base
-            group = monomial(leaf.size, False, stack.generator.signed, stack.generator.scales)
-            on_last = self._on_last(stack.generator, [serial])
-            made = Carrier(leaf, group, (base,), on_last, exact=stack.generator.exact)
-            made.why = "it is scaled slice by slice"
-            self.carriers.append(made)
+            whole = stack.generator
+            if self._is_uniform(whole) and count_slices(self, stack):
+                leaf, own = (
+                    self.leaves[whole.component[0]],
+                    self._on_last(whole, [*whole.component]),
+                )
+                group = monomial(leaf.size, False, whole.signed, whole.scales)
+                self.carriers.append(Carrier(leaf, group, (stack.base,), own, exact=whole.exact))
+                self.carriers[-1].why = "it is scaled slice by slice"
 
     def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
         """Whether the axis of each slot tells which copies are meant.
@@ -410,7 +397,3 @@ def _moving_tensors(build: Builder) -> dict[str, Tensor]:
             shifted = build.shifted.get(value.name)
             found[value.name] = build.tensor(value) if shifted is None else shifted[0]
     return found
-
-
-def _mixing_reason(known: BasisClass) -> str:
-    return known.why[0] if known.why else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from paramsym.primitives import index as ix
 from paramsym.primitives.blocks import Block
@@ -55,6 +56,38 @@ def stacks(generators: list[Generator], blocks: Blocks) -> Iterator[Stack]:
             first.component, exponents, first.scales, first.signed, False, first.exact
         )
         yield Stack(whole, base, axes)
+
+
+class Found(Protocol):
+    """What is known of the spaces of a network while they are found."""
+
+    carriers: list[Any]
+    mixed: dict[int, list[Any]]
+    rank: dict[int, int]
+    leaves: dict[int, Node]
+    names: dict[int, list[str]]
+    parameters: dict[str, Tensor]
+    slots: dict[int, list[tuple[str, int, tuple]]]
+    slices: dict[tuple[str, int], Node]
+
+
+def count_slices(found: Found, stack: Stack) -> bool:
+    """Let the axes of a stack count their slices; false where something else is said of them."""
+    owners = {owner for owner, _ in stack.axes}
+    sized = {u[0] for c in found.carriers if c.leaf is None for u in c.exponents}
+    if sized & owners or found.mixed[stack.generator.component[0]]:
+        return False
+    base = stack.base
+    if base.serial not in found.rank:  # before everything that stands over it
+        found.rank[base.serial] = -1 - len(found.slices)
+        found.leaves[base.serial] = base
+    for owner, axis in stack.axes:
+        for name in found.names[owner]:
+            if (name, axis) not in found.slices:
+                stride = found.parameters[name].strides[axis]
+                found.slots[base.serial].append((name, axis, (owner, 0, stride)))
+            found.slices[name, axis] = base
+    return True
 
 
 def _slice(generator: Generator, blocks: Blocks) -> tuple[int, tuple] | None:
