@@ -16,15 +16,21 @@ from typing import Any
 from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
+from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.rectifiers import rectifier
+from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
 from paramsym.recording.graph import Call, Graph, Value
 
 Recogniser = Callable[[Context, Call], list[Call] | None]
 
 RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
-    **dict.fromkeys(("sum", "mean"), (contraction,)),
-    "einsum": (chain,),
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "one_hot", "lt", "ge", "amax", "eq", "any"), (routing,)
+    ),
+    "sum": (routing, gathered, contraction),
+    "mean": (contraction,),
+    "einsum": (routing, gathered, chain),
     **dict.fromkeys(
         ("where", "masked_fill", "mul", "maximum", "minimum", "fmax", "fmin", "max", "min"),
         (rectifier,),

@@ -11,6 +11,7 @@ from paramsym.primitives.maps import Map as Map
 from paramsym.primitives.maps import Opaque as Opaque
 from paramsym.primitives.products import Contract as Contract
 from paramsym.primitives.products import Mask as Mask
+from paramsym.primitives.ranks import Chosen as Chosen
 from paramsym.primitives.reductions import Center as Center
 from paramsym.primitives.reductions import Normalize as Normalize
 from paramsym.primitives.reductions import Reduce as Reduce

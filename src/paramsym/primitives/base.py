@@ -28,7 +28,7 @@ from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import ONES, Absence, Columns, Profile, Unseen
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
-from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change
 
@@ -191,6 +191,16 @@ def flat_along(joint: Joint, k: int, dims: Collection[Any]) -> Unseen | None:
     if not all(joint.is_single(k, d) for d in dims):
         return None
     return {s: ONES for at, s in joint.slots(k).items() if at[0] in dims}
+
+
+def shared_along(op: Primitive, at: ScaleSite, part: Unknown, dims: Collection[Any]) -> Unknown:
+    """The scale that all blocks of the first input along some axes have in common."""
+    block = at.joint.inputs[0]
+    inside = sum(
+        place.start * block.tensor.strides[d]
+        for d, place in enumerate(block.places) if place is not None and d in dims
+    )  # fmt: skip
+    return -1 - op.out.serial, part[1] - inside, part[2]
 
 
 def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:

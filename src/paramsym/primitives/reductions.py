@@ -19,10 +19,11 @@ from paramsym.primitives.base import (
     flat_along,
     pull,
     push,
+    shared_along,
 )
 from paramsym.primitives.directions import ONES, Absence, Unseen
 from paramsym.primitives.joint import Joint
-from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change, Offset, fresh
 
 _MET = 1e-6  # a least norm below it is never met
@@ -214,16 +215,7 @@ class Normalize(Entrywise):
             if at.result is not None:
                 yield from at.hold(at.result)
             if x is not None:
-                yield ((1, x), (-1, self._shared(at, x)))
-
-    def _shared(self, at: ScaleSite, unknown: Unknown) -> Unknown:
-        """The scale that all blocks along the axes of a norm have in common."""
-        block = at.joint.inputs[0]
-        inside = sum(
-            place.start * block.tensor.strides[d]
-            for d, place in enumerate(block.places) if place is not None and d in self.dims
-        )  # fmt: skip
-        return -1 - self.out.serial, unknown[1] - inside, unknown[2]
+                yield ((1, x), (-1, shared_along(self, at, x, self.dims)))
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts

@@ -98,6 +98,11 @@ class Ledger:
             return self._from_torn(tensor, key)
         return found
 
+    def tensor(self, value: Value) -> torch.Tensor | None:
+        """A tensor that holds a value now, if there is one."""
+        tensors = (t for found in self.sharers.values() for t in found)
+        return next((t for t in tensors if self.known.get(id(t)) is value), None)
+
     def forget(self, tensor: torch.Tensor) -> None:
         """A tensor was pointed to other memory, or shaped anew: it is entered afresh."""
         self.known.pop(id(tensor), None)

@@ -40,6 +40,8 @@ class _Lift(TorchFunctionMode):
         kwargs = {key: _widened(value) for key, value in (kwargs or {}).items()}
         if name == "embedding":
             args, kwargs = _plain_lookup(args, kwargs)
+        if name in ("grouped_mm", "_grouped_mm"):
+            func = _grouped_product
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -48,6 +50,17 @@ class _Lift(TorchFunctionMode):
                 raise
             args, kwargs = pytree.tree_map(_widened_tensor, (args, kwargs))
             return func(*args, **kwargs)
+
+
+def _grouped_product(
+    x: torch.Tensor, weights: torch.Tensor, *, offs: torch.Tensor, **rest: Any
+) -> torch.Tensor:
+    """`grouped_mm` of rows by stacked matrices, of which no kernel is known in float64."""
+    if x.ndim != 2 or weights.ndim != 3 or any(item is not None for item in rest.values()):
+        raise NotImplementedError(f"grouped_mm of shapes {tuple(x.shape)}, {tuple(weights.shape)}")
+    ends = offs.tolist()
+    rows = [x[a:b] @ w for a, b, w in zip([0, *ends], ends, weights, strict=False)]
+    return torch.cat([*rows, x.new_zeros(len(x) - ends[-1], weights.shape[-1])])
 
 
 class _PlainLookups(TorchFunctionMode):

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from paramsym.recording.experts import dense_experts
 from paramsym.recording.freed import (
     Freed,
     Virtual,
@@ -51,6 +52,7 @@ from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
 from paramsym.recording.selecting import Selector
+from paramsym.recording.selections import RowsMixed, Selections
 from paramsym.recording.shaped import SHAPED
 from paramsym.recording.translating import translated
 
@@ -69,6 +71,7 @@ class _Recorder(TorchFunctionMode):
         self.ledger, self.selector = ledger, selector
         self.graph = ledger.graph
         self.module_names = module_names
+        self.selections = Selections(self._record, ledger, selector.by_parameter)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -83,9 +86,14 @@ class _Recorder(TorchFunctionMode):
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])
+        selected = self.selections.handled(name, func, args, kwargs)
+        if selected is not None:
+            return selected[0]
         if name == "setitem" and is_basic(args[1], args[2]):
             return self._write_entries(*args)
-        return self._record(name, func, args, kwargs)
+        result = self._record(name, func, args, kwargs)
+        self.selections.follow(name, args, kwargs, result)
+        return result
 
     def _record(self, name: str, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one function and enter its call, with the calls that its writes bring about."""
@@ -290,12 +298,16 @@ def record(
             ):
                 if opened:
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
-                returned = call_at(model, state, args, kwargs)
+                with dense_experts(model):
+                    returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
+                recorder.selections.require_none(named_outputs(chosen))
+        except RowsMixed as error:  # rows that the network selects, and not those of experts
+            selected = recorder.selections.first
+            assert selected is not None
+            raise selector.refusal(selected, selected.operands) from error
         except (Exception, SystemExit) as error:
-            if selector.refused is not None:
-                raise selector.refused from None
-            raise TraceError(_stopped(model, error)) from error
+            raise selector.refused or TraceError(_stopped(model, error)) from error
         if selector.refused is not None:  # the model went on without the numbers
             raise selector.refused
         found = named_outputs(chosen)

@@ -21,7 +21,7 @@ _SHAPES = {
     "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
     "new_empty",
 }  # fmt: skip
-_SHAPED = {"expand_as", "view_as", "reshape_as"}
+_SHAPED = {"expand_as", "view_as", "reshape_as", "to", "type_as"}
 
 
 def numbers_of(call: Call) -> list[Value]:
@@ -89,9 +89,11 @@ class Replay:
         for value in call.operands:
             if value.id in matter and value.id not in known:
                 known[value.id] = self.constant(value)
-            shape_alone = value.id not in known
+            blank = torch.empty_strided if value.id not in known else None
             made[value.id] = (
-                torch.zeros(value.shape, dtype=value.dtype) if shape_alone else known[value.id]
+                known[value.id]
+                if blank is None
+                else blank(value.shape, value.strides, dtype=value.dtype)
             )
         run_call(call, made)
         known.update((v.id, made[v.id]) for v in call.outputs)

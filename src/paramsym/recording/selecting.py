@@ -13,7 +13,7 @@ A parameter must not decide: its numbers move under the symmetry that is looked 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,7 @@ from paramsym.recording.graph import Call, Value, values_in
 from paramsym.recording.in_place import map_tensors
 from paramsym.recording.ledger import Ledger, captured
 from paramsym.recording.refusals import TraceError
-from paramsym.recording.replay import RANDOM, Replay
-
-# operands of which only the shape, the dtype or the device is read
-_LIKE = {
-    **dict.fromkeys(("zeros_like", "ones_like", "full_like", "empty_like"), slice(0, 1)),
-    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), slice(0, 1)),
-    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "to"), slice(1, 2)),
-}
+from paramsym.recording.replay import RANDOM, Replay, numbers_of
 
 _INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
@@ -85,9 +78,7 @@ class Selector(Replay):
         if call.target is None or draws(call):
             found = frozenset([call])
         else:
-            read = call.operands
-            del read[_LIKE.get(call.name, slice(0))]
-            found = found.union(*map(self._of, read))
+            found = found.union(*map(self._of, numbers_of(call)))
         for value in call.outputs:
             if value.storage == value.id:
                 self._sources[value.id] = found
@@ -116,13 +107,9 @@ class Selector(Replay):
     def numbers(self, call: Call, tree: Any) -> Any:
         """The numbers of what decides at a call, in a structure."""
         values = list(values_in(tree))
-        leaves = sorted(
-            {leaf for v in values for leaf in self.sources(v)},
-            key=lambda leaf: leaf.id if isinstance(leaf, Value) else leaf.index,
-        )
-        for leaf in leaves:
-            if _moves(leaf):
-                raise self._refuse(call, leaf)
+        leaves = self._leaves(values)
+        if any(map(_moves, leaves)):
+            raise self.refusal(call, values)
         with torch.no_grad(), unset_fake_temporarily():
             known = {value.id: self.constant(value) for value in values}
         if any(t.is_meta or isinstance(t, FakeTensor) for t in known.values()):
@@ -152,14 +139,6 @@ class Selector(Replay):
         with unset_fake_temporarily():
             return int(self.numbers(call, value))
 
-    def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
-        made: dict[int, torch.Tensor] = {}
-        for like in call.operands[_LIKE.get(call.name, slice(0))]:  # whatever its numbers are
-            if self.moves(like):
-                made[like.id] = torch.empty_strided(like.shape, like.strides, dtype=like.dtype)
-        super().run(call, made if made else known)
-        known.update({v.id: made[v.id] for v in call.outputs if made})
-
     def constant_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake tensor that stands for numbers that the trace knows from now on."""
         with unset_fake_temporarily():
@@ -178,6 +157,22 @@ class Selector(Replay):
         elif leaf.kind == "buffer":
             reason = f"its numbers decide what is computed at {call.where} ({call.name})"
             self.graph.held.setdefault(leaf.name, reason)
+
+    def by_parameter(self, value: Value) -> bool:
+        """Whether a parameter leads to a value."""
+        found = self.sources(value)
+        return any(isinstance(leaf, Value) and leaf.kind == "parameter" for leaf in found)
+
+    def refusal(self, call: Call, values: Iterable[Value]) -> TraceError:
+        """What to say of a call that is decided by what moves."""
+        return self._refuse(call, next(filter(_moves, self._leaves(values)), None))
+
+    def _leaves(self, values: Iterable[Value]) -> list[Leaf]:
+        """What values come from, in the order of the record."""
+        return sorted(
+            {leaf for v in values for leaf in self.sources(v)},
+            key=lambda leaf: leaf.id if isinstance(leaf, Value) else leaf.index,
+        )
 
     def _refuse(self, call: Call, leaf: Leaf | None) -> TraceError:
         if isinstance(leaf, Value) and leaf.kind == "parameter":

@@ -125,7 +125,8 @@ class _Writer:
                 signature[name], reasons[name] = _held(tensor.shape, "no output depends on it")
                 continue
             signature[name] = tuple(
-                self._type(tensor, axis, node) for axis, node in enumerate(tensor.axes)
+                self._slices(name, axis) or self._type(tensor, axis, node)
+                for axis, node in enumerate(tensor.axes)
             )
             found = tuple(_reason(node) for node in tensor.axes)
             if any(found):
@@ -135,6 +136,13 @@ class _Writer:
     def _space(self, c: Carrier) -> Space:
         over = tuple(self.found.units[base.serial].name for base in c.over)
         return Space(c.name, c.group, over, c.why, c.exact)
+
+    def _slices(self, name: str, axis: int) -> AxisType | None:
+        """The type of an axis whose slices are counted by a space of their own."""
+        base = self.found.slices.get((name, axis))
+        if base is None:
+            return None
+        return Carried(((self.found.units[base.serial].name, Fraction(1)),))
 
     def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
         readings = {

@@ -33,6 +33,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Freedom, Generator
+from paramsym.tracing.stacks import count_slices, stacks
 from paramsym.tracing.wholes import size_on
 
 
@@ -86,7 +87,8 @@ class Spaces:
         known = list(self._contained())
         self.freedom = Freedom(self.circuit, self.parameters, known)
         self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
-        self._find_scales()
+        self.slices: dict[tuple[str, int], Node] = {}  # parameter, axis -> what counts its slices
+        self._find_stacks(self._find_scales())
         self._find_orders()
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
@@ -113,7 +115,7 @@ class Spaces:
             if group is None or known.held:
                 continue
             over = self._copies_of(known, leaf, turns)
-            carrier = Carrier(leaf, group, over, mixing=known, why=_mixing_reason(known))
+            carrier = Carrier(leaf, group, over, mixing=known, why=next(iter(known.why), ""))
             self._enter_mixing(carrier, slots, known.frame or ())
             if not self._says_one_type(carrier):
                 self._withdraw(carrier)
@@ -173,8 +175,8 @@ class Spaces:
                     readings[leaf.serial].append(((name, axis, origin, stride), slot))
         return readings
 
-    def _find_scales(self) -> None:
-        position = {}
+    def _find_scales(self) -> list[Generator]:
+        uneven, position = [], {}  # the former are those that one type per axis cannot say
         for tensor in self.parameters.values():
             position.setdefault(tensor.owner.serial, len(position))
         for generator in self.freedom.generators:
@@ -182,6 +184,7 @@ class Spaces:
             if generator.exponents[first] < 0:  # what writes a space is covariant
                 generator.exponents = {u: -p for u, p in generator.exponents.items()}
             if not self._is_uniform(generator):
+                uneven.append(generator)
                 continue
             if not generator.component:
                 group = monomial(1, False, generator.signed, generator.scales)
@@ -202,6 +205,20 @@ class Spaces:
             made.why = self.reasons.of_scale(generator)
             made.exact = generator.exact
             self.carriers.append(made)
+        return uneven
+
+    def _find_stacks(self, uneven: list[Generator]) -> None:
+        """Scales that differ from slice to slice of an axis, as copies over the slices."""
+        for stack in stacks(uneven, self.blocks):
+            whole = stack.generator
+            if self._is_uniform(whole) and count_slices(self, stack):
+                leaf, own = (
+                    self.leaves[whole.component[0]],
+                    self._on_last(whole, [*whole.component]),
+                )
+                group = monomial(leaf.size, False, whole.signed, whole.scales)
+                self.carriers.append(Carrier(leaf, group, (stack.base,), own, exact=whole.exact))
+                self.carriers[-1].why = "it is scaled slice by slice"
 
     def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
         """Whether the axis of each slot tells which copies are meant.
@@ -380,7 +397,3 @@ def _moving_tensors(build: Builder) -> dict[str, Tensor]:
             shifted = build.shifted.get(value.name)
             found[value.name] = build.tensor(value) if shifted is None else shifted[0]
     return found
-
-
-def _mixing_reason(known: BasisClass) -> str:
-    return known.why[0] if known.why else ""

@@ -65,6 +65,14 @@ class Context:
         return moving_values(self.graph)
 
     @cached_property
+    def named(self) -> dict[str, list[Call]]:
+        """The recorded calls by the name of their operator."""
+        found: dict[str, list[Call]] = defaultdict(list)
+        for call in self.graph.calls:
+            found[call.name].append(call)
+        return found
+
+    @cached_property
     def readers(self) -> dict[int, list[Call]]:
         """The recorded calls that read a storage and are no view of it, by its owner."""
         found: dict[int, list[Call]] = defaultdict(list)

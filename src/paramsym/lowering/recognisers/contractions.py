@@ -110,10 +110,10 @@ def chain(context: Context, call: Call) -> list[Call] | None:
     if found is None or len(found[0]) < 3 or not is_real(*found[1], call.outputs[0]):
         return None
     labels, operands, wanted = found
-    return _pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
+    return pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
 
 
-def _pairwise(
+def pairwise(
     context: Context, rest: list[tuple[str, Value]], wanted: str, out: Value
 ) -> list[Call]:
     """Contract the first operand with the next that shares a label, until one is left."""

@@ -9,5 +9,6 @@ from paramsym.lowering.rules import placement as placement
 from paramsym.lowering.rules import pointwise as pointwise
 from paramsym.lowering.rules import recurrent as recurrent
 from paramsym.lowering.rules import reduction as reduction
+from paramsym.lowering.rules import routing as routing
 from paramsym.lowering.rules import shape as shape
 from paramsym.lowering.rules import spatial as spatial

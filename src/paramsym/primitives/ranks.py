@@ -1,0 +1,43 @@
+"""Choices by rank along an axis, told by a mask and not by positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paramsym.primitives.base import Entrywise, flat_along, shared_along
+from paramsym.primitives.directions import Absence, Unseen
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.sites import Equation, ScaleSite
+
+
+@dataclass(eq=False, kw_only=True)
+class Chosen(Entrywise):
+    """Where the largest entries along one axis are: a mask, that follows the order of its units.
+
+    A common shift of the entries changes no rank, and neither does a common positive factor.
+    """
+
+    noun = "a choice by rank"
+    dim: int = 0
+
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return (self.dim,)
+
+    def scales(self, at: ScaleSite) -> Iterator[Equation]:
+        x = at.parts[0]
+        if at.signs or self.dim in at.inside:
+            yield from at.hold()
+            return
+        if at.result is not None:
+            yield from at.hold(at.result)
+        if x is not None:  # entries in other blocks of the axis are compared with these
+            yield ((1, x), (-1, shared_along(self, at, x, (self.dim,))))
+
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        flat = flat_along(joint, 0, (self.dim,))
+        return [] if flat is None else [flat]
