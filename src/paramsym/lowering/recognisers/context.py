@@ -28,6 +28,7 @@ class Context:
         self.graph = graph
         self.values: list[Value] = []  # new ones
         self.rewritten: dict[int, list[Call]] = {}  # by the id of the recorded call
+        self.readings: dict[int, Any] = {}  # values as homogeneous functions, by their ids
         self._writers: dict[int, Call] = {}  # by value, where a call was rewritten
 
     # -- writing -----------------------------------------------------------------------------
