@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import AbstractMonomial, Group
 from paramsym.lowering.normalise import normalise
+from paramsym.lowering.probing import NotProbed, probe
 from paramsym.recording.record import record
 from tests.coverage.measure import Measured, measured
 from tests.tracing.test_normalise import computed
@@ -172,3 +174,154 @@ def test_random_spellings(seed: int) -> None:
         symmetry = find_symmetry(model, inputs())
         assert bool(scaled(symmetry)) == scales and not symmetry.checked.refuted
         assert errors(model, symmetry, inputs(), each=False)["everything"] <= 1e-12
+
+
+# -- functions that nobody registered --------------------------------------------------------------
+
+
+@torch.library.custom_op("coverage::signed_square", mutates_args=())
+def signed_square(h: Tensor) -> Tensor:
+    return h * h.abs()
+
+
+@signed_square.register_fake
+def _(h: Tensor) -> Tensor:
+    return torch.empty_like(h)
+
+
+def _signed_square_back(ctx: Any, gradient: Tensor) -> Tensor:
+    return 2 * gradient * ctx.saved_tensors[0].abs()
+
+
+def _saved(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0])
+
+
+signed_square.register_autograd(_signed_square_back, setup_context=_saved)
+
+
+def _counted() -> Function:
+    calls = []
+
+    def function(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x * len(calls)
+
+    return function
+
+
+def _writing(x: Tensor) -> Tensor:
+    return x.mul_(2).clone()
+
+
+PROBES: dict[str, tuple[Function, str | None]] = {
+    "relu": (torch.relu, "degree 1, increasing"),
+    "signed square": (lambda x: x * x.abs(), "degree 2, odd, increasing"),
+    "square": (torch.square, "degree 2, even"),
+    "root": (lambda x: x.abs().sqrt(), "degree 1/2, even"),
+    "reciprocal": (torch.reciprocal, "degree -1, odd"),
+    "sign": (torch.sign, "degree 0, odd, increasing"),
+    "leaky": (lambda x: F.leaky_relu(x, 1e-3), "degree 1, increasing"),
+    "tanh": (torch.tanh, "odd, increasing"),
+    "bessel": (torch.special.bessel_j0, "even"),
+    "silu": (F.silu, "entrywise"),
+    "constant": (torch.ones_like, "entrywise"),
+    "zero": (torch.zeros_like, "entrywise"),
+    "a threshold at 1e3": (lambda x: F.hardshrink(x, 1e3), "odd, increasing"),
+    "a threshold at 1e-9": (lambda x: F.hardshrink(x, 1e-9), "odd, increasing"),
+    "clamped at 1e6": (lambda x: x.clamp(0, 1e6), "increasing"),
+    "clamped on one side": (lambda x: x.clamp(max=1e9), "increasing"),
+    "flat near zero": (lambda x: torch.where(x.abs() < 1e-20, 0, x), "odd, increasing"),
+    "a small square": (lambda x: x + 1e-15 * x * x, "entrywise"),
+    "a small tanh": (lambda x: x + 1e-9 * x.tanh(), "odd, increasing"),
+    "a window": (lambda x: torch.where((x > 2) & (x < 2.1), 0, x), "entrywise"),
+    "one at zero": (lambda x: torch.where(x == 0, 1, x), "entrywise"),
+    "narrower": (lambda x: x.float().relu().double(), "increasing"),
+    "softmax": (lambda x: x.softmax(-1), None),
+    "softmax of all": (lambda x: x.flatten().softmax(0).view_as(x), None),
+    "roll": (lambda x: x.roll(1, 0), None),
+    "a tie to the last": (lambda x: torch.cat([x[:-1], x[-1:] + 1e-3 * x[:1]]), None),
+    "places": (lambda x: x * torch.arange(x.numel()).view_as(x), None),
+    "the largest": (lambda x: x / x.abs().max(), None),
+    "a mean far away": (lambda x: x * (x.mean() < 5), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(11, 5), (2, 3, 7)])
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe(name: str, shape: tuple[int, ...]) -> None:
+    function, wanted = PROBES[name]
+    found = probe(function, shape)
+    assert (None if found is None else str(found)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_counted(), "other numbers when it is called again"),
+        (lambda x: x + torch.rand_like(x), "other numbers when it is called again"),
+        (_writing, "writes to its input"),
+        (lambda x: x[:1] + torch.linalg.inv(x), "does not run on numbers"),
+        (lambda x: (x > 0).int(), "another kind"),
+    ],
+    ids=["state", "noise", "writing", "failing", "integers"],
+)
+def test_a_probe_says_why_it_claims_nothing(function: Function, why: str) -> None:
+    before = torch.random.get_rng_state()
+    with pytest.raises(NotProbed, match=why):
+        probe(function, (11, 5))
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_few_points_claim_nothing() -> None:
+    assert str(probe(torch.relu, (1,))) == "entrywise"
+
+
+def test_a_threshold_among_the_arguments_is_looked_at() -> None:
+    """A bump of relative width 1e-8 around a number that the call is given."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.where((x / 0.71234 - 1).abs() < 1e-8, 2 * x, x).relu()
+
+    assert str(probe(function, (11, 5))) == "degree 1, increasing"
+    assert str(probe(function, (11, 5), [0.71234])) == "entrywise"
+
+
+def test_an_operator_of_ones_own_has_the_freedom_of_its_function() -> None:
+    found = between(signed_square)
+    assert found.symmetry.probed.keys() == {"coverage::signed_square"}
+    assert "degree 2, odd, increasing" in found.symmetry.probed["coverage::signed_square"]
+    assert any("probed: degree 2, odd" in space.why for space in found.symmetry.spaces.values())
+    assert not found.symmetry.unknown and found.error <= 1e-12
+    assert found.unexplained == 0 and found.explained == 5
+    assert ParameterSymmetry.from_json(found.symmetry.to_json()) == found.symmetry
+    assert "probed" in str(found.symmetry)
+
+
+@torch.library.custom_op("coverage::counted", mutates_args=())
+def counted(h: Tensor) -> Tensor:
+    _CALLS.append(1)
+    return h * len(_CALLS)
+
+
+@counted.register_fake
+def _(h: Tensor) -> Tensor:
+    return torch.empty_like(h)
+
+
+_CALLS: list[int] = []
+
+
+def test_an_operator_with_a_state_is_frozen_and_named() -> None:
+    symmetry = find_symmetry(Between(counted), inputs(), check=False)
+    assert "called again" in symmetry.unknown["coverage::counted"] and not symmetry.probed
+    assert not symmetry.spaces
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.special.i1, torch.special.ndtr, torch.special.entr, torch.erfinv, torch.special.i0e],
+)
+def test_special_functions(function: Function) -> None:
+    symmetry = find_symmetry(Between(function), inputs())
+    assert symmetry.probed and not symmetry.unknown and "mlp" in symmetry.spaces

@@ -47,6 +47,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
             "heaviside",
             "atan2",
             "sqrt",
+            "copysign",
         ),
         (rectifier,),
     ),

@@ -278,6 +278,12 @@ def _cast(call: Call, read: Reader) -> Degree:
     return found.degree
 
 
+def _of_sign(call: Call, read: Reader) -> Degree:
+    x, y = _two(call)
+    read(y)
+    return read(x).degree
+
+
 def _logical(call: Call, read: Reader) -> Degree:
     operands = call.operands
     if any(v.dtype != torch.bool for v in operands):
@@ -317,7 +323,7 @@ _RULES: dict[str, Callable[[Call, Reader], Degree]] = {
     **dict.fromkeys(("sign", "sgn"), _signed),
     **dict.fromkeys(("logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and",
                      "bitwise_or", "bitwise_not"), _logical),
-    "heaviside": _step, "lerp": _lerp, "mul": _product, "div": _quotient,
+    "heaviside": _step, "lerp": _lerp, "mul": _product, "div": _quotient, "copysign": _of_sign,
     "addcmul": _added(1), "addcdiv": _added(-1), "pow": _power, "square": _raised(Fraction(2)),
     "sqrt": _raised(Fraction(1, 2)), "rsqrt": _raised(Fraction(-1, 2)),
     "reciprocal": _raised(Fraction(-1)), "where": _chosen, "masked_fill": _chosen,
