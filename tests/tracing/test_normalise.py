@@ -221,7 +221,7 @@ RECTIFIERS: dict[str, tuple[Callable[[Tensor], Tensor], list[str] | None]] = {
     "another tensor's sign in where": (lambda h: torch.where(h.tanh() > 0, h, 0.0), None),
     "equality": (lambda h: torch.where(h == 0, h, 0.0), None),
     "a function above": (lambda h: torch.where(h > 0, h.exp(), 0.0 * h), None),
-    "the same on both sides": (lambda h: torch.where(h > 0, h, 1.0 * h), None),
+    "the same on both sides": (lambda h: torch.where(h > 0, h, 1.0 * h), ["mul"]),
     "the mask alone": (lambda h: (h > 0).to(h.dtype), None),
     "a mask of one": (lambda h: h * (h[:, :1] > 0), None),
     "maximum with one": (lambda h: torch.maximum(h, torch.ones_like(h)), None),
@@ -246,7 +246,7 @@ def test_a_rectifier_scales(name: str) -> None:
     function, (kind, *_) = RECTIFIERS[name][0], RECTIFIERS[name][1] or ["relu"]
     model = rectified(function)
     symmetry = find_symmetry(model, (x(7, 3),))
-    plain: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "leaky_relu": F.leaky_relu, "abs": torch.abs, "clamp": lambda h: h.clamp(max=0)}  # fmt: skip
+    plain: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "leaky_relu": F.leaky_relu, "abs": torch.abs, "clamp": lambda h: h.clamp(max=0), "mul": lambda h: h}  # fmt: skip
     assert bare(symmetry) == bare(find_symmetry(rectified(plain[kind]), (x(7, 3),)))
     sound(model, symmetry, x(7, 3))
 

@@ -60,6 +60,8 @@ class Builder(AbstractMemory):
         self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
         self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
         self.random: dict[str, str] = {}  # random operator -> first place
+        self.probed: dict[str, str] = {}  # operator -> what was found of it on numbers, and where
+        self.unprobed: dict[str, str] = {}  # operator -> why it could not be asked
         self.kept: set[int] = set()  # storages of buffers that count as the same after the pass
         self.beside: set[Primitive] = set()  # what leads to kept buffers alone
 

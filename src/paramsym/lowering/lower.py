@@ -10,6 +10,7 @@ from paramsym.lowering.data import moving_values
 from paramsym.lowering.held import hold
 from paramsym.lowering.normalise import normalise
 from paramsym.lowering.origins import settle_origins
+from paramsym.lowering.probed import by_probing
 from paramsym.lowering.registry import RULES
 from paramsym.lowering.rotary import Rotation, find_rotations
 from paramsym.primitives import Primitive, Rotate
@@ -113,9 +114,12 @@ def _by_rule(build: Builder, call: Call, fresh: list[Value]):
     """The values that a call returns and their tensors, by the rule of its operator."""
     function = RULES.get(call.name)
     result = function(build, call) if function is not None else None
+    if result is None and function is None:
+        result = by_probing(build, call)
     if result is None:
         place = call.where or "an unknown place"
-        build.unknown.setdefault(call.name, place)
+        why = build.unprobed.get(call.name)
+        build.unknown.setdefault(call.name, f"{place}: {why}" if why else place)
         return fresh, _unruled(build, call, fresh, f"there is no rule for {call.name} at {place}")
     result = [result] if isinstance(result, Tensor) else list(result)
     targets = list(values_in(call.result))

@@ -32,11 +32,15 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
     "mean": (contraction,),
     "einsum": (routing, gathered, chain),
     **dict.fromkeys(
-        ("where", "masked_fill", "mul", "maximum", "minimum", "fmax", "fmin", "max", "min"),
+        (
+            *("where", "masked_fill", "setitem", "index_put", "copysign", "heaviside", "lerp"),
+            *("maximum", "minimum", "fmax", "fmin", "max", "min", "hypot", "atan2", "sqrt"),
+            *("mul", "div", "rsub", "addcmul", "addcdiv"),
+        ),
         (rectifier,),
     ),
-    "add": (linear_skip,),
-    "sub": (centring,),
+    "add": (linear_skip, rectifier),
+    "sub": (centring, rectifier),
 }
 
 

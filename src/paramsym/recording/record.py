@@ -276,6 +276,7 @@ def record(
             numbers that fake tensors do not have, it returns no floating tensor, or what is to be
             freed is no floating-point input or output with such an axis.
     """
+    choose = outputs or _as_it_is
     with exclusive:
         refuse(model, example_inputs)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -300,7 +301,7 @@ def record(
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 with dense_experts(model):
                     returned = call_at(model, state, args, kwargs)
-                chosen = outputs(returned) if outputs is not None else returned
+                chosen = choose(returned)
                 recorder.selections.require_none(named_outputs(chosen))
         except RowsMixed as error:  # rows that the network selects, and not those of experts
             selected = recorder.selections.first
@@ -323,6 +324,10 @@ def record(
     held = overlapping({**named, **outside})
     graph.held |= {name: why for name, why in held.items() if name in named}
     return graph
+
+
+def _as_it_is(returned: Any) -> Any:
+    return returned
 
 
 def _enter_state(

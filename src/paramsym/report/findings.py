@@ -192,6 +192,7 @@ def to_json(findings: Findings) -> str:
             "dead": list(symmetry.dead),
             "unknown": dict(symmetry.unknown),
             "random": dict(symmetry.random),
+            "probed": dict(symmetry.probed),
             "verification": _verification(findings.verification),
             "audit": _audit(findings.audit),
             "audit_refused": findings.audit_refused or None,

@@ -13,7 +13,7 @@ from paramsym.report.balanced import add_error, head_of
 from paramsym.report.findings import Findings
 from paramsym.report.tables import FamilyRow, SpaceRow, family_rows, frozen, proof_rows, space_rows
 from paramsym.report.words import error_text, percent, power_of_ten
-from paramsym.structure.text import random_rows
+from paramsym.structure.text import probed_rows, random_rows
 
 _COLOURS = {
     "linear": "blue", "orthogonal": "magenta", "monomial": "green", "permutation": "yellow",
@@ -47,6 +47,12 @@ def _parts(findings: Findings) -> list[RenderableType]:
     if symmetry.random:
         lines = "\n".join(map("  ".join, random_rows(symmetry)))
         parts += ["", _heading("In distribution", "not number by number"), _block(lines)]
+    if symmetry.probed:
+        lines = "\n".join(map("  ".join, probed_rows(symmetry)))
+        parts += [
+            "", _heading("Probed operators", "no rule: tried at many points, not proved"),
+            _block(lines),
+        ]  # fmt: skip
     if held := frozen(findings):
         lines = [f"{name}  {why}" for name, why in list(held.items())[:12]]
         lines += [f"and {len(held) - 12} more"] if len(held) > 12 else []

@@ -43,6 +43,7 @@ class SymmetryData:
     inputs: Features = field(default_factory=dict)
     outputs: Features = field(default_factory=dict)
     checked: Checked = field(default=Checked(), compare=False)
+    probed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for space in self.spaces.values():

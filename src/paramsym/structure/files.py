@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paramsym.algebra import parse_group
@@ -36,14 +36,15 @@ def to_json(symmetry: SymmetryData) -> str:
         "signature": [[name, *map(str, axes)] for name, axes in symmetry.signature.items()],
         "shifts": [_shift(shift) for shift in symmetry.shifts],
         "dead": list(symmetry.dead),
-        "ties": [list(pair) for pair in symmetry.ties.items()],
+        "ties": _pairs(symmetry.ties),
         "offsets": [_origin(*pair) for pair in symmetry.offsets.items()],
         "buffers": list(symmetry.buffers),
         "reasons": [[name, *found] for name, found in symmetry.reasons.items()],
-        "unknown": [list(pair) for pair in symmetry.unknown.items()],
+        "unknown": _pairs(symmetry.unknown),
         "inputs": [[n, str(f.type), f.axis] for n, f in symmetry.inputs.items()],
         "outputs": [[n, str(f.type), f.axis] for n, f in symmetry.outputs.items()],
-        "random": [list(pair) for pair in symmetry.random.items()],
+        "random": _pairs(symmetry.random),
+        "probed": _pairs(symmetry.probed),
         "unreached": [[name, *_ranges(rows)] for name, rows in symmetry.unreached.items()],
     }
     folded = {name: [_item(i) for i in fold(found)] for name, found in sections.items() if found}
@@ -51,6 +52,10 @@ def to_json(symmetry: SymmetryData) -> str:
     return json.dumps(
         {"format": FORMAT, **folded, "checked": checked}, separators=(",", ":"), ensure_ascii=False
     )
+
+
+def _pairs(items: Mapping[str, str]) -> list[Any]:
+    return [list(pair) for pair in items.items()]
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -78,6 +83,7 @@ def from_json(text: str) -> dict[str, Any]:
             "reasons": {name: tuple(found) for name, *found in section("reasons")},
             "unknown": dict(section("unknown")),
             "random": dict(section("random")),
+            "probed": dict(section("probed")),
             "inputs": {n: Feature(parse_axis(t), axis) for n, t, axis in section("inputs")},
             "outputs": {n: Feature(parse_axis(t), axis) for n, t, axis in section("outputs")},
             "checked": Checked.from_dict(data["checked"]) if "checked" in data else Checked(),

@@ -265,6 +265,7 @@ _SETS: dict[str, Callable[[_Coloured], set[str]]] = {
     "dead parameters": lambda x: {*map(x.role, x.symmetry.dead)},
     "unknown operators": lambda x: {*x.symmetry.unknown},
     "operators that draw numbers": lambda x: {*x.symmetry.random},
+    "operators that were probed": lambda x: {*x.symmetry.probed},
     "buffers that move": lambda x: {*map(x.role, x.symmetry.buffers)},
     "offsets": lambda x: {f"{x.role(n)} + {origin}" for n, origin in x.symmetry.offsets.items()},
 }

@@ -51,7 +51,14 @@ def fingerprint(symmetry: SymmetryData) -> str:
     enter.
     """
     acting = replace(
-        symmetry, dead=(), reasons={}, unknown={}, unreached={}, random={}, checked=Checked()
+        symmetry,
+        dead=(),
+        reasons={},
+        unknown={},
+        unreached={},
+        random={},
+        probed={},
+        checked=Checked(),
     )
     data = json.loads(to_json(acting))
     spaces = [[s.name, str(s.group), list(s.over)] for s in symmetry.spaces.values()]

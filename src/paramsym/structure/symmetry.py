@@ -43,6 +43,8 @@ class ParameterSymmetry(SymmetryData):
     shapes, and counted as such, but left alone by `sample` because longer inputs may read them.
     `random` maps operators that draw numbers to their first place: past them the symmetry holds in
     distribution, as with numbers drawn anew and not number by number.
+    `probed` maps operators without a rule to what was found of them on numbers (entrywise, a
+    degree, odd or even) and their first place: evidence at many points, and no theorem.
     `inputs` and `outputs` are those that change basis, each with its feature axis: then
     f(g·x; g·θ) = g·f(x; θ), where g acts on them by `act_inputs` and `act_outputs`.
     `checked` says how the whole was tried on numbers; it is no part of what the symmetry is, so

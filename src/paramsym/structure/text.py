@@ -56,6 +56,7 @@ def _further_rows(symmetry: SymmetryData) -> Iterator[tuple[str, ...]]:
     yield from _dead_rows(symmetry)
     yield from _unreached_rows(symmetry)
     yield from random_rows(symmetry)
+    yield from probed_rows(symmetry)
 
 
 def random_rows(symmetry: SymmetryData) -> list[tuple[str, str]]:
@@ -64,6 +65,11 @@ def random_rows(symmetry: SymmetryData) -> list[tuple[str, str]]:
         (name, f"draws numbers at {place}: past it the symmetry holds in distribution")
         for name, place in symmetry.random.items()
     ]
+
+
+def probed_rows(symmetry: SymmetryData) -> list[tuple[str, str]]:
+    """The operators without a rule whose claims were tried on numbers."""
+    return [(name, f"probed: {found}") for name, found in symmetry.probed.items()]
 
 
 def _dead_rows(symmetry: SymmetryData) -> list[tuple[str, ...]]:
@@ -90,6 +96,7 @@ def table(symmetry: SymmetryData) -> str:
         _dead_rows(symmetry),
         _unreached_rows(symmetry),
         random_rows(symmetry),
+        probed_rows(symmetry),
     ]
     return "\n\n".join("\n".join(_columns(block)) for block in blocks if block)
 

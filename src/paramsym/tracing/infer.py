@@ -105,6 +105,7 @@ class _Writer:
             dict(self.found.build.unknown),
             unreached_rows(self.still.build, self.still.parameters),
             dict(self.found.build.random), inputs, outputs,
+            probed=dict(self.found.build.probed),
         )  # fmt: skip
 
     def _shifts(self) -> tuple[Shift, ...]:

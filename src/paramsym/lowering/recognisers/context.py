@@ -28,6 +28,7 @@ class Context:
         self.graph = graph
         self.values: list[Value] = []  # new ones
         self.rewritten: dict[int, list[Call]] = {}  # by the id of the recorded call
+        self.readings: dict[int, Any] = {}  # values as homogeneous functions, by their ids
         self._writers: dict[int, Call] = {}  # by value, where a call was rewritten
 
     # -- writing -----------------------------------------------------------------------------
@@ -114,14 +115,6 @@ class Context:
             if (source.shape, source.dtype) != (value.shape, value.dtype):
                 break
             value = source
-        return value
-
-    def uncast(self, value: Value) -> Value:
-        """The tensor of which a value is a copy, whatever its dtype."""
-        while (call := self.writer(value)) is not None and call.name in COPIES | CASTS:
-            if not call.operands or call.operands[0].shape != value.shape:
-                break
-            value = call.operands[0]
         return value
 
     def number(self, item: Any) -> float | None:

@@ -1,43 +1,82 @@
-"""Rectifiers: the function that is c₊·h where h > 0 and c₋·h elsewhere, in its many spellings.
+"""Homogeneous functions of one tensor, in their many spellings, become one call each.
 
-    torch.where(h > 0, h, 0)    h * (h > 0)    torch.maximum(h, 0.1 * h)    h.masked_fill(h < 0, 0)
+    torch.where(h > 0, h, 0)    h * (h > 0)    torch.maximum(h, 0.1 * h)    (h + h.abs()) / 2
 
-All are c·leaky_relu(h, slope), and scale with h. Zero itself may stand on either side.
+What has degree one is c·leaky_relu(h, slope), relu and abs among them; the others are powers with
+a factor on either side of zero. How the degree is known is told in `degrees`.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import Content, Context, argument, is_real
+from paramsym.lowering.recognisers.degrees import Reading, branches, reading
+from paramsym.lowering.registry import rule
 from paramsym.recording.graph import Call, Value
 
 _ABOVE = {"gt": True, "ge": True, "greater_equal": True, "lt": False, "le": False, "less": False,
           "less_equal": False}  # fmt: skip
 
-Pieces = tuple[Value, float, float]  # h, c₊, c₋
+
+def two_sided_power(
+    x: torch.Tensor, degree: float, above: float, below: float, zero: float
+) -> torch.Tensor:
+    """above·xᵈ where x > 0, below·|x|ᵈ where x < 0, and a number at zero."""
+    factor = torch.where(x > 0, above, below).to(x)
+    return torch.where(x == 0, torch.full_like(x, zero), factor * x.abs() ** degree)
+
+
+@rule(two_sided_power)
+def _two_sided_power(build: Builder, call: Call) -> Tensor:
+    x, degree, above, below, zero = build.arguments(call, "x", "degree", "above", "below", "zero")
+    sign = "odd" if above == -below and not zero else "even" if above == below else "pin"
+    name = "power" if degree else "step"
+    facts = build.again(call, call.operands[0])
+    return build.unary(x, Fraction(degree), sign, name=name, **facts)
 
 
 def rectifier(context: Context, call: Call) -> list[Call] | None:
-    """A choice between multiples of h by the sign of h, as relu, leaky_relu, abs or clamp."""
+    """A homogeneous function of h, or h with a learned slope below zero, as few calls."""
     out = call.outputs[0]
-    if len(call.outputs) != 1 or not is_real(out):
+    if len(call.outputs) != 1 or not is_real(out) or out.storage != out.id:
         return None
     learned = _learned(context, call)
     if learned is not None:
         return [context.call(F.prelu, learned, out)]
-    found = _READINGS[call.name](context, call)
-    if found is None:
+    found = reading(context, out)
+    h = found.source
+    if h is None or h is out or not found.own or found.degree is None:
         return None
-    h, above, below = found
-    if h.shape != out.shape or not is_real(h, out) or above == below or h.id not in context.moving:
+    if h.shape != out.shape or not is_real(h, out) or h.id not in context.moving:
         return None
-    by = above or below
+    return _spelled(context, found, h, out)
+
+
+def _spelled(context: Context, found: Reading, h: Value, out: Value) -> list[Call] | None:
+    """The calls of a function with given values at 1, −1 and 0; None where these are no numbers."""
+    above, below, zero = found.numbers.tolist()
+    degree = found.degree
+    assert degree is not None
+    constant = above == below and (above == zero or degree == 0)
+    if constant or not bool(found.numbers.isfinite().all()) or degree < 0:
+        return None
+    if degree != 1:
+        if degree and zero:
+            return None
+        power = int(degree) if degree.denominator == 1 else float(degree)
+        return [context.call(two_sided_power, (h, power, above, below, zero), out)]
+    slopes = above, -below
+    by = slopes[0] or slopes[1]
     made = out if by == 1 else context.value(out.shape, out)
-    calls = [_unit(context, h, above, below, made)]
+    if slopes[0] == slopes[1]:
+        return [context.call(torch.mul, (h, by), out)]
+    calls = [_unit(context, h, *slopes, made)]
     if by != 1:
         calls.append(context.call(torch.mul, (made, by), out))
     return calls
@@ -55,7 +94,24 @@ def _unit(context: Context, h: Value, above: float, below: float, out: Value) ->
     return context.call(F.leaky_relu, (h, slope), out)
 
 
-# -- readings ------------------------------------------------------------------------------------
+# -- a learned slope -------------------------------------------------------------------------------
+
+
+def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
+    """(h, a) for h where h > 0 and a·h elsewhere: a learned slope a, one or one per channel."""
+    found = branches(call) if call.name == "where" else None
+    sign = found and _sign(context, found[0])
+    if not found or not sign:
+        return None
+    h, scaled = found[1:] if sign[1] else found[:0:-1]
+    plain = is_real(h, call.outputs[0]) and h.shape == call.outputs[0].shape
+    if not plain or context.content(h) != sign[0]:
+        return None
+    x, y = _product(context, scaled)
+    for one, slope in ((x, y), (y, x)):
+        if _is_slope(context, h, one, slope, sign[0]):
+            return h, slope
+    return None
 
 
 def _sign(context: Context, mask: Any) -> tuple[Content, bool] | None:
@@ -72,93 +128,6 @@ def _sign(context: Context, mask: Any) -> tuple[Content, bool] | None:
     return context.content(x), above
 
 
-def _branches(call: Call) -> tuple[Any, Any, Any] | None:
-    """Mask, what is taken where it holds, and what elsewhere."""
-    if len(call.args) + len(call.kwargs) != 3:
-        return None
-    if call.name == "masked_fill":
-        x, mask = argument(call, 0, "input", "self"), argument(call, 1, "mask")
-        return mask, argument(call, 2, "value"), x
-    if call.target is torch.Tensor.where:
-        mask, x = argument(call, 1, "condition"), argument(call, 0, "self", "input")
-    else:
-        mask, x = argument(call, 0, "condition"), argument(call, 1, "input", "self")
-    return mask, x, argument(call, 2, "other")
-
-
-def _by_mask(context: Context, call: Call) -> Pieces | None:
-    branches = _branches(call)
-    sign = branches and _sign(context, branches[0])
-    if not branches or not sign:
-        return None
-    pieces = _common(context, branches[1:], sign[0])
-    return pieces and (pieces if sign[1] else (pieces[0], pieces[2], pieces[1]))
-
-
-def _by_product(context: Context, call: Call) -> Pieces | None:
-    """h times the indicator of its sign, which may have been cast to numbers."""
-    if call.kwargs or len(call.args) != 2:
-        return None
-    for h, mask in (call.args, call.args[::-1]):
-        sign = _sign(context, context.uncast(mask)) if isinstance(mask, Value) else None
-        if sign is not None and (pieces := _common(context, (h, 0.0), sign[0])) is not None:
-            return pieces if sign[1] else (pieces[0], 0.0, pieces[1])
-    return None
-
-
-def _by_size(context: Context, call: Call) -> Pieces | None:
-    x, y = argument(call, 0, "input", "self"), argument(call, 1, "other")
-    if not isinstance(x, Value) or not isinstance(y, Value):
-        return None
-    if len(call.args) + len(call.kwargs) > 2:
-        return None
-    pieces = _common(context, (x, y), None)
-    if pieces is None:
-        return None
-    h, *slopes = pieces
-    low, high = sorted(slopes)
-    return (h, low, high) if "min" in call.name else (h, high, low)
-
-
-def _common(context: Context, items: tuple[Any, ...], content: Content | None) -> Pieces | None:
-    """h and the numbers by which it is multiplied in two tensors, of which one may be zero."""
-    seen: Value | None = None
-    slopes = []
-    for item in items:
-        if context.number(item) == 0:
-            slopes.append(0.0)
-            continue
-        found = context.multiple(item)
-        if found is None or (content is not None and context.content(found[0]) != content):
-            return None
-        seen, content = found[0], context.content(found[0])
-        slopes.append(found[1])
-    return None if seen is None else (seen, slopes[0], slopes[1])
-
-
-_READINGS = {
-    "where": _by_mask, "masked_fill": _by_mask, "mul": _by_product,
-    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin", "max", "min"), _by_size),
-}  # fmt: skip
-
-
-def _learned(context: Context, call: Call) -> tuple[Value, Value] | None:
-    """(h, a) for h where h > 0 and a·h elsewhere: a learned slope a, one or one per channel."""
-    branches = _branches(call) if call.name == "where" else None
-    sign = branches and _sign(context, branches[0])
-    if not branches or not sign:
-        return None
-    h, scaled = branches[1:] if sign[1] else branches[:0:-1]
-    plain = is_real(h, call.outputs[0]) and h.shape == call.outputs[0].shape
-    if not plain or context.content(h) != sign[0]:
-        return None
-    x, y = _product(context, scaled)
-    for one, slope in ((x, y), (y, x)):
-        if _is_slope(context, h, one, slope, sign[0]):
-            return h, slope
-    return None
-
-
 def _product(context: Context, value: Any) -> tuple[Any, Any]:
     """The two factors of a tensor, if it is a product."""
     made = context.writer(value) if isinstance(value, Value) else None
@@ -171,4 +140,4 @@ def _is_slope(context: Context, h: Value, x: Any, slope: Any, same: Any) -> bool
     if not is_real(x, slope, h) or context.content(x) != same:
         return False
     channels = (h.shape[-1],) if len(h.shape) == 2 else (1,)
-    return slope.id in context.moving and slope.shape in ((1,), channels)
+    return slope.id in context.moving and slope.shape in ((), (1,), channels)

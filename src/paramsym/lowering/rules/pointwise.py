@@ -38,7 +38,7 @@ _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
         ("gelu", "silu", "swish", "sigmoid", "softplus", "elu", "selu", "celu", "mish",
          "hardswish", "hardsigmoid", "logsigmoid", "relu6", "exp", "exp2", "expm1", "log", "log2",
          "log10", "log1p", "erfc", "acos", "acosh", "ceil", "floor", "logit", "isnan", "isinf",
-         "isfinite", "logical_not", "bitwise_not", "frac", "digamma", "lgamma", "nan_to_num",
+         "isfinite", "logical_not", "bitwise_not", "frac", "digamma", "lgamma",
          "log_sigmoid", "bernoulli", "bool", "int", "long", "byte"),
         (None, "pin"),
     ),
@@ -61,6 +61,15 @@ def threshold(build: Builder, call: Call) -> Tensor:
     x, at, value = build.arguments(call, "input|self", "threshold", "value")
     facts = build.again(call, call.operands[0])
     return build.unary(x, 1 if at == 0 and value == 0 else None, name="threshold", **facts)
+
+
+@rule("nan_to_num")
+def nan_to_num(build: Builder, call: Call) -> Tensor:
+    """Numbers stay, and what is none is filled in: by zero, which has every scale."""
+    x, nan = build.arguments(call, "input|self", "nan", nan=0.0)
+    facts = build.again(call, call.operands[0])
+    degree, sign = (1, "odd") if nan in (None, 0) else (None, "pin")
+    return build.unary(x, degree, sign, name="nan_to_num", **facts)
 
 
 _BOUNDS = {
