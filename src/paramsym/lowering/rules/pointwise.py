@@ -165,6 +165,9 @@ def add(build: Builder, call: Call) -> Tensor:
     if not _is_tensor(y):
         if y == 0:
             return _scaled(build, x, signs[0])
+        if signs[0] == -1 and _is_gain(x) and not isinstance(y, complex):
+            # c - γ = -(γ - c): the other gate of a mixture γ·x + (1 - γ)·y is a gain, too
+            return _scaled(build, build.shifted_origin(x, float(-y * signs[1])), -1)
         if signs[0] != 1:
             x = _scaled(build, x, signs[0])
         if isinstance(y, complex):
