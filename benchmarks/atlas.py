@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import atlas_measure
 import atlas_page
 import torch
 from atlas_classes import FAMILIES, Case, cases
@@ -101,6 +102,7 @@ def _write(path: Path, results: dict[str, Any]) -> None:
 
 def _run(queue: list[Case], count: int) -> Any:
     """Names and results of all classes, as they are done; `count` processes at a time."""
+    atlas_measure.warm()
     waiting, running = list(reversed(queue)), dict[int, Worker]()
     while waiting or running:
         while waiting and len(running) < count:
@@ -129,9 +131,7 @@ def _started(case: Case) -> Worker:
     os.dup2(nothing, 2)
     code = 1
     try:
-        from atlas_measure import measure
-
-        measure(case, lambda found: os.write(writing, (json.dumps(found) + "\n").encode()) and None)
+        atlas_measure.measure(case, lambda found: os.write(writing, (json.dumps(found) + "\n").encode()) and None)
         code = 0
     finally:
         os._exit(code)

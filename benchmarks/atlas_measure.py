@@ -46,6 +46,20 @@ def measure(case: Case, say: Callable[[dict[str, Any]], None]) -> None:
         say(_audited(model, symmetry, inputs))
 
 
+def warm() -> None:
+    """Measure a small network here, so that no class pays for what is loaded with the first."""
+    model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2))
+    measure(Case("warm", "plain", lambda: (model, (torch.randn(7, 3),))), lambda _: None)
+    try:
+        import transformers
+
+        from paramsym import twin
+    except ImportError:
+        return
+    for config in (transformers.LlamaConfig(), transformers.ViTConfig(), transformers.BartConfig()):
+        twin(config)
+
+
 def _line(error: BaseException) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"

@@ -14,6 +14,7 @@ left alone. What is returned has run. Whether it has the symmetry of the large m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,8 +24,17 @@ from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import first_line
 from paramsym.checkpoints.folder import quiet
 from paramsym.checkpoints.inputs import inputs_from_config, tries_of
-from paramsym.checkpoints.shrinking import PROFILES, Changes, changed, changes_of
+from paramsym.checkpoints.shrinking import (
+    PROFILES,
+    Changes,
+    Path,
+    changed,
+    changes_of,
+    role_of,
+)
 
+_MOST = 5_000_000  # parameters of what is built while sizes are tried
+_SMALL, _SMALLS = 6, (8, 16)
 _TABLES = (
     "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "MULTIMODAL_LM", "IMAGE_CLASSIFICATION",
     "SPEECH_SEQ_2_SEQ", "CTC", "AUDIO_CLASSIFICATION", "SEMANTIC_SEGMENTATION", "OBJECT_DETECTION",
@@ -61,15 +71,15 @@ def twin(
     failed: list[str] = []
     for changes in _smaller(config):
         try:
-            made = changed(config, changes)
-            count = sum(p.numel() for p in build(kind, made, "meta").parameters())
-            if count > limit:
-                failed.append(f"its size: {count} parameters, more than {limit}")
-                continue
-            model = build(kind, made, "cpu")
-            return model, _running_inputs(model, made)
+            found = _attempt(kind, changed(config, changes))
+            if found.size > limit:
+                found = _shrunk(kind, found)
         except Exception as error:  # whatever a configuration that nobody meant can raise
             failed.append(first_line(error))
+            continue
+        if found.size <= limit:
+            return found.model, found.inputs
+        failed.append(f"its size: {found.size} parameters, more than {limit}")
     raise NoTwin(
         f"twin(config={type(config).__name__}, kind={kind.__name__}): none of {len(failed)} small "
         f"configurations makes a model that runs; the first fails with: {failed[0]}. A "
@@ -84,6 +94,54 @@ def build(kind: Callable[..., Any], config: Any, device: str) -> torch.nn.Module
     construct = getattr(kind, "_from_config")  # noqa: B009 - of every class of transformers
     with quiet(), torch.random.fork_rng(devices=[]), torch.device(device):
         return construct(own).eval()
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A model that was built and has run on example inputs."""
+
+    config: Any
+    model: torch.nn.Module
+    inputs: Inputs
+
+    @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
+    """Build a model and run it; what it says against that is raised."""
+    size = sum(parameter.numel() for parameter in build(kind, config, "meta").parameters())
+    if size > _MOST:
+        raise ValueError(f"its size: {size} parameters, more than {_MOST}")
+    model = build(kind, config, "cpu")
+    return _Attempt(config, model, _running_inputs(model, config))
+
+
+def _shrunk(kind: type[torch.nn.Module], found: _Attempt) -> _Attempt:
+    """Shrink what no name speaks of: each number by trying, those that are equal together."""
+    sizes = sorted({value for _, value in _numbers(found.config)})
+    for rank, value in reversed([*enumerate(sizes)]):
+        for small in dict.fromkeys((_SMALL + 2 * rank, *_SMALLS)):
+            names = [path for path, own in _numbers(found.config) if own == value]
+            changes = dict.fromkeys(names, small)
+            try:
+                other = _attempt(kind, changed(found.config, changes))
+            except Exception:  # this number has to be what it was, or another one
+                continue
+            if other.size < found.size:
+                found = other
+                break
+    return found
+
+
+def _numbers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """The large numbers of a configuration and of those nested in it, tokens left out."""
+    for name, value in vars(config).items():
+        if hasattr(value, "to_dict"):
+            yield from _numbers(value, (*path, name))
+        elif type(value) is int and value > max(_SMALLS) and role_of(name) != "token":
+            yield (*path, name), value
 
 
 def _smaller(config: Any) -> Iterator[Changes]:
