@@ -57,6 +57,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure what is in the file, too")
     parser.add_argument("--table", action="store_true", help="write docs/atlas.md from the file")
     parser.add_argument("--diff", nargs=2, type=Path, metavar=("OLD", "NEW"))
+    parser.add_argument("--audited", type=int, default=atlas_measure.AUDITED, metavar="COUNT",
+                        help="the most parameters of what is audited; 0 audits nothing")
     parser.add_argument("--workers", type=int, default=WORKERS)
     options = parser.parse_args()
     if options.diff:
@@ -84,6 +86,7 @@ def measure_all(options: argparse.Namespace) -> int:
     wanted = [c for n, c in found.items() if not options.only or n in options.only]
     fresh = bool(options.only) or options.again
     queue = [case for case in wanted if fresh or case.name not in results]
+    atlas_measure.AUDITED = options.audited
     for name, result in _run(queue, options.workers):
         results[name] = result
         print(f"{len(results):4} {atlas_page.line(name, result)}", file=sys.stderr, flush=True)

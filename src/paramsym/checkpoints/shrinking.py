@@ -67,8 +67,8 @@ _ROLES = {
         "experts": r"^(num_(local_)?experts|n_routed_experts|moe_num_experts)$",
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
-        "groups": r"_groups$",
-        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$",
+        "groups": r"_groups$|^n_group$|^num_expert_group$",
+        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$|^topk_group$",
         "image": r"^image_size$",
         "patch": r"^(patch_size|encoder_stride)$",
         "token": r"_token_id$",
@@ -79,6 +79,8 @@ _ROLES = {
 }
 _SHARES = ("partial_rotary_factor", "rotary_pct")
 _ROTARY = (*_SHARES, "rope_parameters", "rope_scaling")
+_COUNTED = re.compile(r"^(n|num)_")
+_EXPERTS_BY = "_experts_implementation"  # grouped products of matrices want rows of 16 bytes
 _COUNTED_IN_STAGES = "depths"
 
 
@@ -100,6 +102,26 @@ def changes_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
     for name, part in _fields(config):
         if hasattr(part, "to_dict"):
             found |= changes_of(part, profile, (*path, name))
+    return found
+
+
+def fillings_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
+    """Sizes for the fields that say none, for models that want one; and no cache."""
+    sizes = _Sizes(config, profile)
+    small = {
+        "head": sizes.head, "few heads": sizes.few, "experts": _EXPERTS, "chosen": _CHOSEN,
+        "vocabulary": sizes.vocabulary,
+    }  # fmt: skip
+    found: Changes = {}
+    if hasattr(config, _EXPERTS_BY) and sizes._of("experts"):
+        found[*path, f"{_EXPERTS_BY}_internal"] = "batched_mm"
+    for name, part in _fields(config):
+        if part is None and (size := small.get(role_of(name), int(bool(_COUNTED.match(name))))):
+            found[*path, name] = size
+        elif name == "use_cache" and part:
+            found[*path, name] = False
+        elif hasattr(part, "to_dict"):
+            found |= fillings_of(part, profile, (*path, name))
     return found
 
 
@@ -250,9 +272,16 @@ class _Sizes:
             "width": self.widths.get(value, value),
             "positions": min(value, POSITIONS) if self.profile.positions else value,
         }  # fmt: skip
+        if role == "head" and value == self._turned_and_not():
+            return 2 * self.head
         if role == "token":
             return value if value < self.vocabulary else self._token(value)
         return table.get(role)
+
+    def _turned_and_not(self) -> int:
+        """The coordinates of a head of which a part of its own turns; 0 where none does."""
+        parts = [self.fields.get(f"qk_{part}_head_dim") for part in ("nope", "rope")]
+        return sum(part for part in parts if part is not None) if all(parts) else 0
 
     def _image(self) -> int:
         """Two patches in each direction, also after stages that halve their number."""

@@ -30,6 +30,7 @@ from paramsym.checkpoints.shrinking import (
     Path,
     changed,
     changes_of,
+    fillings_of,
     role_of,
 )
 
@@ -68,6 +69,7 @@ def twin(
         TypeError: this is no configuration, or no class is known for it.
     """
     kind = _class_of(config, kind)
+    config = _own(kind, config)
     failed: list[str] = []
     for changes in _smaller(config):
         try:
@@ -110,10 +112,10 @@ class _Attempt:
 
 
 def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
-    """Build a model and run it; what it says against that is raised."""
-    size = sum(parameter.numel() for parameter in build(kind, config, "meta").parameters())
-    if size > _MOST:
-        raise ValueError(f"its size: {size} parameters, more than {_MOST}")
+    """Build a model and run it, or only build it where it is too large; failures are raised."""
+    found = _Attempt(config, build(kind, config, "meta"), ())
+    if found.size > _MOST:
+        return found
     model = build(kind, config, "cpu")
     return _Attempt(config, model, _running_inputs(model, config))
 
@@ -145,14 +147,17 @@ def _numbers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
 
 
 def _smaller(config: Any) -> Iterator[Changes]:
-    """Small configurations: every profile, then the first one less a change, then less a part."""
+    """Small configurations: every profile; then the first one with sizes where none were said; then
+    less a change, and less a part."""
     profiles = [changes_of(config, profile) for profile in PROFILES]
     yield from profiles
-    first = profiles[0]
-    for name in first:
-        yield {other: value for other, value in first.items() if other != name}
-    for part in dict.fromkeys(path[:-1] for path in first if len(path) > 1):
-        yield {path: value for path, value in first.items() if path[: len(part)] != part}
+    filled = fillings_of(config, PROFILES[0])
+    yield profiles[0] | filled
+    for name in profiles[0]:
+        yield {other: value for other, value in profiles[0].items() if other != name} | filled
+    for part in dict.fromkeys(path[:-1] for path in profiles[0] if len(path) > 1):
+        rest = {path: size for path, size in profiles[0].items() if path[: len(part)] != part}
+        yield rest | filled
 
 
 def _running_inputs(model: torch.nn.Module, config: Any) -> Inputs:
@@ -190,6 +195,15 @@ def _class_of(config: Any, kind: type[torch.nn.Module] | str | None) -> type[tor
         f"twin(config={type(config).__name__}, kind={kind!r}): {names or 'no class'} came, and the "
         "class of a model in transformers was expected. Give the class itself: kind=…"
     )
+
+
+def _own(kind: type[torch.nn.Module], config: Any) -> Any:
+    """The configuration of a class: where it is that of a part, the part's."""
+    wanted = getattr(kind, "config_class", None)
+    parts = [part for part in vars(config).values() if hasattr(part, "to_dict")]
+    if wanted is None or isinstance(config, wanted):
+        return config
+    return next((part for part in parts if isinstance(part, wanted)), config)
 
 
 def _known(config: Any) -> Iterator[str]:
