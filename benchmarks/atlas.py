@@ -23,6 +23,7 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,13 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure what is in the file, too")
     parser.add_argument("--table", action="store_true", help="write docs/atlas.md from the file")
     parser.add_argument("--diff", nargs=2, type=Path, metavar=("OLD", "NEW"))
-    parser.add_argument("--audited", type=int, default=atlas_measure.AUDITED, metavar="COUNT",
-                        help="the most parameters of what is audited; 0 audits nothing")
+    parser.add_argument(
+        "--audited",
+        type=int,
+        default=atlas_measure.AUDITED,
+        metavar="COUNT",
+        help="the most parameters of what is audited; 0 audits nothing",
+    )
     parser.add_argument("--workers", type=int, default=WORKERS)
     options = parser.parse_args()
     if options.diff:
@@ -80,8 +86,11 @@ def measure_all(options: argparse.Namespace) -> int:
     results: dict[str, Any] = json.loads(options.json.read_text()) if kept else {}
     found = cases(tuple(options.family))
     if missing := sorted(set(options.only) - found.keys()):
-        print(f"--only {' '.join(missing)}: no class of {' '.join(options.family)}; names are those "
-              "of the tables of transformers, such as GPT2LMHeadModel", file=sys.stderr)  # fmt: skip
+        print(
+            f"--only {' '.join(missing)}: no class of {' '.join(options.family)}. Names are those of "
+            "the tables of transformers, such as GPT2LMHeadModel",
+            file=sys.stderr,
+        )
         return 2
     wanted = [c for n, c in found.items() if not options.only or n in options.only]
     fresh = bool(options.only) or options.again
@@ -134,10 +143,16 @@ def _started(case: Case) -> Worker:
     os.dup2(nothing, 2)
     code = 1
     try:
-        atlas_measure.measure(case, lambda found: os.write(writing, (json.dumps(found) + "\n").encode()) and None)
+        atlas_measure.measure(
+            case, lambda found: os.write(writing, (json.dumps(found) + "\n").encode()) and None
+        )
         code = 0
     finally:
         os._exit(code)
+
+
+def _say(pipe: int, found: dict[str, Any]) -> None:
+    os.write(pipe, (json.dumps(found) + "\n").encode())
 
 
 def _ended(worker: Worker, why: str) -> tuple[str, dict[str, Any]]:

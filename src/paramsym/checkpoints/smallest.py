@@ -9,7 +9,6 @@ passed the comparison; what merely builds has not.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 

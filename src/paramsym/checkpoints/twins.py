@@ -35,6 +35,7 @@ from paramsym.checkpoints.shrinking import (
 )
 
 _MOST = 5_000_000  # parameters of what is built while sizes are tried
+_AIM = 4_000  # parameters above which smaller sizes are looked for
 _SMALL, _SMALLS = 6, (8, 16)
 _TABLES = (
     "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "MULTIMODAL_LM", "IMAGE_CLASSIFICATION",
@@ -74,7 +75,7 @@ def twin(
     for changes in _smaller(config):
         try:
             found = _attempt(kind, changed(config, changes))
-            if found.size > limit:
+            if found.size > min(limit, _AIM):
                 found = _shrunk(kind, found)
         except Exception as error:  # whatever a configuration that nobody meant can raise
             failed.append(first_line(error))
@@ -151,8 +152,9 @@ def _smaller(config: Any) -> Iterator[Changes]:
     less a change, and less a part."""
     profiles = [changes_of(config, profile) for profile in PROFILES]
     yield from profiles
-    filled = fillings_of(config, PROFILES[0])
+    filled, *others = (fillings_of(config, profile) for profile in PROFILES[:2])
     yield profiles[0] | filled
+    yield from (made | other for made, other in zip(profiles[1:2], others, strict=True))
     for name in profiles[0]:
         yield {other: value for other, value in profiles[0].items() if other != name} | filled
     for part in dict.fromkeys(path[:-1] for path in profiles[0] if len(path) > 1):
