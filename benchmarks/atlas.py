@@ -143,9 +143,7 @@ def _started(case: Case) -> Worker:
     os.dup2(nothing, 2)
     code = 1
     try:
-        atlas_measure.measure(
-            case, lambda found: os.write(writing, (json.dumps(found) + "\n").encode()) and None
-        )
+        atlas_measure.measure(case, partial(_say, writing))
         code = 0
     finally:
         os._exit(code)
