@@ -98,7 +98,8 @@ def write(run: Run, page: Path = PAGE) -> None:
     text = page.read_text()
     head, rest = text.split(BEGIN)
     tail = rest.split(END, 1)[1]
-    page.write_text(f"{head}{BEGIN}\n\n{'\n'.join(_body(run))}\n\n{END}{tail}")
+    body = "\n".join(_body(run))
+    page.write_text(f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}")
 
 
 def _body(run: Run) -> Iterator[str]:
