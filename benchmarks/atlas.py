@@ -87,8 +87,8 @@ def measure_all(options: argparse.Namespace) -> int:
     found = cases(tuple(options.family))
     if missing := sorted(set(options.only) - found.keys()):
         print(
-            f"--only {' '.join(missing)}: no class of {' '.join(options.family)}. Names are those of "
-            "the tables of transformers, such as GPT2LMHeadModel",
+            f"--only {' '.join(missing)}: no class of {' '.join(options.family)}. Names are those "
+            "of the tables of transformers, such as GPT2LMHeadModel",
             file=sys.stderr,
         )
         return 2
