@@ -98,3 +98,41 @@ def test_what_is_nearly_a_centring_keeps_the_ones() -> None:
         assert not [s for s in found.symmetry.shifts if s.parameters == ("enter.weight",)], (
             found.symmetry.shifts
         )
+
+
+class Dueling(nn.Module):
+    """A value and advantages, joined in one of several ways."""
+
+    def __init__(self, join: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.join = join
+        self.inner = nn.Linear(6, 5)
+        self.value, self.advantage = nn.Linear(5, 1), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.inner(x))
+        return self.join(self.value(h), self.advantage(h))
+
+
+@pytest.mark.parametrize(
+    ("join", "free"),
+    {
+        "by hand": (lambda v, a: v + a - a.mean(-1, keepdim=True), 6),
+        "the other way": (lambda v, a: a + v - a.mean(dim=-1, keepdim=True), 6),
+        "in brackets": (lambda v, a: v + (a - a.mean(-1, keepdim=True)), 6),
+        "in place": (lambda v, a: (v + a).sub_(a.mean(-1, keepdim=True)), 6),
+        "of the value": (lambda v, a: v + a - v.mean(-1, keepdim=True), 6),
+        "over time": (lambda v, a: v + a - a.mean(1, keepdim=True), 4),
+        "of a function": (lambda v, a: v + a - a.tanh().mean(-1, keepdim=True), 0),
+    }.values(),
+    ids=["by hand", "the other way", "in brackets", "in place", "of the value", "over time",
+         "of a function"],
+)  # fmt: skip
+def test_a_dueling_head_loses_a_common_advantage(
+    join: Callable[[Tensor, Tensor], Tensor], free: int
+) -> None:
+    torch.manual_seed(0)
+    found = measured(Dueling(join), INPUTS)
+    assert found.error < 1e-12
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.explained == free

@@ -106,3 +106,39 @@ def test_what_a_gate_multiplies_has_left_the_kernel() -> None:
     assert found.error < 1e-12
     assert (found.refuted, found.unexplained) == ((), 0)
     assert led_by(found.symmetry, "first.bias") == 0
+
+
+class Tokens(nn.Module):
+    """A table of tokens that is the last layer as well, behind a norm; positions or none."""
+
+    def __init__(self, positions: bool, bias: bool, normed: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 5)
+        self.positions = nn.Embedding(7, 5) if positions else None
+        self.first = nn.LayerNorm(5)
+        self.inner = nn.Linear(5, 5)
+        self.norm = nn.LayerNorm(5) if normed else nn.Identity()
+        self.bias = nn.Parameter(torch.zeros(11)) if bias else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.words(ids)
+        if self.positions is not None:
+            h = h + self.positions(torch.arange(ids.shape[1]))
+        h = self.norm(functional.gelu(self.inner(self.first(h))))
+        return functional.linear(h, self.words.weight, self.bias)
+
+
+IDS = (torch.randint(0, 11, (8, 5), generator=torch.Generator().manual_seed(1)),)
+
+
+@pytest.mark.parametrize("positions", [True, False], ids=["positions", "none"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "bare"])
+@pytest.mark.parametrize("normed", [True, False], ids=["norm", "plain"])
+def test_a_tied_table_slides_along_what_its_head_never_receives(
+    positions: bool, bias: bool, normed: bool
+) -> None:
+    found = measured(Tokens(positions, bias, normed), IDS)
+    assert found.refuted == ()
+    assert found.error < 1e-12
+    assert not positions or found.unexplained == 0  # else eleven vectors are all that it reads
+    assert (led_by(found.symmetry, "words.weight") == 1) == (positions and bias and normed)

@@ -217,11 +217,44 @@ def test_outputs_that_are_no_numbers_are_refused() -> None:
         audited(lambda h: torch.log(-h * h))
 
 
+class Squared(torch.autograd.Function):
+    """A square that says it is the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        return h * h
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
+        return slope
+
+
+def without_gradients(h: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.tanh(h)
+
+
+def in_place_on_data(h: Tensor) -> Tensor:
+    h = h.clone()
+    h.data.mul_(2.0)
+    return torch.tanh(h / 2)
+
+
 WRONG = {
-    "straight through": lambda h: h + (torch.round(h) - h).detach(),
-    "half detached": lambda h: torch.tanh(h) * torch.tanh(h).detach(),
+    "hand-written": Squared.apply,
+    "hand-written inside": lambda h: torch.tanh(h) + Squared.apply(h),
 }
+CUT = {  # what autograd is told not to follow, and the same function without that
+    "half detached": (
+        lambda h: torch.tanh(h) * torch.tanh(h).detach(), lambda h: torch.tanh(h) ** 2
+    ),
+    "without gradients": (without_gradients, torch.tanh),
+    "data": (lambda h: torch.tanh(h.data), torch.tanh),
+    "in place on data": (in_place_on_data, torch.tanh),
+    "detached in place": (lambda h: torch.tanh(h.clone().detach_()), torch.tanh),
+}  # fmt: skip
 JUMPS = {
+    "straight through": lambda h: h + (torch.round(h) - h).detach(),
     "hardshrink": lambda h: nn.functional.hardshrink(h),
     "a step": lambda h: (h > 0).to(h.dtype),
     "rounded": lambda h: torch.round(h),
@@ -239,6 +272,14 @@ def test_a_derivative_that_is_not_the_functions_certifies_nothing(name: str) -> 
     found = audited(WRONG[name])
     assert found.derivative.wrong and not found.complete
     assert "autograd's derivative is not the function's" in str(found)
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_what_is_computed_counts_and_not_what_is_trained(name: str) -> None:
+    found, expected = map(audited, CUT[name])
+    assert (found.nullity, found.explained) == (expected.nullity, expected.explained)
+    assert found.complete and expected.complete
+    assert found.derivative.error < 1e-6
 
 
 @pytest.mark.parametrize("name", JUMPS)

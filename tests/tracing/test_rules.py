@@ -203,7 +203,7 @@ FREE: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], tuple[int, in
                        torch.nn.utils.parametrizations.weight_norm(L(4, 5)), L(5, 3)), _V,
         (10, 0, 3840)),
     "values of a maximum over pieces": (
-        lambda: _mlp(lambda y: y.view(-1, 3, 2).max(-1).values, 6, 3), _V, (3, 0, 48)),
+        lambda: _mlp(lambda y: y.view(-1, 3, 2).max(-1).values, 6, 3), _V, (3, 3, 48)),
     "a table of bags": (
         lambda: Around(lambda s, m, x: m[1](m[0](x)), nn.EmbeddingBag(9, 5, mode="sum"), L(5, 3)),
         (torch.arange(24).reshape(6, 4) % 9,), (25, 18, 2)),

@@ -131,8 +131,8 @@ class Audit:
         if self.derivative.wrong:
             found.append(
                 "autograd's derivative is not the function's: finite differences differ by "
-                f"{self.derivative.error:.1e} (detach, a straight-through estimator, or a "
-                "hand-written backward), so that nothing is certified"
+                f"{self.derivative.error:.1e} (a hand-written backward?), so that nothing is "
+                "certified"
             )
         if self.derivative.jumps:
             found.append(

@@ -160,6 +160,8 @@ def _mix(
         yield "to be a mean: f(1) = 1", f(torch.ones_like(x)), torch.ones_like(f(x))
     if op.how == "max":
         yield f"f({_S} x) = {_S} f(x)", f(_S * x), _S * f(x)
+        if isinstance(op, Reduce) or op.lifts:
+            yield f"f(x + {_S}) = f(x) + {_S}", f(x + _S), f(x) + _S
 
 
 def _softmax(op: Softmax, f: Function, xs: list[torch.Tensor], draw: torch.Generator):

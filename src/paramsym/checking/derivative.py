@@ -1,10 +1,10 @@
 """Whether autograd's derivative is the derivative of the function that the model computes.
 
-A straight-through estimator, a `detach`, a hand-written backward say one thing forwards and another
-in reverse. An audit would then count the null space of something else. So a few random directions
-are walked by a small step, and the change of the outputs is compared with the Jacobian's word.
-A function may also jump (a hard threshold, rounding): almost everywhere its derivative is right,
-and does not see that moving the parameters moves the jumps.
+A hand-written backward says one thing forwards and another in reverse (what is merely detached is
+followed all the same, see `computed`). An audit would then count the null space of something else.
+So a few random directions are walked by a small step, and the change of the outputs is compared
+with the Jacobian's word. A function may also jump (a hard threshold, rounding): almost everywhere
+its derivative is right, and does not see that moving the parameters moves the jumps.
 """
 
 from __future__ import annotations

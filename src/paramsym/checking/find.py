@@ -35,6 +35,13 @@ def find_symmetry(
     Then the result is tried on numbers, at generic weights that are drawn by shape; what fails
     there is taken out, and `checked` reports it.
 
+    Where inputs, buffers or constants decide what is computed (`lengths.tolist()`, `x[mask]`,
+    `if mask.any():`), the example's own numbers are used. What is found holds for all inputs that
+    *select likewise*: from which the same lengths, places and branches come out. Such inputs stay
+    as they are where others are drawn afresh, and buffers that decide are held. Parameters must
+    not decide, nor numbers that are drawn. A forward pass that keeps something from call to call,
+    or that does not repeat, is said to in `checked`.
+
     Args:
         model: any `torch.nn.Module`, or the program read from a `.pt2` file.
         example_inputs: a tuple of positional inputs, or a dict of keyword arguments. Distinct
@@ -56,8 +63,9 @@ def find_symmetry(
 
     Raises:
         TraceError: the model or its inputs are of a kind that is refused (scripted, quantised,
-            uninitialised, without parameters or entries), the forward pass needs numbers that
-            fake tensors do not have, what it returns holds no floating tensor that is seen, or
+            uninitialised, without parameters or entries), what the forward pass does depends on
+            the numbers of a parameter, on drawn ones or on such that do not exist (inputs on the
+            meta device), what it returns holds no floating tensor that is seen, or
             what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
     with uncollected():

@@ -18,7 +18,11 @@ Lookups = list[tuple[Value, int]]
 
 
 def table_lengths(graph: Graph) -> dict[int, int]:
-    """The number of admissible values of each integer input that indexes a table, by position."""
+    """The number of admissible values of each integer input that indexes a table, by position.
+
+    It is 0 where the numbers of an input, also one that floats, decide what is computed: another
+    one might select otherwise, and a symmetry is claimed for inputs that select likewise.
+    """
     inputs = [value for value in graph.values if value.kind == "input"]
     found: dict[int, int] = {}
     for call in graph.calls:
@@ -29,7 +33,7 @@ def table_lengths(graph: Graph) -> dict[int, int]:
             if root is not None and root.kind == "input" and not root.dtype.is_floating_point:
                 at = inputs.index(root)
                 found[at] = min(length, found.get(at, length))
-    return found
+    return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
 
 
 def _lookups(call: Call) -> Lookups:
@@ -103,7 +107,8 @@ def generic_inputs(
     Floating and complex inputs become normal (in float64) with a random size, mean and density for
     each sample, so that units are reached on both sides whatever their biases: the size lies
     between 1/4 and 4, times at most `spread` or its inverse, and a share of the entries is cleared.
-    Inputs that look like masks (constant, two values only, or not finite) are kept. Integer inputs
+    Inputs that look like masks (constant, two values only, or not finite) are kept, and so are
+    those that decide what is computed (length 0; see `table_lengths`). Integer inputs
     that index a table become random places of it; whatever else there is stays as it was given.
     """
     counter = iter(range(1 << 30))
@@ -112,6 +117,8 @@ def generic_inputs(
         if not isinstance(leaf, torch.Tensor):
             return leaf
         at = next(counter)
+        if lengths.get(at) == 0:
+            return _widened(leaf)
         if leaf.is_complex():
             pairs = torch.view_as_real(leaf.resolve_conj())
             return torch.view_as_complex(_drawn(pairs, generator, spread).contiguous())
@@ -123,6 +130,11 @@ def generic_inputs(
         return leaf
 
     return pytree.tree_map(fresh, split_inputs(inputs))
+
+
+def _widened(leaf: torch.Tensor) -> torch.Tensor:
+    """A tensor as it is, in float64 if it floats."""
+    return leaf.detach().double() if leaf.is_floating_point() else leaf.detach()
 
 
 def _drawn(leaf: torch.Tensor, generator: torch.Generator, spread: float) -> torch.Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.checking.computed import AsComputed
 from paramsym.checking.generic import generic_inputs, table_lengths
 from paramsym.checking.measure import around
 from paramsym.recording.precision import converted, functional
@@ -94,12 +95,13 @@ class Network:
     def outputs_of(
         self, leaves: list[torch.Tensor], arguments: Arguments, scaled: bool = False
     ) -> torch.Tensor:
-        moving = {
-            n: torch.view_as_complex(leaf) if self.state[n].is_complex() else leaf
+        moving = {  # copies, which a forward pass may write into
+            n: torch.view_as_complex(leaf.clone()) if self.state[n].is_complex() else leaf.clone()
             for n, leaf in zip(self.names, leaves, strict=True)
         }
         state = {**self.state, **moving}
-        found = functional(self.model, state, *arguments, self.outputs, self.training)
+        with AsComputed():
+            found = functional(self.model, state, *arguments, self.outputs, self.training)
         flat = [torch.view_as_real(t) if t.is_complex() else t for t in found]
         if not flat:
             raise ValueError(

@@ -23,11 +23,12 @@ from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.primitives import NotComputed, Primitive
-from paramsym.primitives.numbers import can_run, laid_out, run_call
+from paramsym.primitives.numbers import can_run, laid_out
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.precision import converted, converted_inputs, functional, lifted
 from paramsym.recording.record import Inputs, record
+from paramsym.recording.replay import run_call
 
 Numbers = dict[int, torch.Tensor]
 

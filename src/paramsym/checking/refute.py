@@ -35,6 +35,7 @@ MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
 TINY = 2_000  # parameters up to which three draws of weights are tried: few units may all be closed
 _FURTHER = (100, 200)  # seeds of the second and the third
+_COINS = (1, 2, 3)  # seeds that are tried, as one of them may draw the same
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
 APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
@@ -179,8 +180,9 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     passes = _all_passes(symmetry, trials.small)
     if moves_nothing(symmetry):
         return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
+    notes = _steadiness(trial, symmetry) if trials.small else []
     alarm, worst = _compare(trial, symmetry, passes)
-    dtype, notes, count = trial.dtype, trial.notes(), len(passes)
+    dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
     del trial  # of a large model: the search needs the memory
     brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
     for seed in _FURTHER if trials.count <= TINY else ():
@@ -200,6 +202,24 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     name = str(dtype).removeprefix("torch.")
     checked = Checked(count, name, TOLERANCES[dtype], worst, refuted, "; ".join(notes))
     return replace(symmetry, checked=checked)
+
+
+def _steadiness(trial: Trial, symmetry: ParameterSymmetry) -> list[str]:
+    """What to say of a forward pass that is no function of its inputs and parameters.
+
+    Raises `Unusable` where it draws numbers, or counts, out of the sight of the record.
+    """
+    if not symmetry.random and trial.is_random(_COINS):
+        raise Unusable(
+            "the forward pass gives other outputs when it is run again, by random numbers or a "
+            "count that the record does not see; what was found holds for the recorded run alone"
+        )
+    if trial.is_stateful():
+        return [
+            "the forward pass keeps something from call to call; what was found holds for the "
+            "state that the model is in"
+        ]
+    return []
 
 
 def _compare(

@@ -7,12 +7,14 @@ forward pass sets are put back, random numbers start from one seed, and dropout 
 from __future__ import annotations
 
 import math
+import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -26,7 +28,7 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
-from paramsym.recording.running import Attributes, call_at, places_of
+from paramsym.recording.running import Attributes, call_at, places_of, seeded
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -98,17 +100,26 @@ class Trial:
         found: list[torch.Tensor] = []
         with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
             warnings.simplefilter("ignore")
-            torch.manual_seed(seed)
-            for args, kwargs in self.calls:
-                found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
+            outside = random.getstate(), np.random.get_state()
+            seeded(seed)
+            try:
+                for args, kwargs in self.calls:
+                    found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
+            finally:
+                random.setstate(outside[0])
+                np.random.set_state(outside[1])
         return found
 
-    def _call(self, state: State, given: Arguments, ends: Ends | None) -> list[torch.Tensor]:
+    def _call(
+        self, state: State, given: Arguments, ends: Ends | None, afresh: bool = True
+    ) -> list[torch.Tensor]:
+        """The outputs of one call; unless `afresh`, it leaves its traces in state and modules."""
         model, quiet = self.model, _Undropped()
         (args, kwargs), outputs = given, self.outputs
         if ends is not None:
             (args, kwargs), outputs = ends.forth(model, given), ends.back(outputs)
-        state = {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
+        if afresh:
+            state = self._cloned(state)
         wide = lifted() if self.dtype == torch.float64 else nullcontext()
         without = quiet if self.training else nullcontext()
         try:
@@ -117,10 +128,14 @@ class Trial:
                 chosen = returned if outputs is None else outputs(returned)
                 named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:
-            self.attributes.restore()
+            if afresh:
+                self.attributes.restore()
         self.dropped |= quiet.met
         self.named = dict(named)
         return [y for _, y in named]
+
+    def _cloned(self, state: State) -> State:
+        return {n: t.clone() if self.cloned or n in self.buffers else t for n, t in state.items()}
 
     def interfaces(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all inputs and outputs, by side and name."""
@@ -191,13 +206,35 @@ class Trial:
             found.append("dropout left out: with it the symmetry holds in distribution")
         return found
 
-    def is_random(self) -> bool:
-        """Whether the forward pass draws numbers that the outputs show."""
-        others = self.function(self.state, seed=1)
-        return any(
-            x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num())
-            for x, y in zip(self.values, others, strict=True)
-        )
+    def is_random(self, seeds: Sequence[int] = (1,)) -> bool:
+        """Whether other seeds give other outputs: the forward pass draws numbers that they show.
+
+        Generators that torch does not know, and a count outside of the model, show likewise.
+        """
+        return any(_differ(self.values, self.function(self.state, seed=seed)) for seed in seeds)
+
+    def is_stateful(self) -> bool:
+        """Whether a second call, in the place that the first one leaves, gives other outputs."""
+        state, given = self._cloned(self.state), self.calls[0]
+        try:
+            with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=()):
+                warnings.simplefilter("ignore")
+                torch.manual_seed(0)
+                first = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
+                torch.manual_seed(0)
+                again = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
+        except Exception:  # a second call may not even run
+            return True
+        finally:
+            self.attributes.restore()
+        return _differ(first, again)
+
+
+def _differ(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) != len(other) or any(
+        x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num())
+        for x, y in zip(one, other, strict=True)
+    )
 
 
 def first_axis(inputs: Inputs) -> int:

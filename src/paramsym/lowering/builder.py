@@ -222,9 +222,10 @@ class Builder(AbstractMemory):
         sizes: dict[Any, int] = {}
         for tensor, labels in ((x, xs), (y, ys)):
             for node, size, label in zip(tensor.axes, tensor.shape, labels, strict=True):
-                sizes[label] = max(size, sizes.get(label, 1))
                 if size == 1:
+                    sizes.setdefault(label, 1)
                     continue
+                sizes[label] = size
                 if label in nodes:
                     self.unify(nodes[label], node)
                 else:
@@ -417,8 +418,8 @@ def _averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> list[int]:
     """The shape of an entrywise function of tensors whose axes of one entry are repeated."""
-    columns = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=0)
-    return [max(sizes) for sizes in columns][::-1]
+    columns = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    return [max(sizes) if all(sizes) else 0 for sizes in columns][::-1]
 
 
 def _square_of(x: Tensor) -> tuple[Tensor, float] | None:

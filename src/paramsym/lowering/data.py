@@ -6,17 +6,10 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
-from paramsym.primitives.numbers import read_off, run_call
+from paramsym.primitives.numbers import read_off
 from paramsym.primitives.tensor import Tensor
-from paramsym.recording.graph import Call, Graph, Value
-
-# whatever else they do, these draw numbers; dropout and its kind depend on the mode
-RANDOM = {
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
-    "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
-    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
-    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
-}  # fmt: skip
+from paramsym.recording.graph import Graph, Value
+from paramsym.recording.replay import Replay, numbers_of
 
 
 def moving_values(graph: Graph) -> set[int]:
@@ -24,13 +17,13 @@ def moving_values(graph: Graph) -> set[int]:
     sources = [*graph.parameters.values(), *graph.buffers.values()]
     moving = {v.id for v in sources if v.name not in graph.held}
     for call in graph.calls:  # a window moves with its owner, also if no call made it
-        if any(v.id in moving or v.storage in moving for v in call.operands):
+        if any(v.id in moving or v.storage in moving for v in numbers_of(call)):
             moving.update(v.id for v in call.outputs)
     moving.update(v.id for v in graph.values if v.storage in moving)
     return moving
 
 
-class Evaluator:
+class Evaluator(Replay):
     """Runs recorded calls on the numbers that the trace has.
 
     Raises `LookupError` for `closed` values (by id) and for constants without numbers; an evaluator
@@ -38,8 +31,8 @@ class Evaluator:
     """
 
     def __init__(self, graph: Graph, closed: AbstractSet[int] = frozenset(), invents: bool = False):
-        self.graph, self.closed, self.invents = graph, closed, invents
-        self.known: dict[int, torch.Tensor] = {}
+        super().__init__(graph)
+        self.closed, self.invents = closed, invents
         self.generator = torch.Generator().manual_seed(0)
 
     def number(self, value: Value) -> torch.Tensor | None:
@@ -63,32 +56,13 @@ class Evaluator:
         return read_off(whole, tensor.owner.layout, tensor.layout)
 
     def constant(self, value: Value) -> torch.Tensor:
-        if value.id in self.known:
-            return self.known[value.id]
-        if value.id in self.closed:
+        if value.id in self.closed and value.id not in self.known:
             raise LookupError(value)
-        if value.data is not None:
-            made = value.data
-        elif value.call is not None:
-            self.run(value.call, self.known)
-            return self.known[value.id]
-        elif value.storage != value.id:
-            owner = self.constant(self.graph.values[value.storage])
-            first = value.offset - self.graph.values[value.storage].offset
-            made = torch.as_strided(
-                owner, value.shape, value.strides, first + owner.storage_offset()
-            )
-        elif not self.invents:
-            raise LookupError(value)
-        elif value.dtype.is_floating_point or value.dtype.is_complex:
-            made = torch.rand(value.shape, generator=self.generator).to(value.dtype)
-        else:
-            made = torch.zeros(value.shape, dtype=value.dtype)
-        self.known[value.id] = made
-        return made
+        return super().constant(value)
 
-    def run(self, call: Call, known: dict[int, torch.Tensor]) -> None:
-        for value in call.operands:
-            if value.id not in known:
-                known[value.id] = self.constant(value)
-        run_call(call, known)
+    def source(self, value: Value) -> torch.Tensor:
+        if not self.invents:
+            raise LookupError(value)
+        if value.dtype.is_floating_point or value.dtype.is_complex:
+            return torch.rand(value.shape, generator=self.generator).to(value.dtype)
+        return torch.zeros(value.shape, dtype=value.dtype)

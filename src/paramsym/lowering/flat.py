@@ -56,6 +56,8 @@ def _longer(value: Value, graph: Graph, known: dict, depth: int) -> frozenset[in
     if call.name in _FILLED:
         by_tensor = call.name == "fill" and len(call.operands) != 1
         return frozenset() if by_tensor else frozenset(range(len(value.shape)))
+    if call.name in ("repeat", "tile") and call.operands:
+        return _of_operands(call, value, graph, known, depth)
     if call.name in _ENTRYWISE and len(call.outputs) == 1:
         return _of_operands(call, value, graph, known, depth)
     return frozenset()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from paramsym.lowering import rules as rules
 from paramsym.lowering.builder import Builder, Tensor
-from paramsym.lowering.data import RANDOM, moving_values
+from paramsym.lowering.data import moving_values
 from paramsym.lowering.held import hold
 from paramsym.lowering.normalise import normalise
 from paramsym.lowering.origins import settle_origins
@@ -16,6 +16,7 @@ from paramsym.primitives import Primitive, Rotate
 from paramsym.primitives import index as ix
 from paramsym.primitives.defects import report
 from paramsym.recording.graph import Call, Graph, Value, values_in
+from paramsym.recording.replay import RANDOM
 
 # what is not yet written counts as zero: it says nothing about units or scales
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
 from paramsym.lowering.recognisers.rectifiers import rectifier
@@ -29,6 +30,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         (rectifier,),
     ),
     "add": (linear_skip,),
+    "sub": (centring,),
 }
 
 
@@ -85,5 +87,5 @@ def _copied(context: Context) -> Graph:
         {name: values[v.id] for name, v in graph.parameters.items()},
         {name: values[v.id] for name, v in graph.buffers.items()},
         [values[v.id] for v in graph.outputs], dict(graph.held), dict(graph.virtual),
-        {name: values[v.id] for name, v in graph.written.items()},
+        {name: values[v.id] for name, v in graph.written.items()}, dict(graph.decided),
     )  # fmt: skip

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from paramsym.lowering.data import RANDOM, Evaluator
+from paramsym.lowering.data import Evaluator
 from paramsym.primitives.numbers import can_run
 from paramsym.recording.graph import Call, Graph, Value
+from paramsym.recording.replay import RANDOM
 
 _VIEWS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",

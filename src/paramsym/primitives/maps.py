@@ -12,7 +12,7 @@ import torch
 from paramsym.primitives.base import Entrywise, Primitive, Values, carry, pull
 from paramsym.primitives.directions import Absence, Unseen
 from paramsym.primitives.joint import Joint
-from paramsym.primitives.sites import Equation, ScaleSite
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.solve import exact
 from paramsym.primitives.words import Change
 
@@ -44,6 +44,13 @@ class Map(Entrywise):
         if self.sign == "odd":
             return at.equal(x)
         return at.hold() if self.sign == "pin" else at.hold(at.result)
+
+    def bases(self, at: BasisSite) -> None:
+        (x,) = at.parts
+        if self.shift is None or x is None or at.out is None:
+            return super().bases(at)
+        at.join(x, at.out)
+        at.cap(at.out, "ones")  # a multiple of ones is added
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils import _pytree as pytree
 
-from paramsym.recording.graph import Call, Value, values_in
+from paramsym.recording.graph import Call
 from paramsym.recording.in_place import aside
+from paramsym.recording.replay import run_call
 
 Layout = tuple[Sequence[int], Sequence[int], int]  # shape, strides, offset
 
@@ -29,23 +29,6 @@ def laid_out(numbers: torch.Tensor, layout: Layout) -> torch.Tensor:
 def read_off(numbers: torch.Tensor, layout: Layout, window: Layout) -> torch.Tensor:
     """The window on a storage in which numbers lie in a given layout."""
     return torch.as_strided(laid_out(numbers, layout), *window)
-
-
-def run_call(call: Call, known: dict[int, torch.Tensor]) -> None:
-    """Run a traced call on numbers by value, and enter its results beside them.
-
-    Raises `LookupError` where an operand has no number.
-    """
-    args, kwargs = pytree.tree_map(
-        lambda leaf: known[leaf.id] if isinstance(leaf, Value) else leaf,
-        (call.args, call.kwargs),
-        is_leaf=lambda leaf: isinstance(leaf, Value),
-    )
-    with torch.no_grad():
-        result = call.target(*args, **kwargs)
-    results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-    for value, tensor in zip(values_in(call.result), results, strict=True):
-        known[value.id] = tensor
 
 
 def can_run(call: Call) -> bool:

@@ -94,6 +94,11 @@ class Reduce(Primitive):
         return [a for a in found if a.is_zero or self.how == "mean"]
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        if self.how == "max":  # what is added to all entries is added to the largest
+            flat = flat_along(joint, k, self.dims) if change.atom is None else None
+            return (
+                None if flat is None or flat.keys() & change.at.keys() else carry(joint, k, change)
+            )
         if not self.is_linear:
             return None
         block, forward = joint.inputs[k], joint.forward(k)

@@ -42,8 +42,13 @@ class Along(Primitive):
 
     @property
     def is_mean(self) -> bool:
-        """Whether constants pass."""
+        """Whether it is linear and constants pass."""
         return True
+
+    @property
+    def passes_constants(self) -> bool:
+        """Whether what is added to all entries along the axes is added to each result."""
+        return self.is_mean
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         """A scale passes that does not vary along an axis that is replaced, or along a new one."""
@@ -67,7 +72,8 @@ class Along(Primitive):
         return pull(joint, k, below, new, flat_along(joint, k, self.dims) if self.is_mean else None)
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
-        flat = flat_along(joint, k, self.dims) if self.is_mean and change.atom is None else None
+        passes = self.passes_constants and change.atom is None
+        flat = flat_along(joint, k, self.dims) if passes else None
         if flat is None or flat.keys() & change.at.keys():
             return None
         return carry(joint, k, change)
@@ -81,6 +87,7 @@ class Mix(Along):
     """
 
     how: str = "linear"
+    lifts: bool = False  # of a maximum: what is added to all entries is added to each result
 
     def labels(self) -> tuple[list[Labels], Labels]:
         x = self.inputs[0]
@@ -101,6 +108,10 @@ class Mix(Along):
     @property
     def is_mean(self) -> bool:
         return self.how == "mean"
+
+    @property
+    def passes_constants(self) -> bool:
+        return self.is_mean or (self.how == "max" and self.lifts)
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         if not self.is_linear:

@@ -73,6 +73,8 @@ class Graph:
     # parameters that the model does not have: the weights of maps in front of it and behind it
     virtual: dict[str, Virtual] = field(default_factory=dict)
     written: dict[str, Value] = field(default_factory=dict)  # what buffers hold after the pass
+    # inputs whose numbers decide what is computed -> where first; see `recording.selecting`
+    decided: dict[str, str] = field(default_factory=dict)
 
 
 def values_in(tree: Any):

@@ -60,7 +60,7 @@ def written_arguments(
         for k, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 found += tensors_in(args[k] if k < len(args) else kwargs.get(argument.name))
-    elif _is_inplace(getattr(func, "__name__", "")) and args:
+    elif is_inplace(getattr(func, "__name__", "")) and args:
         found += tensors_in(args[0])
     found += _statistics(getattr(func, "__name__", ""), args, kwargs)
     found = found or [t for t in risen if t is result]
@@ -81,9 +81,10 @@ def _statistics(name: str, args: tuple, kwargs: dict[str, Any]) -> list[torch.Te
     return tensors_in((given.get("running_mean"), given.get("running_var")))
 
 
-def _is_inplace(name: str) -> bool:
+def is_inplace(name: str) -> bool:
+    """Whether a function of that name writes to its first argument."""
     if name.startswith("__i") and name.endswith("__"):
-        return name not in ("__invert__", "__index__")
+        return name not in ("__invert__", "__index__", "__int__")
     return name == "__setitem__" or name.endswith("_") and not name.endswith("__")
 
 

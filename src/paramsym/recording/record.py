@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from paramsym.recording.freed import (
@@ -30,6 +35,7 @@ from paramsym.recording.in_place import (
     Written,
     aside,
     is_basic,
+    is_inplace,
     is_result,
     map_tensors,
     place,
@@ -39,10 +45,14 @@ from paramsym.recording.in_place import (
 )
 from paramsym.recording.layout import Window, is_dense
 from paramsym.recording.ledger import Ledger, captured
+from paramsym.recording.mapped import is_inside, maps_on_numbers
 from paramsym.recording.outputs import floating_outputs, named_outputs, require_outputs
 from paramsym.recording.overlap import overlapping
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
+from paramsym.recording.selecting import Selector
+from paramsym.recording.shaped import SHAPED
+from paramsym.recording.translating import translated
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
@@ -54,9 +64,9 @@ Inputs = tuple[Any, ...] | Mapping[str, Any]
 class _Recorder(TorchFunctionMode):
     """Writes each torch function that touches a tensor into a `Graph`."""
 
-    def __init__(self, ledger: Ledger, module_names: dict[int, str]):
+    def __init__(self, ledger: Ledger, selector: Selector, module_names: dict[int, str]):
         super().__init__()
-        self.ledger = ledger
+        self.ledger, self.selector = ledger, selector
         self.graph = ledger.graph
         self.module_names = module_names
 
@@ -65,7 +75,11 @@ class _Recorder(TorchFunctionMode):
         name = canonical_name(func)
         if name in _UNTRACED or getattr(func, "__name__", "") in _UNTRACED:
             return func(*args, **kwargs)
+        if is_inside(tensors_in((args, kwargs))):
+            return func(*args, **kwargs)
         self.ledger.where = self.where()
+        if name in ("getitem", "setitem"):
+            args = (args[0], self.selector.settled(name, args[1], within=True), *args[2:])
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])
@@ -78,8 +92,15 @@ class _Recorder(TorchFunctionMode):
         given = tensors_in((args, kwargs))
         before = {id(t): (t._version, place(t)) for t in given}
         call_args, call_kwargs = map_tensors(self.ledger.value, (tuple(args), dict(kwargs)))
-        result = (_FAKE.get(name) or func)(*args, **kwargs)
         call = Call(0, name, func, call_args, call_kwargs, [], None, self.ledger.where)
+        instead = translated(self.selector, call, args, kwargs)
+        if instead is not None:
+            with self:
+                return instead()
+        try:
+            result = (SHAPED.get(name) or func)(*args, **kwargs)
+        except Exception as error:
+            return self._on_numbers(call, (args, kwargs), error)
         moved = [t for t in given if place(t) != before[id(t)][1]]
         if moved:
             return self._reshaped(call, moved, result)
@@ -87,6 +108,26 @@ class _Recorder(TorchFunctionMode):
         written = written_arguments(func, args, kwargs, risen, result)
         self._enter_effects(call, written, (args, kwargs), result)
         return result
+
+    def _on_numbers(self, call: Call, given: Any, error: Exception) -> Any:
+        """What a call gives that fake tensors cannot run; see `recording.selecting`."""
+        if is_inplace(getattr(call.target, "__name__", "")) or "out" in call.kwargs:
+            raise error
+        if isinstance(error, _UNANSWERED):
+            args, kwargs = given
+            sizes = args[isinstance(args[0], torch.Tensor) :] if args else ()
+            settled = self.selector.settled(call.name, sizes)
+            if settled is not sizes:
+                with self:
+                    return call.target(*args[: len(args) - len(sizes)], *settled, **kwargs)
+        elif not self.selector.decides(call):
+            raise error  # it is not for want of numbers
+        try:
+            return self.selector.on_numbers(call)
+        except TraceError:
+            raise
+        except Exception:
+            raise error from None
 
     def _enter_effects(
         self, call: Call, written: list[torch.Tensor], given: tuple[tuple, dict[str, Any]],
@@ -197,22 +238,15 @@ class _Recorder(TorchFunctionMode):
         return f"{place} ({module})" if module else place
 
 
+# what fake tensors say of a function whose result depends on numbers
+_UNANSWERED = (DataDependentOutputException, DynamicOutputShapeException)
+
 _UNTRACED = {
     "shape", "dtype", "device", "ndim", "requires_grad", "size", "dim", "numel",
     "is_floating_point", "grad", "stride", "layout", "is_cuda", "requires_grad_", "backward",
     "storage_offset", "is_contiguous", "data_ptr", "is_sparse", "is_quantized", "is_meta",
     "detach_", "share_memory_", "retain_grad", "untyped_storage", "is_conj", "is_neg", "_version",
 }  # fmt: skip
-
-
-def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """`F.one_hot` without its look at the largest entry."""
-    if num_classes < 0:
-        return torch.nn.functional.one_hot(tensor)
-    return tensor.new_empty((*tensor.shape, num_classes))
-
-
-_FAKE = {"one_hot": _one_hot}  # functions that look at numbers where shapes are enough
 
 
 def record(
@@ -238,19 +272,32 @@ def record(
         refuse(model, example_inputs)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         ledger = Ledger(Graph(), fake_mode)
-        state, named = _enter_state(ledger, model)
-        args, kwargs = _enter_inputs(ledger, example_inputs)
-        recorder = _Recorder(ledger, {id(m): n for n, m in model.named_modules()})
+        selector = Selector(ledger, f"find_symmetry({_named(model)})", _fake)
+        state, named = _enter_state(ledger, model, selector)
+        args, kwargs = _enter_inputs(ledger, example_inputs, selector)
+        recorder = _Recorder(ledger, selector, {id(m): n for n, m in model.named_modules()})
         given = named_arguments(model, args, kwargs) if free_inputs else {}
         opened = wanted(free_inputs, given, "input", _named(model))
+        maps = maps_on_numbers(selector, recorder.where)
         try:
-            with preserved(model, training), torch.no_grad(), unlogged(_LOG), fake_mode, recorder:
+            with (
+                preserved(model, training),
+                torch.no_grad(),
+                unlogged(_LOG),
+                maps,
+                fake_mode,
+                recorder,
+            ):
                 if opened:
                     args, kwargs = with_arguments(_freed(ledger, given, opened), args, kwargs)
                 returned = call_at(model, state, args, kwargs)
                 chosen = outputs(returned) if outputs is not None else returned
         except (Exception, SystemExit) as error:
+            if selector.refused is not None:
+                raise selector.refused from None
             raise TraceError(_stopped(model, error)) from error
+        if selector.refused is not None:  # the model went on without the numbers
+            raise selector.refused
         found = named_outputs(chosen)
         closed = wanted(free_outputs, dict(found), "output", _named(model))
         with torch.no_grad(), fake_mode, recorder:
@@ -262,12 +309,12 @@ def record(
     graph.written = _written(ledger, state)
     outside = {f"a constant at {place}": t for t, place in ledger.constants}
     held = overlapping({**named, **outside})
-    graph.held = {name: why for name, why in held.items() if name in named}
+    graph.held |= {name: why for name, why in held.items() if name in named}
     return graph
 
 
 def _enter_state(
-    ledger: Ledger, model: torch.nn.Module
+    ledger: Ledger, model: torch.nn.Module, selector: Selector
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Fake parameters and buffers by every name, and the real ones by their first names."""
     graph = ledger.graph
@@ -290,6 +337,8 @@ def _enter_state(
                 )  # fmt: skip
             state[name] = fakes[id(tensor)]
             value = ledger.value(state[name])
+            if kind == "buffer":
+                selector.gives(value, tensor)
             if value.kind != "constant":
                 value.vector = _vector(tensor)
                 (graph.parameters if kind == "parameter" else graph.buffers)[name] = value
@@ -310,12 +359,15 @@ def _vector(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.detach() if known and real and sum(n > 1 for n in tensor.shape) == 1 else None
 
 
-def _enter_inputs(ledger: Ledger, example_inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
+def _enter_inputs(
+    ledger: Ledger, example_inputs: Inputs, selector: Selector
+) -> tuple[tuple, dict[str, Any]]:
     counter = iter(range(1 << 30))
 
     def fake_input(leaf: torch.Tensor) -> torch.Tensor:
         made = _fake(ledger, leaf)
-        ledger.add(made, "input", f"input{next(counter)}", captured(leaf.detach(), (1 << 16) - 1))
+        data = captured(leaf.detach(), (1 << 16) - 1)
+        selector.gives(ledger.add(made, "input", f"input{next(counter)}", data), leaf)
         return made
 
     return map_tensors(fake_input, split_inputs(example_inputs))

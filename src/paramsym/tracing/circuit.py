@@ -42,6 +42,7 @@ class Circuit:
         self.held = held_blocks(build, layout)
         self.outputs = {build.tensor(v).owner.serial for v in build.graph.outputs}
         self.outputs |= {block.key[0] for block, _ in self.held}
+        self.dropped = frozenset() if layout.coarse else self._dropped()
 
     def writer(self, key: Key) -> Joint | None:
         """The one joint that writes a block; None if there are none, or parts that add up."""
@@ -50,7 +51,26 @@ class Circuit:
 
     def is_seen(self, key: Key) -> bool:
         """Whether a block is looked at from outside, or by nobody that is known."""
-        return key[0] in self.outputs or key in self.seen or not self.readers.get(key)
+        if key[0] in self.outputs or key in self.seen:
+            return True
+        return not self.readers.get(key) and key not in self.dropped
+
+    def _dropped(self) -> frozenset[Key]:
+        """Blocks that nobody reads, of tensors whose other blocks are read just as written.
+
+        The last layer writes all tokens, and a classifier may look at the first one alone.
+        """
+        written: dict[int, set[Key]] = defaultdict(set)
+        read: dict[int, set[Key]] = defaultdict(set)
+        for found, keys in ((written, self.writers), (read, self.readers)):
+            for key in keys:
+                found[key[0]].add(key)
+        return frozenset(
+            key
+            for owner, keys in written.items()
+            if read[owner] and read[owner] <= keys
+            for key in keys - read[owner]
+        )
 
     def _read(self, joint: Joint) -> None:
         for block in (*joint.inputs, joint.out):

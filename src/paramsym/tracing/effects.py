@@ -128,21 +128,30 @@ class Effects:
             return stopped
         found: list[Monomial] = []
         for joint, k in self.circuit.readers[key]:
-            patterns = self.unread.through(joint, k)
-            if is_unseen(patterns, change):
-                continue
-            if met is not None and not change.factors:
-                met |= set(_kernels_met(patterns, change))
-            passed = self._through(joint, k, change, source)
+            passed = self.through(joint, k, change, source, met)
             if passed is None:
                 return stopped
-            for following in passed:
-                found += self.of(joint.out.key, following, source, met)
+            found += passed
             if len(found) > _MONOMIALS:
                 return stopped
         return found
 
-    def _through(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
+    def through(
+        self, joint: Joint, k: int, change: Change, source: str,
+        met: set[tuple[Letter, Profile]] | None = None,
+    ) -> list[Monomial] | None:  # fmt: skip
+        """Where a change stops that passes one reader, and what it is there; None if it refuses."""
+        patterns = self.unread.through(joint, k)
+        if is_unseen(patterns, change):
+            return []
+        if met is not None and not change.factors:
+            met |= set(_kernels_met(patterns, change))
+        passed = self._passed(joint, k, change, source)
+        if passed is None:
+            return None
+        return [m for following in passed for m in self.of(joint.out.key, following, source, met)]
+
+    def _passed(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
         if not change.at.keys() <= joint.whole(k):
             return None
         if joint.op.multiplies:

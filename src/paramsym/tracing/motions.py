@@ -132,8 +132,7 @@ class _Writer:
         """The κ that all directions of a family share, () without any; None if they differ."""
         absorbing = [a.source.absence for a in family.absorbed if a.source.absence is not None]
         leading = family.source.absence
-        own = [leading] if leading is not None and not leading.profile.kernel else []
-        every = [*own, *absorbing]
+        every = [leading, *absorbing] if leading and family.source.is_divided else absorbing
         if not every:
             return ()
         first = every[0]

@@ -52,6 +52,8 @@ class Unread:
         """The meet over all readers."""
         if self.circuit.is_seen(key):
             return []
+        if key in self.circuit.dropped:
+            return [{}]
         found: list[Unseen] | None = None
         for joint, k in self.circuit.readers[key]:
             new = self.through(joint, k)

@@ -24,7 +24,7 @@ from paramsym.primitives.directions import Absence, Profile
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter, Word, fresh, projector
+from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import CANCELLED, Effect, Monomial, canonical, divide, gathered
 from paramsym.tracing.effects import Effects, is_unseen
@@ -41,8 +41,9 @@ class Source:
     """One way in which a block of a parameter may change.
 
     `letters` are those of δ by slot; `flat` the slots along which it is constant. With `absence`,
-    it changes along that direction on the slot `cut`, by δ/κ for each other slot; with `kernel`,
-    by what of δ lies in the kernel of some of its readers along the slot `cut`.
+    it changes along that direction on the slot `cut`, by δ/κ for each other slot, or by δ if it is
+    not `divided`; with `kernel`, by what of δ lies in the kernel of some of its readers along the
+    slot `cut`.
     """
 
     name: str
@@ -53,6 +54,17 @@ class Source:
     absence: Absence | None = None
     cut: int | None = None
     kernel: Profile | None = None
+    divided: bool = True
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether its change is δ/κ."""
+        return self.absence is not None and self.divided and not self.absence.profile.kernel
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it absorbs nothing, as nothing else is directed like it."""
+        return self.kernel is not None or not self.divided
 
     @property
     def reads(self) -> set[str]:
@@ -147,16 +159,24 @@ class Translations:
                     start = Change(1.0, {**letters, slot: out}, (word,))
                     found = self.effects.of(block.key, start, name)
                     effect = gathered(found, frozenset(letters.values()))
-                    yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
+                    if effect:  # what no reader sees is known from what is unread
+                        yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
 
     def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
-        first, *others = (self._received(*reader) for reader in self.circuit.readers[block.key])
+        received = [self._received(*reader) for reader in self.circuit.readers[block.key]]
+        first, *others = received
         for other in others:
             first = {c: _both(a, other[c]) for c, a in first.items() if c in other}
         for cut, absences in first.items():
             for absence in absences:
                 yield from self._absent_source(name, block, cut, absence)
+        weighing = [_is_product(joint.op) for joint, _ in self.circuit.readers[block.key]]
+        if others and weighing.count(True) == 1:
+            reader = weighing.index(True)
+            for cut, absences in received[reader].items():
+                for absence in absences:
+                    yield from self._tied_source(name, block, cut, absence, reader)
 
     def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
         """Absences of what a weight is contracted with, seen from the weight, by its slot."""
@@ -181,8 +201,7 @@ class Translations:
     def _absent_source(
         self, name: str, block: Block, cut: int, absence: Absence
     ) -> Iterator[Source]:
-        known = absence.profile.parameters <= self.parameters.keys()
-        if not known or any(o.at for o in absence.offset):
+        if not self._is_spelled(absence):
             return
         kernel = bool(absence.profile.kernel)
         letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
@@ -197,6 +216,48 @@ class Translations:
                 found += self.effects.of(joint.out.key, start, name)
         effect = gathered(found, frozenset(letters.values()))
         yield Source(name, block, letters, (), effect, absence, cut)
+
+    def _tied_source(
+        self, name: str, block: Block, cut: int, absence: Absence, reader: int
+    ) -> Iterator[Source]:
+        """W += δ ⊗ w where w·x = κ for what one reader weighs by W, and others read W as it is.
+
+        So a table of tokens that is the last layer, too: its rows move by the same vector, which
+        the positions absorb, and the logits by κ.
+        """
+        profile = absence.profile
+        if profile.kernel or not self._is_spelled(absence):
+            return
+        for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
+            letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
+            found: list[Monomial] = []
+            for n, (joint, k) in enumerate(self.circuit.readers[block.key]):
+                if n == reader:
+                    found += self._of_constant(joint, k, letters, absence, name)
+                    continue
+                out = fresh()
+                words = tuple(frame_words(profile, self.parameters, out, 1))
+                change = Change(1.0, {**letters, cut: out}, words)
+                passed = self.effects.through(joint, k, change, name)
+                found += [(block.key, change)] if passed is None else passed
+            effect = gathered(found, frozenset(letters.values()))
+            yield Source(name, block, letters, flat, effect, absence, cut, divided=False)
+
+    def _is_spelled(self, absence: Absence) -> bool:
+        """Whether w and κ are words of parameters, the same at all entries of the other slots."""
+        known = absence.profile.parameters <= self.parameters.keys()
+        return known and not any(o.at for o in absence.offset)
+
+    def _of_constant(
+        self, joint: Joint, k: int, letters: Mapping[int, Letter], absence: Absence, name: str
+    ) -> list[Monomial]:
+        """The effects of δ ⊗ w at a reader whose data x have w·x = κ: those of δ·κ."""
+        at = {t: letters[s] for s, t in joint.forward(k).items() if s in letters}
+        found: list[Monomial] = []
+        for offset in absence.offset:
+            words = offset.spelled(absence.profile, self.parameters)
+            found += self.effects.of(joint.out.key, Change(offset.weight, at, words), name)
+        return found
 
     def _kernel_effects(
         self, absence: Absence, along: Letter, at: Mapping[int, Letter], block: Block, cut: int
@@ -218,8 +279,8 @@ class Translations:
             if any(_contains(other, source) for other in known):
                 continue
             absorbed = self._divide(source, basis)
-            if absorbed is None and source.kernel is not None:
-                continue  # it absorbs nothing, as nothing else is projected like it
+            if absorbed is None and source.is_special:
+                continue
             if absorbed is None:
                 sink, change = max(source.effect.values(), key=self._rank)
                 basis[sink].append((source, change))
@@ -238,9 +299,16 @@ class Translations:
         first = max(
             self.circuit.position[id(j.op)] for j, _ in self.circuit.readers[source.block.key]
         )
-        along = source.kernel or (source.absence and source.absence.profile)
-        kernel = along is not None and bool(along.kernel)
-        return source.is_buffer, kernel, longest, len(source.flat), -first, source.name
+        kernel = source.absence is not None and bool(source.absence.profile.kernel)
+        return (
+            source.is_buffer,
+            source.is_special,
+            kernel,
+            longest,
+            len(source.flat),
+            -first,
+            source.name,
+        )
 
     def _divide(self, source: Source, basis: Basis) -> tuple[Absorption, ...] | None:
         """What absorbs a source's effect without remainder, or None.

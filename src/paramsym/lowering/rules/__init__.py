@@ -1,9 +1,11 @@
 """One module per operator family; importing the package registers every rule."""
 
 from paramsym.lowering.rules import attention as attention
+from paramsym.lowering.rules import fourier as fourier
 from paramsym.lowering.rules import linear as linear
 from paramsym.lowering.rules import lookup as lookup
 from paramsym.lowering.rules import normalization as normalization
+from paramsym.lowering.rules import placement as placement
 from paramsym.lowering.rules import pointwise as pointwise
 from paramsym.lowering.rules import recurrent as recurrent
 from paramsym.lowering.rules import reduction as reduction

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.linear import project
-from paramsym.lowering.rules.shape import repeat_entries
+from paramsym.lowering.rules.shape import pad_with, repeat_entries
 from paramsym.primitives import index as ix
 from paramsym.primitives import untold
 from paramsym.recording.graph import Call
@@ -97,7 +97,7 @@ def scaled_dot_product_attention(build: Builder, call: Call) -> Tensor:
     return attend(build, call, q, k, v, masks, causal, bool(dropped), scale)[0]
 
 
-_ADDED = ("bias_k", "bias_v", "static_k", "static_v")  # keys and values beside those of the input
+_STATIC = ("static_k", "static_v")  # keys and values in place of those of the input
 
 
 @rule("multi_head_attention_forward")
@@ -106,21 +106,32 @@ def multi_head_attention_forward(build: Builder, call: Call) -> list[Tensor] | N
     bound = signature(F.multi_head_attention_forward).bind(*call.args, **call.kwargs)
     bound.apply_defaults()
     given = {name: build.lift(item) for name, item in bound.arguments.items()}
-    if any(given[name] is not None for name in _ADDED) or given["add_zero_attn"]:
+    added = (given["bias_k"] is not None) + bool(given["add_zero_attn"])
+    if any(given[name] is not None for name in _STATIC):
         return None
     q, k, v = _heads(build, given)
     masks = _masks(build, given, q)
+    if added:
+        if any(mask.moves for mask in masks):
+            return None
+        k, v = (_more(build, t, given, n) for n, t in ((1, k), (2, v)))
+        masks = [_seen_besides(build, mask, added) for mask in masks]
     mixed, weights = attend(
         build, call, q, k, v, masks, causal=given["is_causal"] and not masks,
         dropped=bool(given["dropout_p"] and given["training"]), keeps=False,
     )  # fmt: skip
-    batch, heads, time, width = mixed.shape
-    merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (time, batch, heads * width))
-    made = [project(build, merged, given["out_proj_weight"], given["out_proj_bias"])]
+    made = [_merged(build, mixed, given)]
     if len(call.outputs) > 1:
         averaged = given["average_attn_weights"]
         made.append(build.reduce(weights, [1], False, "mean") if averaged else weights)
     return [build.reshape(t, v.shape) for t, v in zip(made, call.outputs, strict=True)]
+
+
+def _merged(build: Builder, mixed: Tensor, given: dict[str, Any]) -> Tensor:
+    """What the heads give, side by side, and the map that follows."""
+    batch, heads, time, width = mixed.shape
+    merged = build.reshape(build.permute(mixed, [2, 0, 1, 3]), (time, batch, heads * width))
+    return project(build, merged, given["out_proj_weight"], given["out_proj_bias"])
 
 
 def _heads(build: Builder, given: dict[str, Any]) -> list[Tensor]:
@@ -131,7 +142,7 @@ def _heads(build: Builder, given: dict[str, Any]) -> list[Tensor]:
         weight, bias = given[f"{name[0]}_proj_weight"], given["in_proj_bias"]
         if not given["use_separate_proj_weight"]:
             weight = build.narrow(given["in_proj_weight"], 0, n * width, width)
-        bias = bias and build.narrow(bias, 0, n * width, width)
+        bias = None if _follows(given, n) else bias and build.narrow(bias, 0, n * width, width)
         x = build.reshape(given[name], (given[name].shape[0], -1, given[name].shape[-1]))
         out = project(build, x, weight, bias)
         split = build.reshape(out, (*out.shape[:2], heads, width // heads))
@@ -139,9 +150,54 @@ def _heads(build: Builder, given: dict[str, Any]) -> list[Tensor]:
     return made
 
 
+def _follows(given: dict[str, Any], n: int) -> bool:
+    """Whether the bias of keys (1) or values (2) is added after a learned one has been joined."""
+    learned = given["bias_k" if n == 1 else "bias_v"] if n else None
+    return learned is not None and given["in_proj_bias"] is not None and not given["add_zero_attn"]
+
+
+def _more(build: Builder, x: Tensor, given: dict[str, Any], n: int) -> Tensor:
+    """Keys or values of the input, a learned one if there is any, and zeros if they are wanted.
+
+    [x + b, l] = [x, l − b] + b: what moves b and l alike moves all of the keys alike.
+    """
+    batch, heads, _, width = x.shape
+    if (learned := given["bias_k" if n == 1 else "bias_v"]) is not None:
+        learned = build.reshape(learned, (heads, 1, width))
+        bias = None
+        if _follows(given, n):
+            every = heads * width
+            bias = build.narrow(given["in_proj_bias"], 0, n * every, every)
+            bias = build.reshape(bias, (heads, 1, width))
+            learned = build.same([learned, bias], signs=(1, -1))
+        row = build.expand(learned, 0, batch)
+        x = build.concatenate([x, build.alias(row)], 2)
+        x = x if bias is None else build.same([x, bias], x.shape)
+    return pad_with(build, x, [0, 0, 0, 1]) if given["add_zero_attn"] else x
+
+
+def _seen_besides(build: Builder, mask: Tensor, added: int) -> Tensor:
+    """A mask that hides none of the keys that were added last."""
+    if not added:
+        return mask
+    shape = (*mask.shape[:-1], mask.shape[-1] + added)
+
+    def seen(numbers: torch.Tensor) -> torch.Tensor:
+        hidden = numbers.dtype == torch.bool
+        scores = torch.zeros(numbers.shape).masked_fill(numbers, -torch.inf) if hidden else numbers
+        return F.pad(scores, (0, added))
+
+    nodes = [*mask.axes[:-1], ix.leaf(shape[-1], frozen="it is a position under a mask")]
+    return build.new(shape, nodes, moves=False, recipe=(seen, (mask,)))
+
+
 def _masks(build: Builder, given: dict[str, Any], q: Tensor) -> list[Tensor]:
     """The masks of an attention module, shaped like its scores."""
     masks = []
+    added = given["bias_k"] is not None or given["add_zero_attn"]
+    implied = given["is_causal"] and given["key_padding_mask"] is None and not given["need_weights"]
+    if added and implied:  # what is causal hides the keys that were added
+        return masks
     if (mask := given["attn_mask"]) is not None:
         masks.append(
             build.reshape(mask, (*q.shape[:2], *mask.shape[1:])) if mask.ndim == 3 else mask

@@ -9,6 +9,8 @@ import torch
 
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.placement import along, varying
+from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call
 
 
@@ -48,8 +50,9 @@ def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
     if picks is None:
         return None
     dims, indices = [dim for dim, _ in picks], [item for _, item in picks]
-    if len(picks) == 1 and (runs := _runs(indices[0], x.shape[dims[0]])):
-        return _pieces(build, x, dims[0], runs)
+    if len(picks) == 1 and (known := _known(build, indices[0])) is not None:
+        if (made := rearranged(build, x, dims[0], known)) is not None:
+            return made
     indices = [build.constant(torch.tensor(i)) if isinstance(i, list) else i for i in indices]
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
 
@@ -78,26 +81,30 @@ def _is_index(item: Any) -> bool:
 _PIECES = 64  # rows in a new order are joined from so many runs at most
 
 
-def _runs(item: Tensor | list[int], size: int) -> list[range]:
-    """Runs of positions next to each other on an axis, where the trace captured their numbers.
-
-    Empty if there are many, or if a position is read twice.
-    """
+def _known(build: Builder, item: Tensor | list[int]) -> list[int] | None:
+    """Positions along one axis, if they are part of the model."""
     if isinstance(item, Tensor):
-        data = item.value.data if item.value and item.value.kind == "constant" else None
-        item = data.tolist() if data is not None and data.ndim == 1 else []
-    found: list[range] = []
-    for i in (i % size for i in item):
-        if found and i == found[-1].stop:
-            found[-1] = range(found[-1].start, i + 1)
+        numbers = None if item.moves or item.ndim != 1 else build.data.of(item)
+        return None if numbers is None else numbers.tolist()
+    return item if all(isinstance(i, int) for i in item) else None
+
+
+def rearranged(build: Builder, x: Tensor, dim: int, positions: Sequence[int]) -> Tensor | None:
+    """The entries of an axis at known positions, each as the unit that it was.
+
+    They are runs of the axis, one after the other; None if there are too many of them, or none.
+    """
+    size = x.shape[dim]
+    if x.integral:
+        return None  # what serves as positions later on keeps its order
+    runs: list[range] = []
+    for i in (i % size for i in positions):
+        if runs and i == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, i + 1)
         else:
-            found.append(range(i, i + 1))
-    once = sum(map(len, found)) == len({i for run in found for i in run})
-    return found if once and len(found) <= _PIECES else []
-
-
-def _pieces(build: Builder, x: Tensor, dim: int, runs: list[range]) -> Tensor:
-    """Runs of an axis, one after the other."""
+            runs.append(range(i, i + 1))
+    if not 0 < len(runs) <= _PIECES or all(leaf.frozen for leaf in ix.leaves(x.axes[dim])):
+        return None
     found = [build.narrow(x, dim, run.start, len(run)) for run in runs]
     return build.concatenate(found, dim) if len(found) > 1 else build.alias(found[0])
 
@@ -118,22 +125,48 @@ def embedding_bag(build: Builder, call: Call) -> Tensor | None:
                      **build.again(call, table_value))  # fmt: skip
 
 
-@rule("index_select", "gather", "take_along_dim")
+@rule("index_select")
+def index_select(build: Builder, call: Call) -> Tensor | None:
+    x, dim, index = build.arguments(call, "input|self", "dim", "index")
+    dim %= x.ndim
+    if x.moves and (known := _known(build, index)) is not None:
+        if (made := rearranged(build, x, dim, known)) is not None:
+            return made
+    return build.lookup(x, [dim], call.outputs[0].shape, dim, index)
+
+
+@rule("gather", "take_along_dim")
 def gather(build: Builder, call: Call) -> Tensor | None:
+    """Entries at positions along one axis, which may differ along the others."""
     if call.name == "take_along_dim":
         x, index, dim = build.arguments(call, "input|self", "indices", "dim?")
     else:
         x, dim, index = build.arguments(call, "input|self", "dim", "index")
-    if call.name == "index_select":
-        if x.moves and (runs := _runs(index, x.shape[dim])):
-            return _pieces(build, x, dim % x.ndim, runs)
-        return build.lookup(x, [dim], call.outputs[0].shape, dim % x.ndim, index)
-    if index.moves:
+    shape = call.outputs[0].shape
+    facts = build.again(call, call.operands[0])
+    aligned = dim is not None and index.ndim == x.ndim and index.value is not None and facts
+    if index.moves and not (x.moves and aligned):
         build.choose(index)
     if not x.moves:
         return build.opaque_call(call, call.outputs, f"it is chosen at {call.where}")[0]
-    facts = build.again(call, call.operands[0])
-    return build.mix(x, list(range(x.ndim)), call.outputs[0].shape, **facts)
+    if not aligned:
+        return build.mix(x, list(range(x.ndim)), shape, **facts)
+    return _gathered(build, x, dim % x.ndim, index, shape, facts)
+
+
+def _gathered(
+    build: Builder, x: Tensor, dim: int, index: Tensor, shape: Sequence[int], facts: dict[str, Any]
+) -> Tensor:
+    """Entries at positions along one axis, mixed with the axes along which these vary."""
+    assert index.value is not None
+    dims = varying(build, index.value, dim)
+    every = [k for k in range(x.ndim) if shape[k] != x.shape[k] or k in dims]
+    numbers = None if index.moves else build.data.of(index)
+    if dims == [dim] == every and numbers is not None and numbers.numel():
+        places = numbers.movedim(dim, 0).reshape(shape[dim], -1)[:, 0].tolist()
+        if (made := rearranged(build, x, dim, places)) is not None:
+            return made
+    return along(build, x, every, shape, facts, how="mean")
 
 
 @rule("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "kthvalue")

@@ -19,6 +19,7 @@ import torch
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.placement import rescaled
 from paramsym.primitives.gains import gain_of
 from paramsym.recording.graph import Call, Graph, Value
 
@@ -197,7 +198,9 @@ def multiply(build: Builder, call: Call) -> Tensor:
     x, y = build.arguments(call, "input|self", "other")
     if not _is_tensor(x):
         x, y = y, x
-    return build.multiply(x, y) if _is_tensor(y) else _scaled(build, x, y)
+    if not _is_tensor(y):
+        return _scaled(build, x, y)
+    return rescaled(build, x, y, False) or rescaled(build, y, x, False) or build.multiply(x, y)
 
 
 @rule("div", "rdiv")
@@ -211,7 +214,7 @@ def divide(build: Builder, call: Call) -> Tensor:
         return pointwise(build, call) if y == 0 else _scaled(build, x, 1 / y)
     if not _is_tensor(x):
         return _scaled(build, build.unary(y, -1, "odd", name="reciprocal"), x)
-    return build.multiply(x, y, divide=True)
+    return rescaled(build, x, y, True) or build.multiply(x, y, divide=True)
 
 
 @rule("pow", "rpow")

@@ -51,12 +51,14 @@ _CELLS = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}
 
 
 def _step(build: Builder, kind: str, x: Tensor, states: list[Tensor], weights: Sequence[Tensor]):
-    """The states after one step of a cell."""
+    """The states after one step of a cell; one weight more than pairs projects what it puts out."""
     w, u, *biases = weights
+    projection = biases.pop() if len(weights) % 2 else None
     b, c = biases or (None, None)
-    size = u.shape[1]
+    size = states[-1].shape[-1]  # of an LSTM this is the cell, which is not projected
     left, right = _gates(build, x, w, b, size), _gates(build, states[0], u, c, size)
-    return _CELLS[kind](build, left, right, states)
+    out, *rest = _CELLS[kind](build, left, right, states)
+    return [out if projection is None else project(build, out, projection), *rest]
 
 
 def _state(build: Builder, given: Tensor, at: int, batch: int) -> Tensor:
@@ -90,14 +92,13 @@ def recurrent(build: Builder, call: Call) -> Any:
     """`torch.lstm(input, hx, weights, has_biases, layers, dropout, train, bidirectional,
     batch_first)` and its siblings."""
     if not isinstance(call.args[3], bool):
-        return None  # packed sequences
+        return _packed(build, call)
     x, given, weights = (build.lift(item) for item in call.args[:3])
     biases, layers, dropped, training, two_way, batch_first = call.args[3:9]
     if dropped and training and layers > 1:
         build.is_random(call)
-    per, ways = 2 + 2 * biases, 1 + two_way
-    if len(weights) != per * layers * ways:
-        return None  # projections
+    ways = 1 + two_way
+    per = len(weights) // (layers * ways)  # two or four, and a projection
     cells = [weights[k : k + per] for k in range(0, len(weights), per)]
     given = given if isinstance(given, (tuple, list)) else [given]
     time = int(x.ndim == 3 and batch_first)
@@ -107,14 +108,34 @@ def recurrent(build: Builder, call: Call) -> Any:
     return made + [_finals(build, v, s) for v, s in zip(finals, states, strict=True)]
 
 
+def _packed(build: Builder, call: Call) -> Any:
+    """The rows of a packed sequence, which are ordered by time, in the place of a padded batch:
+    `torch.lstm(rows, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional)`."""
+    x, _, given, weights = (build.lift(item) for item in call.args[:4])
+    biases, layers, dropped, training, two_way = call.args[4:9]
+    given = given if isinstance(given, (tuple, list)) else [given]
+    per, ways, batch = 2 + 2 * biases, 1 + two_way, given[0].shape[1]
+    if len(weights) != per * layers * ways or not all(state.zero for state in given):
+        return None
+    if dropped and training and layers > 1:
+        build.is_random(call)
+    cells = [weights[k : k + per] for k in range(0, len(weights), per)]
+    rows = build.mix(x, [0], (1, x.shape[1]), how="mean") if x.moves else build.narrow(x, 0, 0, 1)
+    rows, states = _layers(build, call.name, rows, given, cells, ways, batch)
+    output, *finals = call.result
+    once = build.mix(rows, [0], (1, rows.shape[1]), how="mean") if batch > 1 else rows
+    made = [_repeat_time(build, once, output.shape, 0)]
+    return made + [_finals(build, v, s) for v, s in zip(finals, states, strict=True)]
+
+
 def _layers(
     build: Builder, kind: str, rows: Tensor, given: Sequence[Tensor],
-    cells: list[Sequence[Tensor]], ways: int,
+    cells: list[Sequence[Tensor]], ways: int, batch: int | None = None,
 ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:  # fmt: skip
     """What the last layer puts out at one time, and the states of all cells by their kind."""
     last: list[list[Tensor]] = []
     for at, weights in enumerate(cells):
-        states = [_state(build, g, at, rows.shape[0]) for g in given]
+        states = [_state(build, g, at, batch or rows.shape[0]) for g in given]
         last.append(_tied(build, kind, rows, states, weights))
         if (at + 1) % ways == 0:  # the next layer reads all directions
             rows = _joined(build, [states[0] for states in last[-ways:]], 1)
@@ -170,11 +191,8 @@ def _shows_one(window: Value, slab: int) -> bool:
 def _repeat_time(build: Builder, x: Tensor, shape: Sequence[int], time: int) -> Tensor:
     """The state of one step as a sequence of states, which are not the same at all times."""
     once = build.reshape(x, [1 if k == time else n for k, n in enumerate(shape)])
-    nodes = list(once.axes)
-    nodes[time] = ix.leaf(shape[time], frozen="it is a sequence")
-    repeated = build.emit(Sum, build.new(shape, nodes), [once])
-    # entry by entry, signs and scales pass; what is constant in the state is not in the sequence
-    return build.unary(repeated, 1, "odd", compute=untold)
+    # what passes at one time passes at each; what is constant in the state is not in the sequence
+    return build.mix(once, [time], shape, compute=untold)
 
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")

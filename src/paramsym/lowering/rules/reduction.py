@@ -111,8 +111,41 @@ def cosine_similarity(build: Builder, call: Call) -> Tensor:
         if t.shape[dim] == 1:
             length = max(x.shape[dim], y.shape[dim])
             unit[k] = build.unary(t, linear=True, factor=length**-0.5)
-    product = build.multiply(unit[0], unit[1])
-    return build.reduce(product, [dim], False, "sum")
+    return _inner(build, unit[0], unit[1], dim)
+
+
+@rule("pairwise_distance")
+def pairwise_distance(build: Builder, call: Call) -> Tensor | None:
+    """‖x − y + ε‖ along the last axis."""
+    x, y, p, epsilon, keepdim = build.arguments(
+        call, "x1", "x2", "p?", "eps?", "keepdim?", p=2.0, eps=1e-6, keepdim=False
+    )
+    if p != 2:
+        return None
+    apart = build.same([x, y], signs=(1, -1))
+    if epsilon:
+        apart = build.unary(apart, name="shift", shift=float(epsilon))
+    squares = build.unary(apart, 2, "even", name="square")
+    return build.unary(build.reduce(squares, [-1], keepdim, "sum"), "1/2", name="sqrt")
+
+
+@rule("vecdot", "linalg_vecdot")
+def vecdot(build: Builder, call: Call) -> Tensor | None:
+    x, y, dim = build.arguments(call, "x|input|self", "y|other", "dim", dim=-1)
+    if x.ndim != y.ndim or call.outputs[0].dtype.is_complex:
+        return None  # one factor is conjugated
+    return _inner(build, x, y, dim)
+
+
+def _inner(build: Builder, x: Tensor, y: Tensor, dim: int) -> Tensor:
+    """Σ x·y along one axis, in which the basis may change where both vary."""
+    dim %= x.ndim
+    if x.shape[dim] != y.shape[dim]:
+        return build.reduce(build.multiply(x, y), [dim], False, "sum")
+    labels = list(range(x.ndim))
+    rest = [k for k in labels if k != dim]
+    shape = [max(x.shape[k], y.shape[k]) for k in rest]
+    return build.contract(x, y, labels, labels, rest, shape)
 
 
 @rule("var", "std", "var_mean", "std_mean")

@@ -10,6 +10,8 @@ import torch
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import axes
 from paramsym.lowering.registry import rule
+from paramsym.lowering.rules.fourier import real_part
+from paramsym.lowering.rules.lookup import rearranged
 from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call
 from paramsym.recording.layout import Box, Window, box_of, compact_strides
@@ -29,7 +31,7 @@ def reshape(build: Builder, call: Call) -> Tensor | None:
 @rule(
     "contiguous", "clone", "to", "float", "double", "half", "bfloat16", "alias", "detach", "cpu",
     "cuda", "type", "lift_fresh_copy", "copy", "data", "lift_fresh", "requires_grad", "type_as",
-    "positive", "identity", "real", "resolve_conj", "resolve_neg", "lift",
+    "positive", "identity", "real", "resolve_neg", "lift",
 )  # fmt: skip
 def copy(build: Builder, call: Call) -> Tensor | None:
     written = call.args[1:] if call.name == "copy" else ()  # x.copy_(y): the numbers of y
@@ -38,7 +40,7 @@ def copy(build: Builder, call: Call) -> Tensor | None:
     if not isinstance(x, Tensor):
         return None
     if x.value is not None and x.value.dtype.is_complex != kind.is_complex:
-        return None
+        return real_part(build, call, x) if call.name == "real" else None
     if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
         x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
     return build.same([x], call.outputs[0].shape) if written else build.alias(x)
@@ -129,23 +131,69 @@ def pad_with(build: Builder, x: Tensor, widths: list[int], value: float = 0.0) -
 # where an operator is told its axes, and which they are if it is not
 _ALONG: dict[str, tuple[tuple[str, ...], Any]] = {
     "roll": (("shifts", "dims?"), None), "flip": (("dims",), None), "cumsum": (("dim",), None),
-    "rot90": (("k?", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
-    "tril": ((), (-1, -2)), "triu": ((), (-1, -2)), "fliplr": ((), 1), "flipud": ((), 0),
+    "rot90": (("k", "dims?"), (0, 1)), "diff": (("n?", "dim?"), -1),
+    "fliplr": ((), 1), "flipud": ((), 0),
+    "fft_fftshift": (("dim?",), ()), "fft_ifftshift": (("dim?",), ()),  # () are all
 }  # fmt: skip
+_ORDERS = ("roll", "flip", "fliplr", "flipud", "fft_fftshift", "fft_ifftshift")
 
 
 @rule(*_ALONG)
 def rearrange(build: Builder, call: Call) -> Tensor | None:
-    """Entries of some axes put elsewhere, added up or left out."""
+    """Entries of some axes put elsewhere, or added up."""
     names, otherwise = _ALONG[call.name]
-    x, *told = build.arguments(call, "input|self", *names)
+    defaults = {"k": 1} if "k" in names else {}
+    x, *told = build.arguments(call, "input|self", *names, **defaults)
     dims = told[-1] if told and told[-1] is not None else otherwise
     if call.name == "flip" and len(call.args) > 2:
         dims = call.args[1:]  # x.flip(0, 1)
     if dims is None or len(call.operands) > 1:
         return None  # all entries in a row; or something is put before or after them
     facts = build.again(call, call.operands[0])
-    return build.mix(x, axes(dims, x.ndim), call.outputs[0].shape, **facts)
+    dims = [d % x.ndim for d in axes(dims, x.ndim)]
+    half = call.name == "rot90" and told[0] % 2 == 0
+    if (call.name in _ORDERS or half) and facts and not facts["given"] and 0 not in x.shape:
+        return _reordered(build, x, dims, facts)
+    return build.mix(x, dims, call.outputs[0].shape, **facts)
+
+
+def _reordered(build: Builder, x: Tensor, dims: list[int], facts: dict[str, Any]) -> Tensor:
+    """Each axis in a new order, by what the operator makes of positions along it."""
+    kept = x
+    for d in dict.fromkeys(dims):
+        at = [-1 if k == d else 1 for k in range(x.ndim)]
+        places = facts["compute"](torch.arange(x.shape[d]).reshape(at).expand(x.shape))
+        order = places.movedim(d, 0).reshape(x.shape[d], -1)[:, 0].tolist()
+        kept = rearranged(build, kept, d, order) or _fixed(build, kept, d, order)
+    return kept
+
+
+def _fixed(build: Builder, x: Tensor, dim: int, order: list[int]) -> Tensor:
+    """Positions of one axis in a new order, where no unit of it is free or there are too many."""
+    places = torch.tensor(order, dtype=torch.long)
+    return build.mix(x, [dim], x.shape, "mean", compute=lambda t: t.index_select(dim, places))
+
+
+@rule("cummax", "cummin")
+def running_extremum(build: Builder, call: Call) -> list[Tensor]:
+    """The largest or least entry so far along an axis, and where it was."""
+    x, dim = build.arguments(call, "input|self", "dim")
+    facts = build.again(call, call.operands[0])
+    out = build.mix(x, [dim], x.shape, how="max", lifts=True, **facts)
+    if call.outputs[1].id not in build.alive:
+        return [out, build.frozen(x.shape, "it is a position", moves=False)]
+    reason = f"{call.name} returns positions at {call.where}"
+    return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
+
+
+@rule("tril", "triu")
+def triangle(build: Builder, call: Call) -> Tensor | None:
+    """What lies above or below a diagonal is hidden, as by a mask."""
+    x, diagonal = build.arguments(call, "input|self", "diagonal", diagonal=0)
+    keep = torch.tril if call.name == "tril" else torch.triu
+    mask = build.constant(keep(torch.ones(x.shape[-2:], dtype=torch.bool), diagonal))
+    inside = list(range(x.ndim))
+    return build.contract(x, mask, inside, inside[-2:], inside, mask=True, keeps=True)
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
@@ -243,8 +291,7 @@ def constant_like(build: Builder, call: Call) -> Tensor:
     return build.new(shape, [ix.leaf(n) for n in shape], moves=False, zero=zero, recipe=recipe)
 
 
-@rule("scatter", "scatter_add", "index_put", "index_add", "index_copy", "masked_scatter", "setitem",
-      "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
+@rule("masked_scatter", "masked_select", "nonzero", "unique", "bincount", "histc", "one_hot",
       "searchsorted")  # fmt: skip
 def scatter(build: Builder, call: Call) -> list[Tensor]:
     """Entries go to places that data chooses."""

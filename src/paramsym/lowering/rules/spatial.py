@@ -11,6 +11,7 @@ import torch
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.normalization import affine
+from paramsym.lowering.rules.placement import follows
 from paramsym.primitives import Mix
 from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call
@@ -128,7 +129,7 @@ def aten_convolution(build: Builder, call: Call) -> Tensor:
 _LINEAR = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
            "adaptive_avg_pool3d", "interpolate", "upsample", "upsample_nearest2d",
            "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d", "upsample_linear1d",
-           "grid_sample", "affine_grid")  # fmt: skip
+           "grid_sample")  # fmt: skip
 _MAX = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
         "adaptive_max_pool3d", "_max_pool2d", "_max_pool1d", "max_pool2d_with_indices",
         "boolean_dispatch", "fn", "lp_pool2d")  # fmt: skip
@@ -150,22 +151,36 @@ def pool(build: Builder, call: Call) -> Any:
     )  # fmt: skip
     shape = call.outputs[0].shape
     spatial = _spatial_axes(call, x.ndim)
-    if spatial is None or call.name == "affine_grid" or any(
-        build.tensor(v).moves for v in call.operands[1:]
-    ):  # fmt: skip
+    moving = [t for v in call.operands[1:] if (t := build.tensor(v)).moves]
+    if spatial is None or (moving and call.name != "grid_sample"):
         return None
+    for grid in moving:
+        build.choose(grid)
     windows = "avg" in call.name and "adaptive" not in call.name
     mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
     facts = build.again(call, call.operands[0])
     if call.name in _LINEAR:
         return build.mix(x, spatial, shape, how="mean" if mean else "linear", **facts)
-    out = build.mix(x, spatial, shape, how="max", **facts)
+    return _largest(build, call, x, spatial)
+
+
+def _largest(build: Builder, call: Call, x: Tensor, spatial: list[int]) -> Any:
+    """The largest entries of windows, and perhaps where they are."""
+    facts = build.again(call, call.operands[0])
+    lifts = bool(facts) and "lp_pool" not in call.name and follows(build, x.shape, **facts)
+    out = build.mix(x, spatial, call.outputs[0].shape, how="max", lifts=lifts, **facts)
     if len(call.outputs) > 1:
         if call.outputs[1].id not in build.alive:
             return [out, build.frozen(call.outputs[1].shape, "it is a position", moves=False)]
         reason = f"positions of maxima are used at {call.where}"
         return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
     return out
+
+
+@rule("affine_grid")
+def affine_grid(build: Builder, call: Call) -> list[Tensor]:
+    """Positions at which an image is read: what they are computed from is held."""
+    return build.opaque_call(call, call.outputs, f"it says where an image is read at {call.where}")
 
 
 @rule("unfold", "im2col")

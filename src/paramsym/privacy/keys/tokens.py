@@ -95,6 +95,14 @@ def with_tokens(
     leaves = tensors_in((args, kwargs))
     at = [next(k for k, leaf in enumerate(leaves) if leaf is given[n]) for n in names]
     entered = [value for value in build.graph.values if value.kind == "input"]
+    for k in at:
+        if entered[k].name in graph.decided:
+            raise TraceError(
+                f"{caller}: the integers decide what is computed at "
+                f"{graph.decided[entered[k].name]}, and such as only index tables were expected: "
+                "other numbers would select otherwise. Leave the tokens of this model in their "
+                "order, or give what they decide as an input of its own."
+            )
     readings = readings_of(build, [entered[k] for k in at], held, caller)
     units = _units(caller, build, readings)
     fixed = {*held, *(r.padding for r in readings if r.padding is not None)}
