@@ -11,7 +11,9 @@ import pytest
 import torch
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
-UNEXPLAINED = {"BertForMaskedLM": 1}  # what is named in the atlas
+# A gain before an ε below the rounding; forms that are written in several ways as sums of products
+# (see "A fiber that is no orbit"); and one in a deep linear network that ends narrower than it is.
+UNEXPLAINED = {"norm RMSNorm": 1, "gated by identity": 4, "deep linear": 1}
 MOVED = (
     "ApertusForCausalLM BartForCausalLM BigBirdPegasusForCausalLM BloomForCausalLM "
     "CTRLLMHeadModel CodeGenForCausalLM FalconForCausalLM GPTNeoForCausalLM LlamaForCausalLM "

@@ -152,13 +152,19 @@ def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.T
 def tries_of(
     model: torch.nn.Module, config: Any, inputs: dict[str, torch.Tensor]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Example inputs that a model may ask for: the given ones, with places for an image, with other
-    sizes, and without what belongs to another tower.
+    """Example inputs that a model may ask for: the given ones, a film in the place of an image, with
+    places for an image in a text, and without what belongs to another tower.
 
     Where an image enters a text, as many places of the text as it has features hold a token of its
     own; how many that are is found by trying.
     """
     yield inputs
+    frames = getattr(config, "num_frames", None)
+    if isinstance(frames, int) and "pixel_values" in inputs:
+        x = inputs["pixel_values"]
+        generator = torch.Generator().manual_seed(0)
+        film = _random((len(x), frames, *x.shape[1:]), x.dtype, 0, generator)
+        yield {**inputs, "pixel_values": film}
     token = next((t for name in _IMAGE_TOKENS if (t := getattr(config, name, None))), None)
     if token is not None and {"input_ids", "pixel_values"} <= inputs.keys():
         for count in _PLACES:
