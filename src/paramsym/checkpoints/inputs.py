@@ -152,7 +152,7 @@ def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.T
 def tries_of(
     model: torch.nn.Module, config: Any, inputs: dict[str, torch.Tensor]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Example inputs that a model may ask for: the given ones, a film in the place of an image, with
+    """Example inputs that a model may ask for: the given ones, a film for an image, with
     places for an image in a text, and without what belongs to another tower.
 
     Where an image enters a text, as many places of the text as it has features hold a token of its
