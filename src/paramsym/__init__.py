@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramsym.checking.lowering import assert_lowering as assert_lowering
     from paramsym.checking.verify import assert_invariant as assert_invariant
     from paramsym.checking.verify import verify as verify
+    from paramsym.checkpoints.twins import twin as twin
     from paramsym.dynamics.conserved import ConservedQuantities as ConservedQuantities
     from paramsym.dynamics.conserved import conserved_quantities as conserved_quantities
     from paramsym.dynamics.counting import LawCount as LawCount
@@ -148,6 +149,7 @@ _HOMES = {
     "audit_cost": "paramsym.checking.audit",
     "assert_invariant": "paramsym.checking.verify",
     "assert_lowering": "paramsym.checking.lowering",
+    "twin": "paramsym.checkpoints.twins",
     "verify": "paramsym.checking.verify",
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import CheckpointError
 
 BATCH, LENGTH = 2, 7
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
+_PLACES = (1, 2, 3, 4, 5, 8, 9, 16)  # of an image in a text
 LARGEST = 1 << 28  # numbers in all inputs together
 AXES = 16
 _ITEM = re.compile(
@@ -144,6 +147,32 @@ def inputs_from_config(model: torch.nn.Module, config: Any) -> dict[str, torch.T
             f"Give --inputs {main}=SHAPE, for example --inputs {main}=2x7:float32",
         )  # fmt: skip
     return made
+
+
+def tries_of(
+    model: torch.nn.Module, config: Any, inputs: dict[str, torch.Tensor]
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Example inputs that a model may ask for: the given ones, a film for an image, with
+    places for an image in a text, and without what belongs to another tower.
+
+    Where an image enters a text, as many places of the text as it has features hold a token of its
+    own; how many that are is found by trying.
+    """
+    yield inputs
+    frames = getattr(config, "num_frames", None)
+    if isinstance(frames, int) and "pixel_values" in inputs:
+        x = inputs["pixel_values"]
+        generator = torch.Generator().manual_seed(0)
+        film = _random((len(x), frames, *x.shape[1:]), x.dtype, 0, generator)
+        yield {**inputs, "pixel_values": film}
+    token = next((t for name in _IMAGE_TOKENS if (t := getattr(config, name, None))), None)
+    if token is not None and {"input_ids", "pixel_values"} <= inputs.keys():
+        for count in _PLACES:
+            ids = torch.where(inputs["input_ids"] == token, token - 1, inputs["input_ids"])
+            places = ids.new_full((len(ids), count), token)
+            yield {**inputs, "input_ids": torch.cat([places, ids], 1)}
+    if "input_ids" in inputs and len(inputs) > 1:
+        yield {name: x for name, x in inputs.items() if name != "pixel_values"}
 
 
 def _tokens(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

@@ -67,18 +67,21 @@ _ROLES = {
         "experts": r"^(num_(local_)?experts|n_routed_experts|moe_num_experts)$",
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
-        "groups": r"_groups$",
-        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$",
+        "groups": r"_groups$|^n_group$|^num_expert_group$",
+        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$|^topk_group$",
         "image": r"^image_size$",
         "patch": r"^(patch_size|encoder_stride)$",
-        "token": r"_token_id$",
+        "token": r"_token_(id|index)$",
         "width": r"^(d_model|n_embd|n_inner|dim|d_ff|d_inner|mlp_dim|num_mel_bins)$|"
         r"(hidden|intermediate|embedding|projection|proj|embed|conv|ffn|ffn_hidden|pooler_output)"
         r"_(size|dim|sizes|dims)$",
     }.items()
 }
 _SHARES = ("partial_rotary_factor", "rotary_pct")
+_SECTIONS = "mrope_section"
 _ROTARY = (*_SHARES, "rope_parameters", "rope_scaling")
+_COUNTED = re.compile(r"^(n|num)_")
+_EXPERTS_BY = "_experts_implementation"  # grouped products of matrices want rows of 16 bytes
 _COUNTED_IN_STAGES = "depths"
 
 
@@ -103,6 +106,29 @@ def changes_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
     return found
 
 
+def fillings_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
+    """Sizes for the fields that say none, for models that want one; and no cache."""
+    sizes = _Sizes(config, profile)
+    small = {
+        "head": sizes.head, "few heads": sizes.few, "experts": _EXPERTS, "chosen": _CHOSEN,
+        "vocabulary": sizes.vocabulary,
+    }  # fmt: skip
+    found: Changes = {}
+    if hasattr(config, _EXPERTS_BY) and sizes._of("experts"):
+        found[*path, f"{_EXPERTS_BY}_internal"] = "batched_mm"
+    for name, part in _fields(config):
+        if part is None and (size := small.get(role_of(name), int(bool(_COUNTED.match(name))))):
+            found[*path, name] = size
+        elif name == "use_cache" and part:
+            found[*path, name] = False
+        elif name in _ROTARY and isinstance(part, dict) and _SECTIONS not in part:
+            own = _turning_half(part, sizes.head)
+            found[*path, name] = {**own, _SECTIONS: _sections([0] * 3, sizes.head)}
+        elif hasattr(part, "to_dict"):
+            found |= fillings_of(part, profile, (*path, name))
+    return found
+
+
 def changed(config: Any, changes: Mapping[Path, Any]) -> Any:
     """A copy of a configuration with other values of some fields."""
     made = copy.deepcopy(config)
@@ -121,9 +147,16 @@ def _fields(config: Any) -> Iterator[tuple[str, Any]]:
 def _turning_half(value: Any, head: int) -> Any:
     """Rotary embeddings that turn four coordinates of a head of eight, where they turn a part."""
     if isinstance(value, dict):
-        return {key: _turning_half(part, head) if isinstance(part, dict) or key in _SHARES else part
-                for key, part in value.items()}  # fmt: skip
+        return {key: _sections(part, head) if key == _SECTIONS and part
+                else _turning_half(part, head) if isinstance(part, dict) or key in _SHARES
+                else part for key, part in value.items()}  # fmt: skip
     return 4 / head if isinstance(value, float) and value < 1 else value
+
+
+def _sections(value: list[int], head: int) -> list[int]:
+    """The pairs of coordinates that turn by time, by height and by width, all of a head."""
+    rest = [max(1, head // 2 // len(value))] * (len(value) - 1)
+    return [max(1, head // 2 - sum(rest)), *rest]
 
 
 def _is_size(value: Any) -> bool:
@@ -147,7 +180,9 @@ class _Sizes:
         self.head = max(profile.head, 8) if self._turns_partly() else profile.head
         self.width = self._main_width()
         self.widths = self._widths(heads)
-        self.vocabulary = self._vocabulary()
+        text = self.fields.get("text_config")
+        self.lent = hasattr(text, "to_dict") and not self._of("vocabulary")
+        self.vocabulary = _Sizes(text, profile).vocabulary if self.lent else self._vocabulary()
 
     def _of(self, role: str) -> list[tuple[str, int]]:
         return [(n, v) for n, v in self.fields.items() if self.roles[n] == role and _is_size(v)]
@@ -250,9 +285,16 @@ class _Sizes:
             "width": self.widths.get(value, value),
             "positions": min(value, POSITIONS) if self.profile.positions else value,
         }  # fmt: skip
+        if role == "head" and value == self._turned_and_not():
+            return 2 * self.head
         if role == "token":
             return value if value < self.vocabulary else self._token(value)
         return table.get(role)
+
+    def _turned_and_not(self) -> int:
+        """The coordinates of a head of which a part of its own turns; 0 where none does."""
+        parts = [self.fields.get(f"qk_{part}_head_dim") for part in ("nope", "rope")]
+        return sum(part for part in parts if part is not None) if all(parts) else 0
 
     def _image(self) -> int:
         """Two patches in each direction, also after stages that halve their number."""
@@ -262,7 +304,8 @@ class _Sizes:
         """A place in the small vocabulary: equal for equal ones, and no other's."""
         tokens = sorted({v for _, v in self._of("token") if v >= self.vocabulary})
         taken = {v for _, v in self._of("token")} | {0}
-        free = [k for k in range(self.vocabulary - 1, 0, -1) if k not in taken]
+        top = self.vocabulary // 2 if self.lent else self.vocabulary - 1  # the text has its own
+        free = [k for k in range(top, 0, -1) if k not in taken]
         return free[tokens.index(value)]
 
     def _small_list(self, name: str, value: list, kept: Mapping[int, list[int]]) -> list | None:

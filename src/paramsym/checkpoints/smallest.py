@@ -8,9 +8,7 @@ passed the comparison; what merely builds has not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -18,15 +16,12 @@ from paramsym.checking.audit import LIMIT
 from paramsym.checking.twin import Structure, differences_between, structure_of
 from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import first_line
-from paramsym.checkpoints.folder import quiet
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.shrinking import PROFILES, Changes, changed, changes_of
+from paramsym.checkpoints.twins import NoTwin as NoTwin
+from paramsym.checkpoints.twins import build
 
 _SHOWN = 2  # differences in an error
-
-
-class NoTwin(ValueError):
-    """No small model of the configuration has the symmetry of the large one."""
 
 
 def has_configuration(model: torch.nn.Module) -> bool:
@@ -111,13 +106,13 @@ class _Search:
             return None
         try:
             config = changed(self.model.config, changes)
-            empty = _build(type(self.model), config, "meta")
+            empty = build(type(self.model), config, "meta")
             count = sum(parameter.numel() for parameter in empty.parameters())
             if count > self.limit:
                 why = (f"its size: {count} parameters, more than {self.limit}",)
                 self.tried.append(_Attempt(changes, why, False))
                 return None
-            twin = _build(type(self.model), config, "cpu")
+            twin = build(type(self.model), config, "cpu")
             inputs = dict(inputs_from_config(twin, config))
             why = differences_between(self.large, structure_of(twin, inputs, None, self.training))
         except Exception as error:  # whatever a configuration that nobody meant can raise
@@ -127,10 +122,3 @@ class _Search:
             self.tried.append(_Attempt(changes, why, True))
             return None
         return twin, inputs
-
-
-def _build(kind: Callable[..., Any], config: Any, device: str) -> torch.nn.Module:
-    """A model of a configuration, without a trace in the global random state."""
-    build = getattr(kind, "_from_config")  # noqa: B009 - of every class of transformers
-    with quiet(), torch.random.fork_rng(devices=[]), torch.device(device):
-        return build(changed(config, {})).eval()  # building writes into the configuration

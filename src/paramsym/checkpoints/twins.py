@@ -1,0 +1,218 @@
+"""The smallest model of a configuration of transformers that is built consistently, and its inputs.
+
+    model, inputs = twin(transformers.GPT2Config())
+    symmetry = find_symmetry(model, inputs)
+    audit(large, large_inputs, twin=(model, inputs))
+
+What each number of a configuration is for follows from its name (`shrinking`), and what depends on
+what follows from trying: where a small configuration does not build, or its model does not run,
+fields are given back their own values one by one, and then sizes of images and lists of layers are
+left alone. What is returned has run. Whether it has the symmetry of the large model is compared by
+`smallest_twin`, and by `audit`, which takes no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramsym.checking.audit import LIMIT
+from paramsym.checkpoints.checkpoint import Inputs
+from paramsym.checkpoints.errors import first_line
+from paramsym.checkpoints.folder import quiet
+from paramsym.checkpoints.inputs import inputs_from_config, tries_of
+from paramsym.checkpoints.shrinking import (
+    PROFILES,
+    Changes,
+    Path,
+    changed,
+    changes_of,
+    fillings_of,
+    role_of,
+)
+
+_MOST = 5_000_000  # parameters of what is built while sizes are tried
+_AIM = 4_000  # parameters above which smaller sizes are looked for
+_SMALL, _SMALLS = 6, (8, 16)
+_TABLES = (
+    "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "MULTIMODAL_LM", "IMAGE_CLASSIFICATION",
+    "SPEECH_SEQ_2_SEQ", "CTC", "AUDIO_CLASSIFICATION", "SEMANTIC_SEGMENTATION", "OBJECT_DETECTION",
+    "DEPTH_ESTIMATION", "VIDEO_CLASSIFICATION",
+)  # fmt: skip
+
+
+class NoTwin(ValueError):
+    """No small model of the configuration has the symmetry of the large one."""
+
+
+def twin(
+    config: Any, *, kind: type[torch.nn.Module] | str | None = None, limit: int = LIMIT
+) -> tuple[torch.nn.Module, Inputs]:
+    """The smallest model of a configuration that is built consistently, with its example inputs.
+
+    Args:
+        config: a configuration of transformers; only read.
+        kind: the class of the model, or its name in transformers. By default the one that
+            `config.architectures` names, and otherwise the first of the tables of transformers that
+            knows the configuration: causal language models, sequence to sequence, masked ones,
+            multimodal ones, images, audio, and last the model without a head.
+        limit: the largest number of parameters.
+
+    Returns:
+        The model, in memory, with fresh weights and in evaluation mode, and keyword inputs with
+        which it has run: what `find_symmetry` takes, and `audit` as `twin`.
+
+    Raises:
+        NoTwin: no small model could be built or run; the message says why not.
+        TypeError: this is no configuration, or no class is known for it.
+    """
+    kind = _class_of(config, kind)
+    config = _own(kind, config)
+    failed: list[str] = []
+    for changes in _smaller(config):
+        try:
+            found = _attempt(kind, changed(config, changes))
+            if found.size > min(limit, _AIM):
+                found = _shrunk(kind, found)
+        except Exception as error:  # whatever a configuration that nobody meant can raise
+            failed.append(first_line(error))
+            continue
+        if found.size <= limit:
+            return found.model, found.inputs
+        failed.append(f"its size: {found.size} parameters, more than {limit}")
+    raise NoTwin(
+        f"twin(config={type(config).__name__}, kind={kind.__name__}): none of {len(failed)} small "
+        f"configurations makes a model that runs; the first fails with: {failed[0]}. A "
+        f"configuration whose model runs on its main input with at most {limit} parameters was "
+        "expected. Build a small model by hand, and give it with its inputs where a twin is asked."
+    )
+
+
+def build(kind: Callable[..., Any], config: Any, device: str) -> torch.nn.Module:
+    """A model of a configuration, without a trace in the global random state."""
+    own = changed(config, {})  # building writes into the configuration
+    construct = getattr(kind, "_from_config")  # noqa: B009 - of every class of transformers
+    with quiet(), torch.random.fork_rng(devices=[]), torch.device(device):
+        return construct(own).eval()
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A model that was built and has run on example inputs."""
+
+    config: Any
+    model: torch.nn.Module
+    inputs: Inputs
+
+    @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
+    """Build a model and run it, or only build it where it is too large; failures are raised."""
+    found = _Attempt(config, build(kind, config, "meta"), ())
+    if found.size > _MOST:
+        return found
+    model = build(kind, config, "cpu")
+    return _Attempt(config, model, _running_inputs(model, config))
+
+
+def _shrunk(kind: type[torch.nn.Module], found: _Attempt) -> _Attempt:
+    """Shrink what no name speaks of: each number by trying, those that are equal together."""
+    sizes = sorted({value for _, value in _numbers(found.config)})
+    for rank, value in reversed([*enumerate(sizes)]):
+        for small in dict.fromkeys((_SMALL + 2 * rank, *_SMALLS)):
+            names = [path for path, own in _numbers(found.config) if own == value]
+            changes = dict.fromkeys(names, small)
+            try:
+                other = _attempt(kind, changed(found.config, changes))
+            except Exception:  # this number has to be what it was, or another one
+                continue
+            if other.size < found.size:
+                found = other
+                break
+    return found
+
+
+def _numbers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """The large numbers of a configuration and of those nested in it, tokens left out."""
+    for name, value in vars(config).items():
+        if hasattr(value, "to_dict"):
+            yield from _numbers(value, (*path, name))
+        elif type(value) is int and value > max(_SMALLS) and role_of(name) != "token":
+            yield (*path, name), value
+
+
+def _smaller(config: Any) -> Iterator[Changes]:
+    """Small configurations: every profile; then the first one with sizes where none were said; then
+    less a change, and less a part."""
+    profiles = [changes_of(config, profile) for profile in PROFILES]
+    yield from profiles
+    filled, *others = (fillings_of(config, profile) for profile in PROFILES[:2])
+    yield profiles[0] | filled
+    yield from (made | other for made, other in zip(profiles[1:2], others, strict=True))
+    for name in profiles[0]:
+        yield {other: value for other, value in profiles[0].items() if other != name} | filled
+    for part in dict.fromkeys(path[:-1] for path in profiles[0] if len(path) > 1):
+        rest = {path: size for path, size in profiles[0].items() if path[: len(part)] != part}
+        yield rest | filled
+
+
+def _running_inputs(model: torch.nn.Module, config: Any) -> Inputs:
+    """The first of the example inputs that the configuration suggests with which the model runs."""
+    refused: Exception | None = None
+    for inputs in tries_of(model, config, inputs_from_config(model, config)):
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                model(**{name: x.clone() for name, x in inputs.items()})
+        except Exception as error:  # whatever a model says of inputs that are not its own
+            refused = refused or error
+        else:
+            return inputs
+    raise refused or RuntimeError("there are no example inputs")
+
+
+def _class_of(config: Any, kind: type[torch.nn.Module] | str | None) -> type[torch.nn.Module]:
+    """The class of a model, from an argument, a configuration, or the tables of transformers."""
+    if not hasattr(config, "to_dict") or not hasattr(config, "model_type"):
+        raise TypeError(
+            f"twin(config={config!r:.80}): a {type(config).__name__} came, and a configuration of "
+            "transformers was expected. Make one, for example transformers.GPT2Config(), or read "
+            "one with transformers.AutoConfig.from_pretrained(folder)."
+        )
+    import transformers
+
+    if isinstance(kind, type):
+        return kind
+    names = [kind] if kind else [*(getattr(config, "architectures", None) or ()), *_known(config)]
+    for name in names:
+        found = getattr(transformers, name, None)
+        if isinstance(found, type) and hasattr(found, "_from_config"):
+            return found
+    raise TypeError(
+        f"twin(config={type(config).__name__}, kind={kind!r}): {names or 'no class'} came, and the "
+        "class of a model in transformers was expected. Give the class itself: kind=…"
+    )
+
+
+def _own(kind: type[torch.nn.Module], config: Any) -> Any:
+    """The configuration of a class: where it is that of a part, the part's."""
+    wanted = getattr(kind, "config_class", None)
+    parts = [part for part in vars(config).values() if hasattr(part, "to_dict")]
+    if wanted is None or isinstance(config, wanted):
+        return config
+    return next((part for part in parts if isinstance(part, wanted)), config)
+
+
+def _known(config: Any) -> Iterator[str]:
+    """Names of the classes that the tables of transformers have for a configuration, in order."""
+    from transformers.models.auto import modeling_auto
+
+    tables = [f"MODEL_FOR_{name}_MAPPING_NAMES" for name in _TABLES] + ["MODEL_MAPPING_NAMES"]
+    for table in tables:
+        names = getattr(modeling_auto, table, {}).get(config.model_type)
+        yield from [names] if isinstance(names, str) else names or ()

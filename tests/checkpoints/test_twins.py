@@ -1,0 +1,117 @@
+"""`twin`: the smallest model of a configuration that builds and runs, and its inputs."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import paramsym
+from paramsym import audit, find_symmetry, twin
+from paramsym.checkpoints.twins import NoTwin
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import transformers
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def size(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_model_is_small_runs_and_is_what_an_audit_takes() -> None:
+    config = transformers.GPT2Config()
+    model, inputs = twin(config, kind=transformers.GPT2Model)
+    assert size(model) < 4000 and not model.training
+    assert model(**inputs).last_hidden_state.shape[:2] == (2, 7)
+    with torch.device("meta"):
+        large = transformers.GPT2Model._from_config(config).eval()
+    found = audit(large, {"input_ids": torch.zeros(2, 7, dtype=int)}, twin=(model, inputs))
+    assert found.full is not None and found.complete
+    assert config.n_embd == 768
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "name"),
+    [
+        (transformers.BertConfig(), {}, "BertLMHeadModel"),
+        (transformers.BertConfig(architectures=["BertForMaskedLM"]), {}, "BertForMaskedLM"),
+        (transformers.BertConfig(architectures=["BertForMaskedLM"]),
+         {"kind": "BertModel"}, "BertModel"),
+        (transformers.T5Config(), {}, "T5ForConditionalGeneration"),
+        (transformers.DebertaConfig(), {}, "DebertaForMaskedLM"),
+        (transformers.ViTConfig(), {"kind": transformers.ViTModel}, "ViTModel"),
+        (transformers.ResNetConfig(), {}, "ResNetForImageClassification"),
+        (transformers.VitDetConfig(), {}, "VitDetModel"),
+    ],
+    ids=lambda item: type(item).__name__ if hasattr(item, "to_dict") else str(item)[:20],
+)  # fmt: skip
+def test_the_class_is_the_one_that_was_asked_or_the_first_that_is_known(
+    config: Any, options: dict[str, Any], name: str
+) -> None:
+    assert type(twin(config, **options)[0]).__name__ == name
+
+
+def test_a_text_model_takes_the_configuration_of_the_text() -> None:
+    model, inputs = twin(transformers.Emu3Config(), kind="Emu3ForCausalLM")
+    assert size(model) < 20_000
+    assert [*inputs] == ["input_ids"]
+
+
+def test_an_image_has_its_places_in_the_text() -> None:
+    config = transformers.LlavaConfig()
+    model, inputs = twin(config)
+    assert {"input_ids", "pixel_values"} <= inputs.keys()
+    other = {**inputs, "pixel_values": inputs["pixel_values"] + 1}
+    assert not torch.equal(model(**inputs).logits, model(**other).logits)
+
+
+def test_numbers_whose_names_say_nothing_shrink_by_trying() -> None:
+    model, inputs = twin(transformers.BambaConfig())
+    assert size(model) <= 20_000
+    assert find_symmetry(model, inputs).checked is not None
+
+
+def test_building_leaves_no_trace_in_the_global_random_state() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    twin(transformers.GPT2Config())
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_configuration_that_builds_nothing_says_why() -> None:
+    config = transformers.GPT2Config(activation_function="no such function")
+    with pytest.raises(NoTwin) as caught:
+        twin(config)
+    for part in ("twin(config=GPT2Config", "no such function", "was expected", "by hand"):
+        assert part in str(caught.value)
+
+
+def test_too_few_parameters_are_refused_with_the_number() -> None:
+    with pytest.raises(NoTwin, match="more than 100"):
+        twin(transformers.ViTConfig(), limit=100)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "parts"),
+    [
+        ({"n_embd": 8}, None, ("a dict came", "was expected", "AutoConfig")),
+        (transformers.GPT2Config(), "NoSuchModel", ("NoSuchModel", "was expected", "kind=")),
+        (transformers.GPT2Config(), "GPT2Config", ("GPT2Config", "was expected", "kind=")),
+    ],
+    ids=["table", "unknown", "no-model"],
+)
+def test_what_is_no_configuration_or_no_class_is_refused(
+    config: Any, kind: Any, parts: tuple[str, ...]
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        twin(config, kind=kind)
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_the_name_is_public() -> None:
+    assert paramsym.twin is twin
+    assert "twin" in dir(paramsym)
