@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from paramsym.lowering.builder import Builder, Tensor
-from paramsym.lowering.data import RANDOM
 from paramsym.lowering.probing import NotProbed, Probed, probe
 from paramsym.primitives.numbers import Rerun, can_run
 from paramsym.recording.graph import Call, Value
+from paramsym.recording.replay import RANDOM
 
 
 def by_probing(build: Builder, call: Call) -> Tensor | None:

@@ -309,8 +309,7 @@ def record(
             raise selector.refusal(selected, selected.operands) from error
         except (Exception, SystemExit) as error:
             raise selector.refused or TraceError(_stopped(model, error)) from error
-        if selector.refused is not None:  # the model went on without the numbers
-            raise selector.refused
+        selector.require_answered()
         found = named_outputs(chosen)
         closed = wanted(free_outputs, dict(found), "output", _named(model))
         with torch.no_grad(), fake_mode, recorder:

@@ -158,6 +158,11 @@ class Selector(Replay):
             reason = f"its numbers decide what is computed at {call.where} ({call.name})"
             self.graph.held.setdefault(leaf.name, reason)
 
+    def require_answered(self) -> None:
+        """Raise what was refused: the model may have gone on without the numbers."""
+        if self.refused is not None:
+            raise self.refused
+
     def by_parameter(self, value: Value) -> bool:
         """Whether a parameter leads to a value."""
         found = self.sources(value)

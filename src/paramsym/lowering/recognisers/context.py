@@ -117,6 +117,14 @@ class Context:
             value = source
         return value
 
+    def uncast(self, value: Value) -> Value:
+        """The tensor of which a value is a copy, whatever its dtype."""
+        while (call := self.writer(value)) is not None and call.name in COPIES | CASTS:
+            if not call.operands or call.operands[0].shape != value.shape:
+                break
+            value = call.operands[0]
+        return value
+
     def number(self, item: Any) -> float | None:
         """The number that all entries of a constant are."""
         if isinstance(item, (int, float)):
