@@ -442,7 +442,7 @@ def test_the_zoo_raises_no_alarm() -> None:
 
 def test_what_nobody_recorded_is_no_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor without a known origin depends on all parameters, as far as anybody knows."""
-    from paramsym.recording import record as module
+    from paramsym.recording import recorder as module
 
     def forward(s: Net, h: Tensor) -> Tensor:
         return F.relu(torch.triu(h)) @ s.u

@@ -7,7 +7,6 @@ things: it makes axes count the same units (at once, by unification), and it lea
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -15,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.lowering.data import Evaluator
+from paramsym.lowering.made import averaged, broadcast, centred_dims, square_of
 from paramsym.lowering.memory import AbstractMemory
 from paramsym.primitives import (
     Center,
@@ -144,13 +144,13 @@ class Builder(AbstractMemory):
         `signs` are the coefficients of the sum; `linear=False` marks a pointwise choice
         (maximum, where) that is homogeneous but not additive, and that `compute` makes.
         """
-        shape = _broadcast([t.shape for t in inputs]) if shape is None else shape
+        shape = broadcast([t.shape for t in inputs]) if shape is None else shape
         signs = facts.pop("signs", None) or (1,) * len(inputs)
         terms = list(zip(inputs, signs, strict=True))
         if linear:
             terms = [(t, c) for t, c in terms if c != 0 and not t.zero]
         kept = [t for t, _ in terms]
-        if dims := _centred_dims(terms):
+        if dims := centred_dims(terms):
             return self.center(kept[0], dims)
         out = self.new(shape, self._common_axes(kept, shape), zero=all(t.zero for t in kept))
         if not linear:
@@ -241,7 +241,7 @@ class Builder(AbstractMemory):
         )
         axes = (tuple(xs), tuple(ys), tuple(zs))
         if not mask and facts.get("power", 1) == 1:
-            out.stochastic = _averaged(x, y, axes)
+            out.stochastic = averaged(x, y, axes)
         return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
@@ -270,7 +270,7 @@ class Builder(AbstractMemory):
                 shape.append(1)
                 nodes.append(ix.UNIT)
         out = self.new(shape, nodes, zero=x.zero and kind != "other")
-        if kind in ("sum", "mean") and (square := _square_of(x)) is not None:
+        if kind in ("sum", "mean") and (square := square_of(x)) is not None:
             source, weight = square
             weight /= math.prod(x.shape[d] for d in dims) if kind == "mean" else 1
             return self.emit(Reduce, out, [source], dims=tuple(dims), how="norm2", weight=weight)
@@ -383,56 +383,3 @@ class Builder(AbstractMemory):
         """A window that cannot be read: what it shows of its base is unknown."""
         layouts = base.layout, view.layout
         self.emit(Opaque, view, [base], reason=reason, compute=lambda x: read_off(x, *layouts))
-
-
-def _centred_dims(terms: Sequence[tuple[Tensor, float]]) -> tuple[int, ...]:
-    """The axes along which a sum is x less its mean; () where it is another sum."""
-    if [sign for _, sign in terms] != [1, -1]:
-        return ()
-    (x, _), (y, _) = terms
-    mean = y.owner.producer
-    if not isinstance(mean, Reduce) or mean.how != "mean" or mean.inputs[0] is not x:
-        return ()
-    kept = tuple(1 if k in mean.dims else n for k, n in enumerate(x.shape))
-    whole = y.offset == y.owner.offset and _steps(y) == _steps(y.owner)
-    return mean.dims if whole and (1,) * (x.ndim - y.ndim) + y.shape == kept else ()
-
-
-def _steps(x: Tensor) -> list[int]:
-    """The strides of the axes that have several entries."""
-    return [step for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
-
-
-def _averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | None:
-    """The axis of Σₐ xₐ·yₐ along which it sums to one: averages of averages are averages."""
-    lost = {label for label in (*axes[0], *axes[1]) if label not in axes[2]}
-    if x.stochastic is None or y.stochastic is None:
-        return None
-    one, other = axes[0][x.stochastic], axes[1][y.stochastic]
-    for summed, along, inner, outer in ((one, other, *axes[:2]), (other, one, *axes[1::-1])):
-        sizes = {(x if axis is axes[0] else y).shape[axis.index(summed)]
-                 for axis in (inner, outer) if summed in axis}  # fmt: skip
-        met = summed in outer and len(sizes) == 1 and along not in inner
-        if met and lost == {summed} and along in axes[2]:
-            return axes[2].index(along)
-    return None
-
-
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> list[int]:
-    """The shape of an entrywise function of tensors whose axes of one entry are repeated."""
-    columns = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
-    return [max(sizes) if all(sizes) else 0 for sizes in columns][::-1]
-
-
-def _square_of(x: Tensor) -> tuple[Tensor, float] | None:
-    """(y, c) if x is c times the entrywise square of y."""
-    op = x.producer
-    if isinstance(op, Map) and op.name in ("square", "abs2"):
-        return op.inputs[0], 1.0
-    if isinstance(op, Contract) and op.is_square and op.power == 1:
-        xs, ys, zs = op.axes
-        return (op.inputs[0], 1.0) if xs == ys == zs else None
-    if isinstance(op, Sum) and len(op.inputs) == 1 and op.inputs[0].shape == x.shape:
-        found = _square_of(op.inputs[0])
-        return None if found is None else (found[0], found[1] * op.weight(0))
-    return None

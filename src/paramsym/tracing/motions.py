@@ -28,14 +28,9 @@ from paramsym.primitives.words import (
 )
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
-from paramsym.tracing.translations import (
-    Absorption,
-    Family,
-    Source,
-    Translations,
-    same_offset,
-)
+from paramsym.tracing.translations import Absorption, Family, Translations
 
 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:

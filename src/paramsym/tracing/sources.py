@@ -1,0 +1,263 @@
+"""Sources: the ways in which a parameter may change, each with its effect.
+
+A parameter changes freely, or constant along one slot, or within the kernel of readers that cannot
+absorb a change, or along a direction that the input of a weight never has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paramsym.primitives import Contract, Primitive
+from paramsym.primitives.blocks import Block, tensor_blocks
+from paramsym.primitives.directions import Absence, Profile
+from paramsym.primitives.gains import power_of
+from paramsym.primitives.joint import Joint
+from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
+from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.division import Effect, Monomial, canonical, gathered
+from paramsym.tracing.effects import Effects
+from paramsym.tracing.subspaces import Unread
+
+_KERNELS = 3  # readers whose kernels are combined
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One way in which a block of a parameter may change.
+
+    `letters` are those of δ by slot; `flat` the slots along which it is constant. With `absence`,
+    it changes along that direction on the slot `cut`, by δ/κ for each other slot, or by δ if it is
+    not `divided`; with `kernel`, by what of δ lies in the kernel of some of its readers along the
+    slot `cut`.
+    """
+
+    name: str
+    block: Block
+    letters: Mapping[int, Letter]
+    flat: tuple[int, ...]
+    effect: Effect
+    absence: Absence | None = None
+    cut: int | None = None
+    kernel: Profile | None = None
+    divided: bool = True
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether its change is δ/κ."""
+        return self.absence is not None and self.divided and not self.absence.profile.kernel
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it absorbs nothing, as nothing else is directed like it."""
+        return self.kernel is not None or not self.divided
+
+    @property
+    def reads(self) -> set[str]:
+        """The parameters that say in which directions it changes."""
+        found = set(self.kernel.parameters) if self.kernel is not None else set()
+        return found | (self.absence.profile.parameters if self.absence is not None else set())
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it changes a power of a buffer."""
+        power = power_of(self.block.tensor)
+        return power is not None and power.source.kind == "buffer"
+
+    @property
+    def own(self) -> frozenset[Letter]:
+        """The letters of δ."""
+        return frozenset(self.letters.values())
+
+    def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
+        """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
+        at = {s: x for s, x in m.at.items() if x not in self.own or x in put}
+        seen = {*m.at.values(), *m.letters(), *m.atom_letters()}
+        copies = 1.0
+        for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
+            if letter not in put and letter not in seen:
+                copies *= self.block.sizes[stride]
+        product = m.moved(at, copies).with_fresh_letters(put)
+        return replace(product, factors=(*prefix, *product.factors))
+
+
+class Sources:
+    """Every way in which the parameters of a network may change that is looked at."""
+
+    def __init__(self, circuit: Circuit, parameters: Mapping[str, Tensor], unread: Unread):
+        self.circuit, self.parameters = circuit, parameters
+        self.absent = unread.absent
+        self.effects = Effects(circuit, unread)
+
+    def __iter__(self) -> Iterator[Source]:
+        for name, tensor in self.parameters.items():
+            for block in tensor_blocks(tensor, self.circuit.layout):
+                if block.key in self.circuit.readers:
+                    yield from self._plain(name, block)
+                    yield from self._along_absences(name, block)
+
+    def _plain(self, name: str, block: Block) -> Iterator[Source]:
+        slots = [s for _, _, s in block.slots]
+        met: set[tuple[Letter, Profile]] = set()
+        letters: Mapping[int, Letter] = {s: fresh() for s in slots}
+        for flat in ((), *((s,) for s in slots)):
+            own = {s: letter for s, letter in letters.items() if s not in flat}
+            found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
+            effect = gathered(found, frozenset(own.values()))
+            yield Source(name, block, own, flat, effect)
+            if not flat and effect and all(c.atom for _, c in effect.values()):
+                return  # what weighs data is absorbed as a whole or not at all
+        for slot, letter in letters.items():
+            yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})
+
+    def _in_kernels(
+        self, name: str, block: Block, slot: int, met: Collection[Profile]
+    ) -> Iterator[Source]:
+        """δ projected onto the kernel of one reader, or of several: these see nothing of it."""
+        columns = sorted({p.kernel for p in met})[:_KERNELS]
+        for count in range(1, len(columns) + 1):
+            for chosen in itertools.combinations(columns, count):
+                profile = Profile(kernel=tuple(sorted({c for each in chosen for c in each})))
+                if profile.fits(block.sizes[slot]) and profile.parameters <= self.parameters.keys():
+                    letters = {s: fresh() for _, _, s in block.slots}
+                    out = fresh()
+                    word = projector(profile, block, slot, letters[slot], out, letters)
+                    start = Change(1.0, {**letters, slot: out}, (word,))
+                    found = self.effects.of(block.key, start, name)
+                    effect = gathered(found, frozenset(letters.values()))
+                    if effect:  # what no reader sees is known from what is unread
+                        yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
+
+    def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
+        """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
+        received = [self._received(*reader) for reader in self.circuit.readers[block.key]]
+        first, *others = received
+        for other in others:
+            first = {c: _both(a, other[c]) for c, a in first.items() if c in other}
+        for cut, absences in first.items():
+            for absence in absences:
+                yield from self._absent_source(name, block, cut, absence)
+        weighing = [_is_product(joint.op) for joint, _ in self.circuit.readers[block.key]]
+        if others and weighing.count(True) == 1:
+            reader = weighing.index(True)
+            for cut, absences in received[reader].items():
+                for absence in absences:
+                    yield from self._tied_source(name, block, cut, absence, reader)
+
+    def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
+        """Absences of what a weight is contracted with, seen from the weight, by its slot."""
+        found: dict[int, list[Absence]] = defaultdict(list)
+        data = joint.inputs[1 - k] if _is_product(joint.op) else None
+        if data is None or self.effects.depends(data.tensor) is not None:
+            return found
+        mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
+        place = {s: at for at, s in theirs.items()}
+        rename = {theirs[at]: mine[at] for at in theirs if at in mine}
+        for absence in self.absent[data.key]:  # where κ = 0, a change along w is unread
+            at = place.get(absence.stride)
+            if at is None or at not in mine or at in target:
+                continue
+            whole = absence.stride in joint.whole(1 - k) and mine[at] in joint.whole(k)
+            if whole and not absence.is_zero:
+                profile = absence.profile.renamed(rename)
+                if profile.fits(joint.inputs[k].sizes[mine[at]]):
+                    found[mine[at]].append(replace(absence, stride=mine[at], profile=profile))
+        return found
+
+    def _absent_source(
+        self, name: str, block: Block, cut: int, absence: Absence
+    ) -> Iterator[Source]:
+        if not self._is_spelled(absence):
+            return
+        kernel = bool(absence.profile.kernel)
+        letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
+        found: list[Monomial] = []
+        for joint, k in self.circuit.readers[block.key]:
+            forward = joint.forward(k)
+            at = {t: letters[s] for s, t in forward.items() if s in letters}
+            starts = [Change(1.0, at)]
+            if kernel:
+                starts = list(self._kernel_effects(absence, letters[cut], at, block, cut))
+            for start in starts:
+                found += self.effects.of(joint.out.key, start, name)
+        effect = gathered(found, frozenset(letters.values()))
+        yield Source(name, block, letters, (), effect, absence, cut)
+
+    def _tied_source(
+        self, name: str, block: Block, cut: int, absence: Absence, reader: int
+    ) -> Iterator[Source]:
+        """W += δ ⊗ w where w·x = κ for what one reader weighs by W, and others read W as it is.
+
+        So a table of tokens that is the last layer, too: its rows move by the same vector, which
+        the positions absorb, and the logits by κ.
+        """
+        profile = absence.profile
+        if profile.kernel or not self._is_spelled(absence):
+            return
+        for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
+            letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
+            found: list[Monomial] = []
+            for n, (joint, k) in enumerate(self.circuit.readers[block.key]):
+                if n == reader:
+                    found += self._of_constant(joint, k, letters, absence, name)
+                    continue
+                out = fresh()
+                words = tuple(frame_words(profile, self.parameters, out, 1))
+                change = Change(1.0, {**letters, cut: out}, words)
+                passed = self.effects.through(joint, k, change, name)
+                found += [(block.key, change)] if passed is None else passed
+            effect = gathered(found, frozenset(letters.values()))
+            yield Source(name, block, letters, flat, effect, absence, cut, divided=False)
+
+    def _is_spelled(self, absence: Absence) -> bool:
+        """Whether w and κ are words of parameters, the same at all entries of the other slots."""
+        known = absence.profile.parameters <= self.parameters.keys()
+        return known and not any(o.at for o in absence.offset)
+
+    def _of_constant(
+        self, joint: Joint, k: int, letters: Mapping[int, Letter], absence: Absence, name: str
+    ) -> list[Monomial]:
+        """The effects of δ ⊗ w at a reader whose data x have w·x = κ: those of δ·κ."""
+        at = {t: letters[s] for s, t in joint.forward(k).items() if s in letters}
+        found: list[Monomial] = []
+        for offset in absence.offset:
+            words = offset.spelled(absence.profile, self.parameters)
+            found += self.effects.of(joint.out.key, Change(offset.weight, at, words), name)
+        return found
+
+    def _kernel_effects(
+        self, absence: Absence, along: Letter, at: Mapping[int, Letter], block: Block, cut: int
+    ) -> Iterator[Change]:
+        """δ P b: what a change along a kernel adds where the input has a constant part b."""
+        profile = absence.profile
+        for offset in absence.offset:
+            word = projector(profile, block, cut, along, offset.letter, {})
+            factors = offset.spelled(profile, self.parameters)
+            yield Change(offset.weight, dict(at), (word, *factors))
+
+
+def _is_product(op: Primitive) -> bool:
+    """Whether an operation is a plain product of two different tensors."""
+    return type(op) is Contract and op.power == 1 and not op.is_square
+
+
+def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:
+    """Absences that hold for two inputs of one weight."""
+    return [x for x in a for y in b if x.profile == y.profile and same_offset(x, y)]
+
+
+def same_offset(x: Absence, y: Absence) -> bool:
+    """Whether κ is the same sum of words."""
+
+    def forms(absence: Absence) -> list[tuple]:
+        made = []
+        for o in absence.offset:
+            change = Change(o.weight, {}, o.factors)
+            made.append((o.weight, o.frame, *canonical((0, 0), change, frozenset())[2:]))
+        return sorted(made, key=repr)
+
+    return forms(x) == forms(y)
