@@ -154,7 +154,7 @@ def places_by_tensor(s: Net, h: Tensor) -> Tensor:
     return F.relu(h) @ s.u
 
 
-@writes("")
+@writes("PositiveScaling(1)")
 def index_add(s: Net, h: Tensor) -> Tensor:
     h.index_add_(2, torch.tensor([0, 1]), h[..., 2:].clone())
     return F.relu(h) @ s.u
@@ -232,7 +232,7 @@ def into_a_constant(s: Net, h: Tensor) -> Tensor:
     return F.relu(state) @ s.u
 
 
-@writes("Monomial(2), Scaling(1), Scaling(1)")
+@writes("Monomial(2), PositiveScaling(1), Scaling(1), Scaling(1)")
 def zeros_and_numbers(s: Net, h: Tensor) -> Tensor:
     h[..., 0].zero_()
     h[..., 1].fill_(2.0)
@@ -447,6 +447,6 @@ def test_what_nobody_recorded_is_no_constant(monkeypatch: pytest.MonkeyPatch) ->
     def forward(s: Net, h: Tensor) -> Tensor:
         return F.relu(torch.triu(h)) @ s.u
 
-    assert groups_of(Net(lambda s, h: F.relu(torch.tril(h)) @ s.u)) == "PositiveScaling(1)"
+    assert groups_of(Net(lambda s, h: F.relu(torch.tril(h)) @ s.u)) == "PositiveScaling(4)"
     monkeypatch.setattr(module, "_UNTRACED", module._UNTRACED | {"triu"})
     assert groups_of(Net(forward)) == ""
