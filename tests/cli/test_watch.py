@@ -76,7 +76,7 @@ def test_a_script_that_catches_errors_does_not_catch_what_cannot_be_followed(run
 
 def test_what_find_symmetry_refuses_is_not_a_failure_of_the_script(run, tmp_path: Path):
     script = training_script(tmp_path)
-    branching = "return float(x.sum()) * scale * self.last("
+    branching = "return self.last.weight.sum().item() * scale * self.last("
     script.write_text(script.read_text().replace("return scale * self.last(", branching))
     said = run("watch", script, code=2).stderr
     assert "find_symmetry(model=Net)" in said and "Run it by itself" not in said

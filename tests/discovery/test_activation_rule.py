@@ -97,10 +97,11 @@ EXPECTED = {
 def test_a_custom_operator_gets_its_group(name: str) -> None:
     operator, facts, groups = EXPECTED[name]
     model = Net(operator)
-    assert find_symmetry(model, X).spaces == {}  # unknown: held
+    assert [*find_symmetry(model, X).probed] == [f"intertwined::{name}"]  # there is no rule
     assert register_rule(intertwiners(operator), f"intertwined::{name}") == facts
     symmetry = find_symmetry(model, X)
     assert {str(space.group) for space in symmetry.spaces.values()} == groups
+    assert not symmetry.probed
     proof = verify(model, symmetry, X)
     assert proof.error < 1e-12 and proof.control > 1e-3
     assert assert_lowering(model, X).not_computed == ()

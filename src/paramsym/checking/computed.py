@@ -32,4 +32,7 @@ class AsComputed(TorchFunctionMode):
             return args[0]
         if func in _CUTS and args[0].requires_grad:
             return args[0].view_as(args[0])
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        node = result.grad_fn if isinstance(result, torch.Tensor) else None
+        flat = node is not None and node.name() == "NotImplemented"  # a step, most often
+        return result.detach() if flat else result

@@ -47,7 +47,9 @@ class Builder(AbstractMemory):
 
     def __init__(self, graph: Graph, moving: AbstractSet[int] = frozenset()):
         self.graph = graph
+        given = {value.id for value in graph.values if value.kind == "input"}
         self.data = Evaluator(graph, moving)  # the numbers that no parameter enters
+        self.fixed = Evaluator(graph, moving | given)  # those that no input enters, either
         self.tensors: dict[int, Tensor] = {}
         self.ops: list[Primitive] = []
         self.where = ""

@@ -30,13 +30,10 @@ def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, t
 
 def _reads(build: Builder) -> dict[int, set[int]]:
     """The rows that are read of each tensor of which only rows are read."""
-    graph = build.graph
-    given = {value.id for value in graph.values if value.kind == "input"}
-    evaluator = Evaluator(graph, build.data.closed | given)
     rows: dict[int, set[int]] = defaultdict(set)
     whole: set[int] = set()
     for op in build.ops:
-        index = _rows_of(op, evaluator)
+        index = _rows_of(op, build.fixed)
         for k, tensor in enumerate(op.inputs):
             if k == 0 and index is not None:
                 rows[tensor.serial] |= set(index.reshape(-1).tolist())

@@ -99,7 +99,7 @@ class Contract(Primitive):
         for s, profile in pattern.items():
             at = back.get(s)
             if at in theirs:  # seen through the entries of the other factor
-                if gain is None or at not in mine:
+                if gain is None or at not in mine or profile.kernel:
                     return None
                 new[mine[at]] = profile.framed(_raised(gain.frame, self.power))
             elif at in mine:

@@ -84,7 +84,7 @@ _PIECES = 64  # rows in a new order are joined from so many runs at most
 def _known(build: Builder, item: Tensor | list[int]) -> list[int] | None:
     """Positions along one axis, if they are part of the model."""
     if isinstance(item, Tensor):
-        numbers = None if item.moves or item.ndim != 1 else build.data.of(item)
+        numbers = None if item.moves or item.ndim != 1 else build.fixed.of(item)
         return None if numbers is None else numbers.tolist()
     return item if all(isinstance(i, int) for i in item) else None
 
@@ -161,7 +161,7 @@ def _gathered(
     assert index.value is not None
     dims = varying(build, index.value, dim)
     every = [k for k in range(x.ndim) if shape[k] != x.shape[k] or k in dims]
-    numbers = None if index.moves else build.data.of(index)
+    numbers = None if index.moves else build.fixed.of(index)
     if dims == [dim] == every and numbers is not None and numbers.numel():
         places = numbers.movedim(dim, 0).reshape(shape[dim], -1)[:, 0].tolist()
         if (made := rearranged(build, x, dim, places)) is not None:

@@ -47,7 +47,7 @@ def _keeps_ones(
     given: Sequence[Tensor],
 ) -> bool:  # fmt: skip
     """Whether a map takes a tensor of ones to one, by the numbers that it is given."""
-    numbers = [None if t.moves else build.data.of(t) for t in given]
+    numbers = [None if t.moves else build.fixed.of(t) for t in given]
     if any(n is None for n in numbers) or torch.Size(shape).numel() > _LARGEST:
         return False
     try:
@@ -182,7 +182,7 @@ def _extreme(
     """
     facts = build.again(call, into, source)
     d, x = build.tensor(into), build.tensor(source)
-    numbers = None if d.moves else build.data.number(into)
+    numbers = None if d.moves else build.fixed.number(into)
     if not facts or not x.moves or numbers is None:
         return None
     if not bool(((numbers == 0) | numbers.isinf()).all()):
@@ -212,7 +212,7 @@ def follows(
     A place that nothing is put to, or one where a constant competes, does not follow all entries
     when they move far up and far down.
     """
-    numbers = [None if t.moves else build.data.of(t) for t in given]
+    numbers = [None if t.moves else build.fixed.of(t) for t in given]
     if any(n is None for n in numbers) or torch.Size(shape).numel() > _LARGEST:
         return False
     x = torch.zeros(tuple(shape), dtype=torch.float64)
