@@ -251,6 +251,9 @@ CUT = {  # what autograd is told not to follow, and the same function without th
     "without gradients": (without_gradients, torch.tanh),
     "data": (lambda h: torch.tanh(h.data), torch.tanh),
     "in place on data": (in_place_on_data, torch.tanh),
+    "a step without a derivative": (
+        lambda h: torch.heaviside(h.detach(), torch.zeros((), dtype=h.dtype)) * h, torch.relu
+    ),
     "detached in place": (lambda h: torch.tanh(h.clone().detach_()), torch.tanh),
 }  # fmt: skip
 JUMPS = {

@@ -34,5 +34,5 @@ class AsComputed(TorchFunctionMode):
             return args[0].view_as(args[0])
         result = func(*args, **(kwargs or {}))
         node = result.grad_fn if isinstance(result, torch.Tensor) else None
-        flat = node is not None and node.name() == "NotImplemented"  # a step, most often
+        flat = node is not None and node.name().endswith("NotImplemented")  # as of a step
         return result.detach() if flat else result
