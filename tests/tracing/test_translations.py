@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from paramsym import audit, find_symmetry
 from paramsym.primitives.directions import ONES, Columns, Profile, meet, minimal
 from paramsym.primitives.words import Atom, Change, Word, fresh
-from paramsym.tracing.translations import canonical, divide, gathered
+from paramsym.tracing.division import canonical, divide, gathered
 from tests.tracing.test_held import M, x
 from tests.tracing.zoo import errors, randomise
 
