@@ -71,3 +71,30 @@ def test_a_narrow_head_has_a_kernel(labels: int) -> None:
     assert found.refuted == ()
     free = [s.dimension for s in found.symmetry.shifts if s.parameters == ("down.weight",)]
     assert free == ([7 * (5 - labels)] if labels < 5 else [])
+
+
+@pytest.mark.parametrize("combine", ["softmax", "log_softmax", "norm", "centring"])
+def test_a_sink_that_is_dropped_has_been_seen_by_all_others(combine: str) -> None:
+    """A learned score joins the others, is combined with them, and dropped."""
+
+    class Sinks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key = nn.Linear(6, 5), nn.Linear(6, 5)
+            self.sink = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores = self.query(x) @ self.key(x).mT
+            joined = torch.cat([scores, self.sink.expand(*scores.shape[:-1], 1)], -1)
+            if combine == "norm":
+                joined = torch.nn.functional.layer_norm(joined, joined.shape[-1:])
+            elif combine == "centring":
+                joined = joined - joined.mean(-1, keepdim=True)
+            else:
+                joined = getattr(torch, combine)(joined, -1)
+            return torch.tanh(joined[..., :-1] @ x)
+
+    torch.manual_seed(0)
+    found = measured(Sinks(), INPUTS, check=False)
+    assert found.error < 1e-12
+    assert not [s for s in found.symmetry.shifts if "sink" in s.parameters]

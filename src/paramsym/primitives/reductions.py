@@ -136,7 +136,8 @@ class Center(Entrywise):
         return self.dims
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        yield from at.hold() if at.inside & set(self.dims) else at.equal(at.parts[0])
+        alone = bool(at.inside & set(self.dims)) or not _is_whole(at.joint, self.dims)
+        yield from at.hold() if alone else at.equal(at.parts[0])
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
@@ -163,8 +164,8 @@ class Center(Entrywise):
         inside = self._inside(joint)
         passed = carry(joint, k, change)
         if passed is None or not change.at.keys() & inside:
-            return [] if passed is not None and self._is_whole(joint) else None
-        if change.atom is not None or not self._is_whole(joint):
+            return [] if passed is not None and _is_whole(joint, self.dims) else None
+        if change.atom is not None or not _is_whole(joint, self.dims):
             return None
         sizes = joint.inputs[k].sizes
         share = math.prod(1 / sizes[s] for s in change.at.keys() & inside)
@@ -174,10 +175,6 @@ class Center(Entrywise):
     def _inside(self, joint: Joint) -> set[int]:
         """The slots of the input along which the mean is taken."""
         return {s for at, s in joint.slots(0).items() if at[0] in self.dims}
-
-    def _is_whole(self, joint: Joint) -> bool:
-        """Whether a block holds all entries along these axes, and no part of them."""
-        return all(joint.is_single(0, d) for d in self.dims)
 
     @property
     def has_words(self) -> bool:
@@ -207,8 +204,8 @@ class Normalize(Entrywise):
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         x, along = at.parts[0], bool(at.inside & set(self.dims))
-        if at.signs:
-            yield from at.unless(along and self.center)
+        if at.signs:  # those of one piece alone would change the mean
+            yield from at.unless(self.center and (along or not _is_whole(at.joint, self.dims)))
         elif self.epsilon > NEGLIGIBLE or self.floor > _MET or along:
             yield from at.hold()
         else:
@@ -268,6 +265,11 @@ class Softmax(Entrywise):
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
+
+
+def _is_whole(joint: Joint, dims: tuple[int, ...]) -> bool:
+    """Whether a block of the input holds all entries along these axes, and no part of them."""
+    return all(joint.is_single(0, d) for d in dims)
 
 
 def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:

@@ -73,6 +73,8 @@ class Unread:
 
     def _through(self, joint: Joint, k: int) -> list[Unseen]:
         below = self[joint.out.key]
+        if not all(joint.is_single(k, label) for label in joint.op.combined):
+            below = []  # one piece of what is combined shows in all others
         if {} in below:
             return [{}]
         found = joint.op.unread(joint, k, below, self.absent.found)
