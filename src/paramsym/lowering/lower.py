@@ -104,6 +104,9 @@ def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
     for value, tensor in zip(targets, result, strict=False):
         if tensor is None or (value.id in build.tensors and build.tensors[value.id].producer):
             continue
+        if tensor.base is not None and tensor.nodes is None and tensor.moves:
+            build.mirror(value, tensor)  # a copy of a window
+            continue
         if tensor.base is not None or tensor.value is not None or not tensor.moves:
             tensor = build.alias(tensor)
         tensor.strides, tensor.offset, tensor.value = value.strides, value.offset, value

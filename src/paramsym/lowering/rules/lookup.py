@@ -103,10 +103,12 @@ def rearranged(build: Builder, x: Tensor, dim: int, positions: Sequence[int]) ->
             runs[-1] = range(runs[-1].start, i + 1)
         else:
             runs.append(range(i, i + 1))
+    found = [build.narrow(x, dim, run.start, len(run)) for run in runs[:_PIECES]]
+    if len(runs) == 1:
+        return found[0]
     if not 0 < len(runs) <= _PIECES or all(leaf.frozen for leaf in ix.leaves(x.axes[dim])):
         return None
-    found = [build.narrow(x, dim, run.start, len(run)) for run in runs]
-    return build.concatenate(found, dim) if len(found) > 1 else build.alias(found[0])
+    return build.concatenate(found, dim)
 
 
 @rule("embedding_bag")
