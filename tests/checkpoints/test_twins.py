@@ -74,6 +74,34 @@ def test_numbers_whose_names_say_nothing_shrink_by_trying() -> None:
     assert find_symmetry(model, inputs).checked is not None
 
 
+@pytest.mark.parametrize(
+    "config",
+    [transformers.DeepseekV3Config(), transformers.GlmConfig(), transformers.CwmConfig()],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_small_model_is_as_narrow_and_as_wide_as_the_large_one(config: Any) -> None:
+    """Freedom that comes of a vocabulary below the width is not that of the large model."""
+    small = twin(config)[0].config
+    names = ["vocab_size", "hidden_size", "intermediate_size", "q_lora_rank", "kv_lora_rank"]
+    sizes = [(getattr(config, name, None), getattr(small, name, None)) for name in names]
+    sizes.append((_one_head(config), _one_head(small)))
+    known = [pair for pair in sizes if pair[0] is not None]
+    assert all((a < c) <= (b <= d) for a, b in known for c, d in known), known
+    assert small.vocab_size > small.hidden_size
+
+
+def _one_head(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+@pytest.mark.parametrize(
+    "name", ["Speech2Text", "Wav2Vec2Bert", "SeamlessM4T", "Segformer", "DPT"], ids=str
+)
+def test_spectrograms_and_stages_are_built(name: str) -> None:
+    model, inputs = twin(getattr(transformers, f"{name}Config")())
+    assert size(model) <= 20_000 and inputs
+
+
 def test_building_leaves_no_trace_in_the_global_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,9 @@ from paramsym.checkpoints.errors import CheckpointError
 
 BATCH, LENGTH = 2, 7
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
+_BANDS = ("num_mel_bins", "n_mels", "input_feat_per_channel", "feature_projection_input_dim",
+          "input_dim", "num_mel_bin", "mel_bins", "feature_size")  # fmt: skip
+_FRAMES = 32  # of a spectrogram where no table of positions counts them
 _PLACES = (1, 2, 3, 4, 5, 8, 9, 16)  # of an image in a text
 LARGEST = 1 << 28  # numbers in all inputs together
 AXES = 16
@@ -159,6 +162,13 @@ def tries_of(
     own; how many that are is found by trying.
     """
     yield inputs
+    if "input_features" in inputs:  # frames first, and many where steps skip some of them
+        x = inputs["input_features"]
+        yield {**inputs, "input_features": x.transpose(1, 2).contiguous()}
+        generator = torch.Generator().manual_seed(0)
+        long = _random((len(x), 4 * _FRAMES, x.shape[1]), x.dtype, 0, generator)
+        yield {**inputs, "input_features": long}
+        yield {**inputs, "input_features": long.transpose(1, 2).contiguous()}
     frames = getattr(config, "num_frames", None)
     if isinstance(frames, int) and "pixel_values" in inputs:
         x = inputs["pixel_values"]
@@ -198,8 +208,17 @@ def _pixels(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torc
 
 
 def _spectrogram(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    shape = (BATCH, int(config.num_mel_bins), 2 * int(config.max_source_positions))
-    return _random(shape, dtype, 0, generator)
+    bands = next(_sizes(config, _BANDS), 16)
+    positions = next(_sizes(config, ("max_source_positions",)), _FRAMES // 2)
+    return _random((BATCH, bands, 2 * positions), dtype, 0, generator)
+
+
+def _sizes(config: Any, names: Sequence[str]) -> Iterator[int]:
+    """Numbers that a configuration, or one nested in it, has under the first of some names."""
+    parts = [part for part in vars(config).values() if hasattr(part, "to_dict")]
+    for own in (config, *parts):
+        found = (getattr(own, name, None) for name in names)
+        yield from (size for size in found if isinstance(size, int) and size > 0)
 
 
 def _waveform(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

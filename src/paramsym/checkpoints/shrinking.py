@@ -68,13 +68,15 @@ _ROLES = {
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
         "groups": r"_groups$|^n_group$|^num_expert_group$",
-        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$|^topk_group$",
+        "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$",
+        "chosen groups": r"^topk_group$",
+        "times": r"^(sr|mlp)_ratios$",
         "image": r"^image_size$",
         "patch": r"^(patch_size|encoder_stride)$",
         "token": r"_token_(id|index)$",
         "width": r"^(d_model|n_embd|n_inner|dim|d_ff|d_inner|mlp_dim|num_mel_bins)$|"
         r"(hidden|intermediate|embedding|projection|proj|embed|conv|ffn|ffn_hidden|pooler_output)"
-        r"_(size|dim|sizes|dims)$",
+        r"_(size|dim|sizes|dims)$|_rank$",
     }.items()
 }
 _SHARES = ("partial_rotary_factor", "rotary_pct")
@@ -111,11 +113,9 @@ def fillings_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
     sizes = _Sizes(config, profile)
     small = {
         "head": sizes.head, "few heads": sizes.few, "experts": _EXPERTS, "chosen": _CHOSEN,
-        "vocabulary": sizes.vocabulary,
+        "vocabulary": sizes.vocabulary, "chosen groups": 1,
     }  # fmt: skip
-    found: Changes = {}
-    if hasattr(config, _EXPERTS_BY) and sizes._of("experts"):
-        found[*path, f"{_EXPERTS_BY}_internal"] = "batched_mm"
+    found = experts_by_one_product(config, path)
     for name, part in _fields(config):
         if part is None and (size := small.get(role_of(name), int(bool(_COUNTED.match(name))))):
             found[*path, name] = size
@@ -126,6 +126,18 @@ def fillings_of(config: Any, profile: Profile, path: Path = ()) -> Changes:
             found[*path, name] = {**own, _SECTIONS: _sections([0] * 3, sizes.head)}
         elif hasattr(part, "to_dict"):
             found |= fillings_of(part, profile, (*path, name))
+    return found
+
+
+def experts_by_one_product(config: Any, path: Path = ()) -> Changes:
+    """Mixtures that multiply by all chosen experts at once, for widths that other ways refuse."""
+    found: Changes = {}
+    counts = any(role_of(name) == "experts" and _is_size(v) for name, v in _fields(config))
+    if counts and hasattr(config, _EXPERTS_BY):
+        found[*path, f"{_EXPERTS_BY}_internal"] = "batched_mm"
+    for name, part in _fields(config):
+        if hasattr(part, "to_dict"):
+            found |= experts_by_one_product(part, (*path, name))
     return found
 
 
@@ -176,9 +188,11 @@ class _Sizes:
         few = min([v for n, v in self._of("few heads")] or [heads])
         self.grouped = few < heads
         self.heads = 1 if heads == 1 else max(4, profile.heads) if self.grouped else profile.heads
-        self.few = self.heads if not self.grouped else min(few, self.heads // 2)
         self.head = max(profile.head, 8) if self._turns_partly() else profile.head
         self.width = self._main_width()
+        if self._crowd(heads) > max(0, self.heads * self.head - self.head - 4):
+            self.heads *= 2
+        self.few = self.heads if not self.grouped else min(few, self.heads // 2)
         self.widths = self._widths(heads)
         text = self.fields.get("text_config")
         self.lent = hasattr(text, "to_dict") and not self._of("vocabulary")
@@ -214,23 +228,37 @@ class _Sizes:
         heads = self._first("heads") or 1
         return 0 < self._first("rotary") < self._main_width() // heads
 
+    def _all_widths(self) -> set[int]:
+        found = {v for _, v in self._of("width")}
+        return found | {v for _, vs in self._lists() for v in vs if _is_size(v)}
+
+    def _one_head(self, heads: int) -> int:
+        return self._first("head") or (self.width // heads if self.width else 0)
+
+    def _crowd(self, heads: int) -> int:
+        """The room that the ranks between one head and a stream below all of them want."""
+        head = self._one_head(heads)
+        if not self.width < heads * head:
+            return 0
+        return 2 * sum(head < v < self.width for v in self._all_widths())
+
     def _widths(self, heads: int) -> dict[int, int]:
         """Each width of the configuration → a small one: equal, smaller, and larger as they were.
 
         What attention writes is as wide as its heads together, the stream likewise where it was.
+        What holds one head still does: a rank below it would make most of the head unread.
         """
-        head = self._first("head") or (self.width // heads if self.width else 0)
+        head = self._one_head(heads)
         joint, small = heads * head, self.heads * self.head
         sign = (self.width > joint) - (self.width < joint)
         found = {joint: small, head: self.head} if joint else {}
-        found[self.width] = small + 4 * sign
-        others = {v for _, v in self._of("width")} - found.keys()
-        others |= {v for _, vs in self._lists() for v in vs if _is_size(v)} - found.keys()
-        base = found[self.width]
+        found[self.width] = base = small + 4 * sign
+        others = self._all_widths() - found.keys()
         below = sorted(v for v in others if v < self.width)
         above = sorted(v for v in others if v > self.width)
         for k, value in enumerate(reversed(below)):
-            found[value] = max(2, base - 2 * (k + 1))
+            least = self.head if joint and head <= value else 2
+            found[value] = max(min(least, base), base - 2 * (k + 1))
         for k, value in enumerate(above):
             found[value] = max(base, small) + 4 * (k + 1)
         return found
@@ -258,7 +286,9 @@ class _Sizes:
         kept = self._kept_layers()
         for name, value in self.fields.items():
             role = self.roles[name]
-            if _is_size(value):
+            if _is_size(value) and self.stages == value and _COUNTED.match(name) and not role:
+                small = min(value, _STAGES)
+            elif _is_size(value):
                 small = self._small(role, value, kept)
             elif isinstance(value, (list, tuple)) and value:
                 small = self._small_list(name, list(value), kept)
@@ -279,6 +309,7 @@ class _Sizes:
             "few heads": min(value, self.few), "heads": self.heads, "head": self.head,
             "rotary": self.head // 2, "vocabulary": self.vocabulary,
             "experts": min(value, _EXPERTS), "chosen": min(value, _CHOSEN),
+            "chosen groups": min(value, _CHOSEN),
             "patch": min(value, _PATCH), "image": min(value, self._image()),
             "windowed": min(value, _PATCHES) if self.stages else value,
             "groups": min(value, self.heads),
@@ -321,11 +352,26 @@ class _Sizes:
         part = value[:_STAGES]
         if name == _COUNTED_IN_STAGES:
             return [min(v, 2) for v in part]
-        if self.roles[name] == "width":
+        role, heads = self.roles[name], self._heads_by_stage()
+        if role in ("width", "heads") and heads:
+            return [k * (self.head if role == "width" else 1) for k in heads]
+        if role == "width":
             return [self.widths.get(v, v) for v in part]
-        if self.roles[name] == "heads":
+        if role == "heads":
             return [self.profile.heads * v // value[0] for v in part]
-        return part
+        return [min(v, 2) for v in part] if role == "times" else part
+
+    def _heads_by_stage(self) -> list[int]:
+        """One head in the narrowest stage, one more in each that had more; none where widths or
+        heads are not given for each stage."""
+        lists = {self.roles[n]: v for n, v in self.fields.items() if self._is_by_stage(v)}
+        if not {"width", "heads"} <= lists.keys():
+            return []
+        ranks = {v: k + 1 for k, v in enumerate(sorted({*lists["heads"]}))}
+        return [ranks[v] for v in lists["heads"][:_STAGES]]
+
+    def _is_by_stage(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and len(value) == self.stages > 0
 
     def _kept_layers(self) -> dict[int, list[int]]:
         """For each number of layers the layers to keep: of each kind one, and two at least.

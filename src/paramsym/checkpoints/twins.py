@@ -30,6 +30,7 @@ from paramsym.checkpoints.shrinking import (
     Path,
     changed,
     changes_of,
+    experts_by_one_product,
     fillings_of,
     role_of,
 )
@@ -75,8 +76,8 @@ def twin(
     for changes in _smaller(config):
         try:
             found = _attempt(kind, changed(config, changes))
-            if found.size > min(limit, _AIM):
-                found = _shrunk(kind, found)
+            for most, ordered in ((min(limit, _AIM), True), (limit, False)):
+                found = _shrunk(kind, found, ordered) if found.size > most else found
         except Exception as error:  # whatever a configuration that nobody meant can raise
             failed.append(first_line(error))
             continue
@@ -121,13 +122,18 @@ def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
     return _Attempt(config, model, _running_inputs(model, config))
 
 
-def _shrunk(kind: type[torch.nn.Module], found: _Attempt) -> _Attempt:
-    """Shrink what no name speaks of: each number by trying, those that are equal together."""
-    sizes = sorted({value for _, value in _numbers(found.config)})
+def _shrunk(kind: type[torch.nn.Module], found: _Attempt, ordered: bool) -> _Attempt:
+    """Shrink what no name speaks of: each number by trying, those that are equal together.
+
+    Where they stay `ordered`, a number that was above a width still is.
+    """
+    sizes = sorted({n for _, value in _fields(found.config) for n in _large(value)})
     for rank, value in reversed([*enumerate(sizes)]):
-        for small in dict.fromkeys((_SMALL + 2 * rank, *_SMALLS)):
-            names = [path for path, own in _numbers(found.config) if own == value]
-            changes = dict.fromkeys(names, small)
+        for small in _below(found.config, value, _SMALL + 2 * rank, ordered):
+            changes = {
+                path: _with(own, value, small)
+                for path, own in _fields(found.config) if value in _large(own)
+            }  # fmt: skip
             try:
                 other = _attempt(kind, changed(found.config, changes))
             except Exception:  # this number has to be what it was, or another one
@@ -138,28 +144,68 @@ def _shrunk(kind: type[torch.nn.Module], found: _Attempt) -> _Attempt:
     return found
 
 
-def _numbers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """The large numbers of a configuration and of those nested in it, tokens left out."""
+def _large(value: Any) -> list[int]:
+    """The large numbers in a number or a list of them."""
+    if isinstance(value, (list, tuple)):
+        return [n for part in value for n in _large(part)]
+    return [value] if type(value) is int and value > max(_SMALLS) else []
+
+
+def _with(value: Any, old: int, new: int) -> Any:
+    """A number, or a list of them, with another one in the place of each that is `old`."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with(part, old, new) for part in value)
+    return new if type(value) is int and value == old else value
+
+
+def _below(config: Any, value: int, small: int, ordered: bool) -> Iterator[int]:
+    """Smaller sizes, above all widths that a number was above where they are `ordered`."""
+    least = max((own for own in _widths(config) if own < value), default=0) if ordered else 0
+    for size in dict.fromkeys((small, *_SMALLS, least + min(_SMALLS))):
+        if least < size < value:
+            yield size
+
+
+def _widths(config: Any) -> Iterator[int]:
+    """The widths of a configuration and of those nested in it, and of one head."""
     for name, value in vars(config).items():
         if hasattr(value, "to_dict"):
-            yield from _numbers(value, (*path, name))
-        elif type(value) is int and value > max(_SMALLS) and role_of(name) != "token":
+            yield from _widths(value)
+        elif type(value) is int and role_of(name) in ("width", "head"):
+            yield value
+
+
+def _fields(config: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The fields of a configuration and of those nested in it, tokens left out."""
+    for name, value in vars(config).items():
+        if hasattr(value, "to_dict"):
+            yield from _fields(value, (*path, name))
+        elif role_of(name) != "token":
             yield (*path, name), value
 
 
 def _smaller(config: Any) -> Iterator[Changes]:
     """Small configurations: every profile; then the first one with sizes where none were said; then
-    less a change, and less a part."""
+    less a change, less those under one word, and less a part."""
     profiles = [changes_of(config, profile) for profile in PROFILES]
     yield from profiles
+    if experts := experts_by_one_product(config):
+        yield from (profile | experts for profile in profiles)
     filled, *others = (fillings_of(config, profile) for profile in PROFILES[:2])
     yield profiles[0] | filled
     yield from (made | other for made, other in zip(profiles[1:2], others, strict=True))
-    for name in profiles[0]:
-        yield {other: value for other, value in profiles[0].items() if other != name} | filled
-    for part in dict.fromkeys(path[:-1] for path in profiles[0] if len(path) > 1):
-        rest = {path: size for path, size in profiles[0].items() if path[: len(part)] != part}
-        yield rest | filled
+    for left in _left(profiles[0]):
+        yield {path: value for path, value in profiles[0].items() if path not in left} | filled
+
+
+def _left(changes: Changes) -> Iterator[set[Path]]:
+    """Changes to leave out: one, those of names that begin with one word, those of a part."""
+    yield from ({path} for path in changes)
+    first = [path[-1].split("_")[0] + "_" for path in changes if "_" in path[-1]]
+    for word in dict.fromkeys(word for word in first if first.count(word) > 1):  # as "mamba_"
+        yield {path for path in changes if path[-1].startswith(word)}
+    for part in dict.fromkeys(path[:-1] for path in changes if len(path) > 1):
+        yield {path for path in changes if path[: len(part)] == part}
 
 
 def _running_inputs(model: torch.nn.Module, config: Any) -> Inputs:

@@ -91,11 +91,6 @@ def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
     """Run the rule of one call and give its results the layout of the traced outputs."""
-    if call.name in ("contiguous", "clone") and len(fresh) == 1:
-        source = build.tensor(call.operands[0])
-        if source.base is not None and source.nodes is None:
-            build.mirror(fresh[0], source)
-            return
     try:
         targets, result = _by_rule(build, call, fresh)
     except Exception as error:  # ours or that of a taught rule: freeze the place and go on
