@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
+
 from paramsym.lowering import rules as rules
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.data import moving_values
@@ -161,13 +163,31 @@ def _rotate(build: Builder, rotation: Rotation) -> None:
         if k < source.ndim and k != rotation.dim:
             ix.freeze(source.axes[k], reason)
     out = build.new(source.shape, source.axes)
-    build.emit(
-        Rotate, out, [source], dim=rotation.dim, pair=pair, varies=tuple(rotation.varies),
-        **build.again(rotation.calls, rotation.source, output=rotation.output),
-    )  # fmt: skip
+    facts = build.again(rotation.calls, rotation.source, output=rotation.output)
+    if run := facts.get("compute"):
+        facts["compute"] = lambda *xs: _as_it_was(run(*xs).reshape(source.shape), rotation)
+    varies = tuple(rotation.varies)
+    build.emit(Rotate, out, [source], dim=rotation.dim, pair=pair, varies=varies, **facts)
+    if rotation.order != rotation.layout:
+        swapped = [*range(source.ndim + 1)]
+        swapped[rotation.dim : rotation.dim + 2] = rotation.dim + 1, rotation.dim
+        shape = list(source.shape)
+        shape[rotation.dim : rotation.dim + 1] = sizes
+        out = build.permute(build.reshape(out, shape), swapped)
+    out = build.reshape(out, rotation.output.shape)
+    if out.base is not None:
+        out = build.alias(out)
     out.strides, out.value = rotation.output.strides, rotation.output
     out.offset = rotation.output.offset
     build.tensors[rotation.output.id] = out
+
+
+def _as_it_was(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """What a rotation gives, in the order of pairs that it takes."""
+    if rotation.order == rotation.layout:
+        return x
+    sizes, dim = ((2, -1) if rotation.order == "half" else (-1, 2)), rotation.dim
+    return x.unflatten(dim, sizes).transpose(dim, dim + 1).flatten(dim, dim + 1)
 
 
 def _held_rotation(build: Builder, rotation: Rotation, reason: str) -> None:

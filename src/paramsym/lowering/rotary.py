@@ -11,6 +11,7 @@ form. If it fits, it becomes one primitive, which commutes with complex scalings
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,19 +31,27 @@ _VIEWS = {
 _SUMS = {"add", "sub", "cat", "stack", "view_as_real", "addcmul"}
 _PRODUCTS = {"mul", "div"}
 _LINEAR = _VIEWS | _SUMS | _PRODUCTS | {"neg"}
+_ORDERS = [("half", "half"), ("interleaved", "interleaved"), ("interleaved", "half"),
+           ("half", "interleaved")]  # fmt: skip
 _LONGEST = 40  # calls of one region
 _LIMIT = 1 << 24  # entries of the largest tensor that is evaluated
 
 
+@dataclass(frozen=True)
 class Rotation:
-    """`calls` turn pairs of `source` along `dim` into `output`; angles see the axes `varies`."""
+    """`calls` turn pairs of `source` along `dim` into `output`; angles see the axes `varies`.
 
-    def __init__(
-        self, source: Value, output: Value, calls: list[Call], dim: int, layout: str,
-        varies: list[int],
-    ):  # fmt: skip
-        self.source, self.output, self.calls, self.dim = source, output, calls, dim
-        self.layout, self.varies = layout, varies
+    The members of a pair stand next to each other ("interleaved") or half of the axis apart
+    ("half"); what comes out may have them in the other `order` than what goes in.
+    """
+
+    source: Value
+    output: Value
+    calls: list[Call]
+    dim: int
+    layout: str
+    order: str
+    varies: list[int]
 
 
 def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
@@ -50,7 +59,7 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
     found: dict[int, Rotation] = {}
     evaluator = Evaluator(graph, invents=True)
     fingerprints = _Fingerprints(moving)
-    cache: dict[Any, tuple[int, str, list[int]] | None] = {}
+    cache: dict[Any, tuple[int, str, str, list[int]] | None] = {}
     taken: set[int] = set()
     for call in graph.calls:
         if call.name not in _SUMS or len(call.outputs) != 1 or call.outputs[0].id not in moving:
@@ -59,7 +68,7 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
         if region is None:
             continue
         source, calls = region
-        if source.shape != call.outputs[0].shape or _entries(source) > _LIMIT:
+        if not _counts_alike(call.outputs[0], source) or _entries(source) > _LIMIT:
             continue
         key = fingerprints.of(source, calls)
         if key not in cache:
@@ -68,6 +77,18 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
             found[call.index] = Rotation(source, call.outputs[0], calls, *fit)
             taken.add(call.outputs[0].id)
     return found
+
+
+def _counts_alike(output: Value, source: Value) -> bool:
+    """Whether two values have the same axes, up to one of the source that is two of the output."""
+    if output.shape == source.shape:
+        return True
+    joined = (
+        (*output.shape[:k], output.shape[k] * output.shape[k + 1], *output.shape[k + 2 :])
+        for k in range(len(output.shape) - 1)
+        if 2 in output.shape[k : k + 2]
+    )
+    return tuple(source.shape) in joined
 
 
 def _entries(value: Value) -> int:
@@ -162,13 +183,13 @@ def _spelled(tree: Any, name: Callable[[Value], Any]) -> Any:
 
 
 def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]):
-    """Fit `output = c·source` on pairs at two random points and check it at a third."""
+    """Fit `output = c·source` on pairs at one random point and check it at two others."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         known = {source.id: x}
         for call in calls:
             evaluator.run(call, known)
-        return known[output.id].double()
+        return known[output.id].double().reshape(source.shape)
 
     generator = torch.Generator().manual_seed(1)
     dtype = source.dtype if source.dtype.is_floating_point else torch.float32
@@ -181,12 +202,12 @@ def _probe(evaluator: Evaluator, source: Value, output: Value, calls: list[Call]
     for dim in reversed(range(len(source.shape))):
         if source.shape[dim] % 2:
             continue
-        for layout in ("half", "interleaved"):
+        for layout, order in _ORDERS:
             zs = [_pair(x.double(), dim, layout) for x in xs]
-            ws = [_pair(y, dim, layout) for y in ys]
+            ws = [_pair(y, dim, order) for y in ys]
             factor = _common_factor(zs, ws, tolerance)
             if factor is not None:
-                return dim, layout, _varying_axes(factor, tolerance)
+                return dim, layout, order, _varying_axes(factor, tolerance)
     return None
 
 

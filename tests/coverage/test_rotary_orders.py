@@ -1,0 +1,83 @@
+"""Rotary embeddings that take neighbours as pairs and give halves, or the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.coverage.measure import measured
+
+Turn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def _parts(z: torch.Tensor, order: str) -> tuple[torch.Tensor, torch.Tensor]:
+    if order == "half":
+        return z[..., : z.shape[-1] // 2], z[..., z.shape[-1] // 2 :]
+    return z[..., 0::2], z[..., 1::2]
+
+
+def _joined(a: torch.Tensor, b: torch.Tensor, order: str) -> torch.Tensor:
+    return torch.cat([a, b], -1) if order == "half" else torch.stack([a, b], -1).flatten(-2)
+
+
+def turn(before: str, after: str) -> Turn:
+    """A rotation of pairs that stand in one order before and in another one after."""
+
+    def run(z: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        a, b = _parts(z, before)
+        return _joined(a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(), after)
+
+    return run
+
+
+class Attention(nn.Module):
+    """Two heads of six coordinates in three pairs, with queries and keys turned by position."""
+
+    def __init__(self, query: Turn, key: Turn):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(7, 12, bias=False) for _ in range(3))
+        self.out = nn.Linear(12, 13)
+        self.query, self.key = query, key
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, time, _ = x.shape
+        angle = torch.arange(time)[:, None] * torch.tensor([1.0, 0.4, 0.15])
+        q, k, v = (f(x).view(batch, time, 2, 6).transpose(1, 2) for f in (self.q, self.k, self.v))
+        found = F.scaled_dot_product_attention(self.query(q, angle), self.key(k, angle), v)
+        return self.out(found.transpose(1, 2).reshape(batch, time, 12))
+
+
+ORDERS = ["half", "interleaved"]
+
+
+@pytest.mark.parametrize("after", ORDERS)
+@pytest.mark.parametrize("before", ORDERS)
+def test_pairs_keep_their_complex_scales_in_every_order(before: str, after: str) -> None:
+    found = measured(Attention(turn(before, after), turn(before, after)), (torch.randn(3, 5, 7),))
+    assert found.error < 1e-9 and not found.refuted
+    assert (found.unexplained, found.explained) == (0, 2 * 6 + 2 * 36)
+
+
+@pytest.mark.parametrize("before", ORDERS)
+def test_orders_that_differ_between_queries_and_keys_are_told_apart(before: str) -> None:
+    """Control: a query in halves against a key of neighbours multiplies other pairs."""
+    other = ORDERS[1 - ORDERS.index(before)]
+    found = measured(Attention(turn(before, "half"), turn(other, other)), (torch.randn(3, 5, 7),))
+    assert found.error < 1e-9 and not found.refuted
+
+
+def test_a_shuffle_that_is_no_rotation_holds_the_pairs() -> None:
+    """Control: one member of each pair is turned, and the other one is left."""
+
+    def run(z: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        a, b = _parts(z, "interleaved")
+        return _joined(a * angle.cos() - b * angle.sin(), b, "half")
+
+    found = measured(Attention(run, run), (torch.randn(3, 5, 7),))
+    assert found.error < 1e-9 and not found.refuted
+    groups = [str(space.group) for space in found.symmetry.spaces.values()]
+    assert not any("Complex" in group for group in groups)
