@@ -14,6 +14,7 @@ import torch
 from atlas_classes import Case
 from torch import nn
 
+from paramsym.primitives import NEGLIGIBLE
 from paramsym import audit, find_symmetry, verify
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -67,7 +68,17 @@ def _line(error: BaseException) -> str:
 
 
 def _randomise(model: nn.Module) -> None:
-    """Generic parameters and running statistics."""
+    """Generic parameters and running statistics, and an ε of norms that numbers can see.
+
+    A scale before an ε of 1e-6 leaves the function as it is to eight digits, and is no symmetry;
+    scales before one below `NEGLIGIBLE` are claimed, and said to be approximate.
+    """
+    for module in model.modules():
+        for name in ("eps", "epsilon", "variance_epsilon"):
+            if isinstance(size := getattr(module, name, 0), float) and size > NEGLIGIBLE:
+                setattr(module, name, max(size, 0.01))
+        if isinstance(module, nn.RMSNorm) and module.eps is None:
+            module.eps = 0.01
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():

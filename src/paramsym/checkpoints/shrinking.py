@@ -270,12 +270,14 @@ class _Sizes:
                 yield name, list(value)
 
     def _vocabulary(self) -> int:
+        """More words than the widest layer has units, and than a norm over a latent has squares."""
+        latents = [self.widths[v] for n, v in self._of("width") if n.endswith("_rank")]
+        squares = max((r * (r + 1) // 2 for r in latents), default=0)
         if self.profile.tight:
-            return self.widths.get(self.width, 8) + 8
+            return max(squares, self.widths.get(self.width, 8)) + 8
         largest = max(self.widths.values(), default=8)
-        return 2 * max(largest, 4 * self.widths.get(self.width, 0) * self._is_implicit()) + (
-            self.widths.get(self.width, 8) + 8
-        )
+        largest = max(largest, 4 * self.widths.get(self.width, 0) * self._is_implicit())
+        return max(squares + 8, 2 * largest + self.widths.get(self.width, 8) + 8)
 
     def _is_implicit(self) -> bool:
         """Whether the hidden width of the blocks is no field: four times the stream, then."""

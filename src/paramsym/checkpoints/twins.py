@@ -125,14 +125,15 @@ def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
 def _shrunk(kind: type[torch.nn.Module], found: _Attempt, ordered: bool) -> _Attempt:
     """Shrink what no name speaks of: each number by trying, those that are equal together.
 
-    Where they stay `ordered`, a number that was above a width still is.
+    Where they stay `ordered`, a number that was above a width still is, and so is the vocabulary.
     """
-    sizes = sorted({n for _, value in _fields(found.config) for n in _large(value)})
+    left = ("token", "vocabulary") if ordered else ("token",)
+    sizes = sorted({n for _, value in _fields(found.config, left) for n in _large(value)})
     for rank, value in reversed([*enumerate(sizes)]):
         for small in _below(found.config, value, _SMALL + 2 * rank, ordered):
             changes = {
                 path: _with(own, value, small)
-                for path, own in _fields(found.config) if value in _large(own)
+                for path, own in _fields(found.config, left) if value in _large(own)
             }  # fmt: skip
             try:
                 other = _attempt(kind, changed(found.config, changes))
@@ -175,12 +176,12 @@ def _widths(config: Any) -> Iterator[int]:
             yield value
 
 
-def _fields(config: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The fields of a configuration and of those nested in it, tokens left out."""
+def _fields(config: Any, left: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The fields of a configuration and of those nested in it, some roles left out."""
     for name, value in vars(config).items():
         if hasattr(value, "to_dict"):
-            yield from _fields(value, (*path, name))
-        elif role_of(name) != "token":
+            yield from _fields(value, left, (*path, name))
+        elif role_of(name) not in left:
             yield (*path, name), value
 
 
