@@ -53,7 +53,7 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     """
     p, d = network.count, min(claimed, network.count)
     outputs = network.outputs_of_fresh_inputs()[0].numel()
-    plan = planned(p - d, outputs, samples)
+    plan = planned(p - d, outputs, samples, network.covering)
     each = plan.each if p <= _TIMED else 1
     network.rows(1)  # the first call of an operator is slow
     start = time.perf_counter()

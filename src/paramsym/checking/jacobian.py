@@ -9,7 +9,7 @@ a quarter as many rows as it has outputs: many inputs tell more than many rows o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from paramsym.structure.tangent import as_real, real_entries
 
 OVERSAMPLING = 1.1  # rows per direction that is not claimed
 _SPARE_ROWS = 32
-_FEWEST_CALLS = 32
+_FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
 _BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
 
 
@@ -52,6 +52,7 @@ class Network:
     def __post_init__(self) -> None:
         self.lengths = table_lengths(record(self.model, self.inputs, self.outputs, self.training))
         self.spread = 1.0
+        self.covering = covering(self.inputs, self.lengths)
         self.continuous = any(
             isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
             for leaf in pytree.tree_leaves(split_inputs(self.inputs))
@@ -181,16 +182,34 @@ class Plan:
         return self.calls * self.each
 
 
-def planned(directions: int, outputs: int, samples: int | None = None) -> Plan:
+def covering(inputs: Inputs, lengths: Mapping[int, int]) -> int:
+    """Calls after which each place of a table was most probably drawn: a row that no input reads
+    moves nothing, and is no symmetry.
+
+    Of n places with k drawings in a call, n (ln n + 3) / k calls miss one with probability e⁻³.
+    """
+    leaves = [x for x in pytree.tree_leaves(split_inputs(inputs)) if isinstance(x, torch.Tensor)]
+    calls = [
+        math.ceil(length * (math.log(length) + 3) / leaves[at].numel())
+        for at, length in lengths.items()
+        if length and leaves[at].numel()
+    ]
+    return min(max([_FEWEST_CALLS, *calls]), _MOST_CALLS)
+
+
+def planned(
+    directions: int, outputs: int, samples: int | None = None, least: int = _FEWEST_CALLS
+) -> Plan:
     """Enough rows to see `directions` independent directions.
 
     Args:
         directions: how many the network's outputs are to depend on.
         outputs: entries of the outputs of one call.
         samples: the number of calls, if it is given.
+        least: the fewest calls, of fewer rows each, where no number is given.
     """
     rows = math.ceil(OVERSAMPLING * directions) + _SPARE_ROWS
-    calls = samples or max(_FEWEST_CALLS, math.ceil(rows / max(1, outputs // 4)))
+    calls = samples or max(least, math.ceil(rows / max(1, outputs // 4)))
     return Plan(calls, max(1, min(math.ceil(rows / calls), outputs)))
 
 
