@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Values, carry, pull, push
-from paramsym.primitives.directions import Absence, Columns, Profile, Unseen
+from paramsym.primitives.directions import Absence, Columns, Profile, Unseen, length_along
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
@@ -63,7 +63,7 @@ class Sum(Additive):
             )
         found = [a for a in total or [] if a.profile is not ANY]
         found += [z for a in found if (z := _without_offset(a)) is not None]
-        return [a for a in found if a.profile.fits(_size(joint, a.stride))]
+        return [a for a in found if a.profile.fits(length_along(a.stride, joint.out.sizes))]
 
     def _term(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
         """What one summand contributes: absences of its own, or a known value along any w."""
@@ -130,10 +130,6 @@ def _without_offset(absence: Absence) -> Absence | None:
 
 def _scaled(offset: Offset, weight: float) -> Offset:
     return replace(offset, weight=offset.weight * weight)
-
-
-def _size(joint: Joint, stride: int) -> int:
-    return joint.out.sizes[stride]
 
 
 def _add(a: Absence, b: Absence) -> Absence | None:

@@ -1,0 +1,141 @@
+"""Products of a thing with itself: what a quadratic form sees of its matrix, in many spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paramsym import verify
+from tests.coverage.measure import Measured, measured
+
+DRAWN = torch.Generator().manual_seed(4)
+WIDTH, OUT, BATCH = 5, 2, 31
+ANTISYMMETRIC = WIDTH * (WIDTH - 1) // 2
+Form = Callable[[Tensor, Tensor], Tensor]
+
+
+class Scored(nn.Module):
+    """A form of one vector, with a matrix (or several) that is a parameter."""
+
+    def __init__(self, form: Form, *shape: int) -> None:
+        super().__init__()
+        self.form = form
+        self.w = nn.Parameter(torch.randn(*shape, generator=DRAWN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.form(x, self.w)
+
+
+def count(model: nn.Module, *shape: int) -> Measured:
+    found = measured(model, (torch.randn(*(shape or (BATCH, WIDTH)), generator=DRAWN),))
+    assert found.error < 1e-11
+    assert found.refuted == ()
+    return found
+
+
+def moves(found: Measured, name: str) -> int:
+    """In how many directions shifts move a parameter."""
+    return sum(shift.dimension for shift in found.symmetry.shifts if name in shift.parameters)
+
+
+ONE: dict[str, Form] = {
+    "product and sum": lambda x, w: ((x @ w) * x).sum(-1),
+    "the other way": lambda x, w: (x * (x @ w.T)).sum(dim=1, keepdim=True),
+    "mean": lambda x, w: (functional.linear(x, w) * x).mean(-1),
+    "einsum": lambda x, w: torch.einsum("bi,ij,bj->b", x, w, x),
+    "einsum, matrix last": lambda x, w: torch.einsum("bi,bj,ij->b", x, x, w),
+    "two einsums": lambda x, w: torch.einsum("bj,bj->b", torch.einsum("bi,ij->bj", x, w), x),
+    "rows and columns": lambda x, w: (x[:, None, :] @ w @ x[:, :, None]).flatten(),
+    "bmm": lambda x, w: torch.bmm((x @ w).unsqueeze(1), x.unsqueeze(2)).reshape(-1),
+    "vecdot": lambda x, w: torch.linalg.vecdot(x @ w, x),
+}
+OUTER: dict[str, Form] = {
+    "outer products": lambda x, w: (torch.einsum("bi,bj->bij", x, x) * w).sum((1, 2)),
+    "flat": lambda x, w: (x[:, :, None] * x[:, None]).reshape(len(x), -1) @ w.reshape(-1),
+    "matrix product": lambda x, w: ((x[:, :, None] @ x[:, None]).flatten(1) * w.flatten()).sum(-1),
+}
+SEVERAL: dict[str, Form] = {
+    "bilinear": lambda x, w: functional.bilinear(x, x, w),
+    "einsum": lambda x, w: torch.einsum("bi,oij,bj->bo", x, w, x),
+    "products": lambda x, w: ((x @ w) * x).sum(-1).T,
+    "matrices": lambda x, w: (x[:, None, None] @ w @ x[:, None, :, None]).squeeze(-1),
+}
+OTHERS: dict[str, Form] = {
+    "neighbours": lambda x, w: ((x[:-1] @ w) * x[1:]).sum(-1),
+    "all pairs": lambda x, w: (x @ w) @ x.T,
+    "rolled": lambda x, w: ((x @ w) * x.roll(1, -1)).sum(-1),
+    "turned around": lambda x, w: ((x @ w) * x.flip(0)).sum(-1),
+    "a function between": lambda x, w: (torch.tanh(x @ w) * x).sum(-1),
+    "a function on one side": lambda x, w: ((x @ w) * torch.tanh(x)).sum(-1),
+    "not summed": lambda x, w: (x @ w) * x,
+    "seen elsewhere": lambda x, w: torch.cat([(x @ w) * x, x @ w], 1).sum(1),
+    "below the diagonal": lambda x, w: (torch.tril(x[:, :, None] * x[:, None]) * w).sum((1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_a_quadratic_form_sees_the_symmetric_part(name: str) -> None:
+    found = count(Scored(ONE[name], WIDTH, WIDTH))
+    assert (moves(found, "w"), found.unexplained) == (ANTISYMMETRIC, 0)
+
+
+@pytest.mark.parametrize("name", {**ONE, **OUTER})
+def test_so_does_a_form_of_what_a_network_computes(name: str) -> None:
+    """The basis of x and its matrix change together, and a length of x is one of that basis."""
+    model = nn.Sequential(
+        nn.Linear(7, WIDTH, bias=False), Scored({**ONE, **OUTER}[name], WIDTH, WIDTH)
+    )
+    found = count(model, BATCH, 7)
+    assert (moves(found, "1.w"), found.unexplained) == (ANTISYMMETRIC, 0)
+    assert found.explained == ANTISYMMETRIC + WIDTH * WIDTH
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_forms_see_their_symmetric_parts(name: str) -> None:
+    found = count(Scored(SEVERAL[name], OUT, WIDTH, WIDTH))
+    assert (moves(found, "w"), found.unexplained) == (OUT * ANTISYMMETRIC, 0)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_quadratic_form_sees_all_of_its_matrix(name: str) -> None:
+    found = count(Scored(OTHERS[name], WIDTH, WIDTH))
+    assert moves(found, "w") == 0
+
+
+class Embedded(nn.Module):
+    """A quadratic form of what a network computes, and a layer that reads all products."""
+
+    def __init__(self, outer: bool) -> None:
+        super().__init__()
+        self.outer = outer
+        self.first = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 4))
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        seen = h.transpose(1, 2) @ h if self.outer else h.transpose(1, 2) @ torch.tanh(h)
+        return self.last(seen.flatten(1))
+
+
+def test_a_gram_matrix_is_symmetric() -> None:
+    """Its reader may be antisymmetric in the two indices, and h may turn."""
+    found = count(Embedded(True), 29, 3, 6)
+    assert (moves(found, "last.weight"), found.unexplained) == (3 * 6, 0)
+    assert found.explained == 3 * 6 + 4 * 4
+
+
+def test_products_of_different_things_are_not_symmetric() -> None:
+    found = count(Embedded(False), 29, 3, 6)
+    assert moves(found, "last.weight") == 0
+
+
+def test_what_a_form_does_not_see_is_no_change_at_a_distance() -> None:
+    """The finite motion, on fresh inputs."""
+    model = Scored(SEVERAL["products"], OUT, WIDTH, WIDTH)
+    found = count(model)
+    checked = verify(model, found.symmetry, (torch.randn(8, WIDTH, generator=DRAWN),))
+    assert checked.error < 1e-11
