@@ -10,19 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paramsym.primitives import Contract
 from paramsym.primitives.tensor import Tensor
 
-if TYPE_CHECKING:
-    from paramsym.lowering.builder import Builder
-
 Axes = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]  # of both factors and of the product
 
 
+class AbstractWriter(Protocol):
+    """What writes products down: a builder, which imports this module."""
+
+    def contract(
+        self, x: Tensor, y: Tensor, xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any]
+    ) -> Tensor:
+        """Generalised matrix product."""
+        ...
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """The same entries in another shape."""
+        ...
+
+
 def quadratic(
-    build: Builder, x: Tensor, y: Tensor, axes: Axes, facts: Mapping[str, Any]
+    build: AbstractWriter, x: Tensor, y: Tensor, axes: Axes, facts: Mapping[str, Any]
 ) -> Tensor | None:
     """A product of W·y with y over an axis as W·(y yᵀ), where W is a parameter; None for others.
 
@@ -58,7 +69,7 @@ class _Form:
     first: Any
     second: Any
 
-    def written(self, build: Builder, zs: Sequence[Any], sizes: Mapping[Any, int]) -> Tensor:
+    def written(self, build: AbstractWriter, zs: Sequence[Any], sizes: Mapping[Any, int]) -> Tensor:
         """The products y yᵀ, and their sum weighed by W."""
         turned = [self.second if c == self.first else c for c in self.mine]
         outer = [c for c in dict.fromkeys((*self.mine, *turned)) if not isinstance(c, _Unit)]
