@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paramsym import verify
+from paramsym.primitives.blocks import are_apart
 from tests.coverage.measure import Measured, measured
 
 DRAWN = torch.Generator().manual_seed(4)
@@ -139,3 +141,94 @@ def test_what_a_form_does_not_see_is_no_change_at_a_distance() -> None:
     found = count(model)
     checked = verify(model, found.symmetry, (torch.randn(8, WIDTH, generator=DRAWN),))
     assert checked.error < 1e-11
+
+
+class Compared(nn.Module):
+    """Dense features and tables, compared in pairs: a recommendation model."""
+
+    def __init__(self, keep: bool, diagonal: int, bend: bool = False) -> None:
+        super().__init__()
+        self.keep, self.bend = keep, bend
+        self.dense = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
+        self.tables = nn.ModuleList([nn.Embedding(7, 3) for _ in range(3)])
+        self.rows, self.columns = torch.tril_indices(4, 4, diagonal).tolist()
+        self.top = nn.Linear(len(self.rows) + 3 * keep, 4)
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        first = self.dense(x)
+        rows = [table(chosen[:, k]) for k, table in enumerate(self.tables)]
+        joined = torch.stack([first, *rows], 1)
+        pairs = torch.bmm(joined, joined.transpose(1, 2))[:, self.rows, self.columns]
+        pairs = torch.tanh(pairs) if self.bend else pairs
+        return self.top(torch.cat([first, pairs], 1) if self.keep else pairs)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("diagonal", [-1, 0])
+def test_each_table_that_is_compared_in_pairs_has_a_length(keep: bool, diagonal: int) -> None:
+    inputs = (torch.randn(BATCH, 5, generator=DRAWN), torch.randint(7, (BATCH, 3), generator=DRAWN))
+    found = measured(Compared(keep, diagonal), inputs)
+    assert (found.error < 1e-11, found.refuted, found.unexplained) == (True, (), 0)
+    assert found.explained == 6 + 3 + 4  # units of the first layer, rotations, lengths
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_behind_a_function_that_bends_there_are_no_lengths(keep: bool) -> None:
+    """Units of the first layer and rotations are left, and signs that count no direction."""
+    inputs = (torch.randn(BATCH, 5, generator=DRAWN), torch.randint(7, (BATCH, 3), generator=DRAWN))
+    found = measured(Compared(keep, -1, bend=True), inputs)
+    assert (found.error < 1e-11, found.refuted, found.unexplained) == (True, (), 0)
+    assert found.explained == 6 + 3
+
+
+class Tensors(nn.Module):
+    """A layer that adds a bilinear form of two parts to a linear one."""
+
+    def __init__(self, form: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.form = form
+        self.left, self.right = nn.Linear(5, 4), nn.Linear(7, 3)
+        self.w = nn.Parameter(torch.randn(2, 4, 3, generator=DRAWN))
+        self.linear, self.last = nn.Linear(7, 2), nn.Linear(2, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x, y = self.left(x), self.right(y)
+        joined = self.linear(torch.cat([x, y], -1))
+        return self.last(torch.tanh(self.form(x, self.w, y) + joined))
+
+
+TENSORS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "einsum": lambda x, w, y: torch.einsum("bi,kij,bj->bk", x, w, y),
+    "bilinear": lambda x, w, y: functional.bilinear(x, y, w),
+    "products": lambda x, w, y: torch.stack([((x @ m) * y).sum(-1) for m in w], -1),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_biases_of_a_bilinear_form_are_absorbed_by_the_linear_one(name: str) -> None:
+    """What is added to x shows as a linear map of y, whose weight is read from another window."""
+    drawn = [torch.randn(41, n, generator=DRAWN) for n in (5, 7)]
+    found = measured(Tensors(TENSORS[name]), tuple(drawn))
+    assert (found.error < 1e-11, found.refuted, found.unexplained) == (True, (), 0)
+    assert found.explained == 4 * 4 + 3 * 3 + (4 + 3)
+
+
+def test_windows_that_are_called_apart_share_no_entry() -> None:
+    """Against the sets of their entries."""
+    generator, known = torch.Generator().manual_seed(0), 0
+
+    def draw(n: int) -> int:
+        return int(torch.randint(n, (1,), generator=generator))
+
+    for _ in range(400):
+        strides = [[1, 4], [1, 6, 12], [2, 12], [1, 5], [3]][draw(5)]
+        windows = [(draw(20), tuple((s, 1 + draw(4)) for s in strides)) for _ in range(2)]
+        entries = [
+            {start + sum(k * s for k, (s, _) in zip(at, slots, strict=True))
+             for at in itertools.product(*(range(n) for _, n in slots))}
+            for start, slots in windows
+        ]  # fmt: skip
+        if are_apart(*windows):
+            known += 1
+            assert not entries[0] & entries[1]
+    assert known > 50

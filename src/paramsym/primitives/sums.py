@@ -253,5 +253,9 @@ class Concatenate(Additive):
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return push(joint, 0, known[0])
 
+    @property
+    def has_words(self) -> bool:
+        return True  # a block of the output is one of an input
+
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         return torch.cat(tensors, self.dim)

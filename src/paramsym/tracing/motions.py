@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramsym.primitives.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives.blocks import Block, Layout, are_apart, tensor_blocks
 from paramsym.primitives.directions import Absence, Unseen, slots_of
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import (
@@ -146,12 +146,14 @@ class _Writer:
     def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
         """No coefficient may be read from what moves; κ may contain the source itself."""
         source = family.source
-        moved = {source.name, *(a.source.name for a in family.absorbed)}
+        sources = [source, *(a.source for a in family.absorbed)]
+        moved = {item.name for item in sources}
         read: set[str] = set()
-        for item in (source, *(a.source for a in family.absorbed)):
+        for item in sources:
             read |= item.reads
         for absorption in family.absorbed:
-            inside_out = _parameters(absorption.factors)
+            windows = [item.block for item in sources]
+            inside_out = _parameters(_met(absorption.factors, windows))
             if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
                 inside_out -= {absorption.source.name}
             read |= inside_out
@@ -270,6 +272,22 @@ def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:
     """A number: its letters are summed by itself."""
     new = {x: fresh() for f in factors for x in f.letters}
     return tuple(f.renamed(new) for f in factors)
+
+
+def _met(words: tuple[Word, ...], moved: list[Block]) -> tuple[Word, ...]:
+    """The words without those that read other entries of a parameter than those that move."""
+    found = []
+    for word in words:
+        beside = [b for b in moved if b.tensor.owner.name == word.parameter]
+        apart = all(are_apart((word.start, word.slots), _window(b)) for b in beside)
+        if word.kernel or not beside or not apart:
+            found.append(word)
+    return tuple(found)
+
+
+def _window(block: Block) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Where the entries of a block lie: the first, and (stride, length) of its slots."""
+    return block.start, tuple((s, leaf.size) for _, leaf, s in block.slots)
 
 
 def _parameters(words: tuple[Word, ...]) -> set[str]:
