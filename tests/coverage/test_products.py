@@ -232,3 +232,49 @@ def test_windows_that_are_called_apart_share_no_entry() -> None:
             known += 1
             assert not entries[0] & entries[1]
     assert known > 50
+
+
+def published(e: Tensor) -> Tensor:
+    square_of_sum = torch.sum(e, dim=1) ** 2
+    sum_of_square = torch.sum(e**2, dim=1)
+    return 0.5 * torch.sum(square_of_sum - sum_of_square, dim=1, keepdim=True)
+
+
+MACHINES: dict[str, Callable[[Tensor], Tensor]] = {
+    "published": published,
+    "halved inside": lambda e: (0.5 * (e.sum(1).pow(2) - e.pow(2).sum(1))).sum(1),
+    "axes kept": lambda e: (e.sum(1, keepdim=True).square() - (e * e).sum(1, True)).sum(2) / 2,
+    "negated": lambda e: -((e * e).sum(1) - e.sum(1) * e.sum(1)).sum(-1),
+    "einsum": lambda e: torch.einsum("bif,bjf->bij", e, e).triu(1).sum((1, 2)),
+}
+DENSE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "product": lambda x, v: 0.5 * ((x @ v).pow(2) - x.pow(2) @ v.pow(2)).sum(1),
+    "mm": lambda x, v: torch.sum(torch.mm(x, v) ** 2 - torch.mm(x**2, v**2), 1, True),
+    "matmul": lambda x, v: torch.sub(torch.matmul(x, v).square(), x.square() @ v.square()).sum(-1),
+}
+NO_MACHINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cubes": lambda x, v: ((x @ v).pow(3) - x.pow(3) @ v.pow(3)).sum(1),
+    "weighed": lambda x, v: (torch.arange(1, 4) * ((x @ v) ** 2 - x**2 @ v**2)).sum(1),
+    "a function of each": lambda x, v: torch.tanh((x @ v) ** 2 - x**2 @ v**2).sum(1),
+    "a sum beside": lambda x, v: ((x @ v) ** 2 - x @ v).sum(1),
+    "one axis of two": lambda x, v: (x @ v).pow(2) - (x**2 @ v**2).sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_factors_of_a_factorisation_machine_may_turn(name: str) -> None:
+    model = Scored(lambda x, w: MACHINES[name](functional.embedding(x.long(), w)), 11, 3)
+    found = measured(model, (torch.randint(11, (97, 5), generator=DRAWN),))
+    assert (found.error < 1e-11, found.refuted, found.unexplained) == (True, (), 0)
+    assert found.explained == 3
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_so_may_those_of_dense_features(name: str) -> None:
+    found = count(Scored(DENSE[name], 7, 3), 59, 7)
+    assert (found.explained, found.unexplained) == (3, 0)
+
+
+@pytest.mark.parametrize("name", NO_MACHINES)
+def test_other_sums_along_the_factors_keep_them(name: str) -> None:
+    assert count(Scored(NO_MACHINES[name], 7, 3), 59, 7).explained == 0

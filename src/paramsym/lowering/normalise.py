@@ -20,6 +20,7 @@ from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
+from paramsym.lowering.recognisers.squares import squares
 from paramsym.recording.graph import Call, Graph, Value
 
 Recogniser = Callable[[Context, Call], list[Call] | None]
@@ -28,7 +29,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
     **dict.fromkeys(
         ("scatter", "scatter_add", "one_hot", "lt", "ge", "amax", "eq", "any"), (routing,)
     ),
-    "sum": (routing, gathered, contraction),
+    "sum": (routing, gathered, contraction, squares),
     "mean": (contraction,),
     "einsum": (routing, gathered, chain),
     **dict.fromkeys(
