@@ -278,3 +278,90 @@ def test_so_may_those_of_dense_features(name: str) -> None:
 @pytest.mark.parametrize("name", NO_MACHINES)
 def test_other_sums_along_the_factors_keep_them(name: str) -> None:
     assert count(Scored(NO_MACHINES[name], 7, 3), 59, 7).explained == 0
+
+
+CODES = 7
+APART: dict[str, Form] = {
+    "product": lambda z, c: (
+        torch.sum(z**2, dim=1, keepdim=True) + torch.sum(c**2, dim=1) - 2 * torch.matmul(z, c.t())
+    ),
+    "columns": lambda z, c: (
+        -(z.pow(2).sum(1, keepdim=True) - 2 * z @ c.t() + c.t().pow(2).sum(0, keepdim=True))
+    ),
+    "einsum": lambda z, c: (
+        (z**2).sum(1, True) + (c**2).sum(1) - 2 * torch.einsum("bd,nd->bn", z, c)
+    ),
+    "einsum of columns": lambda z, c: (
+        -torch.einsum("bd,dn->bn", 2 * z, c.T) + (z * z).sum(-1)[:, None] + (c * c).sum(-1)[None]
+    ),
+    "linear": lambda z, c: (
+        c.square().sum(-1, keepdim=True).t() - functional.linear(z, c) * 2 + z.square().sum(1, True)
+    ),
+    "halves": lambda z, c: (
+        z @ c.T - 0.5 * z.pow(2).sum(-1, keepdim=True) - 0.5 * c.pow(2).sum(-1).unsqueeze(0)
+    ),
+    "batches": lambda z, c: (
+        (b := z[None]).pow(2).sum(-1, keepdim=True) + c.pow(2).sum(-1) - 2 * b @ c.mT
+    )[0],
+}
+NOT_APART: dict[str, Form] = {
+    "another factor": lambda z, c: z.pow(2).sum(1, True) - 2.1 * z @ c.T + c.pow(2).sum(1),
+    "one length": lambda z, c: c.pow(2).sum(1) - 2 * z @ c.T + c.pow(2).sum(1),
+    "added": lambda z, c: z.pow(2).sum(1, True) + 2 * z @ c.T + c.pow(2).sum(1) * 2,
+    "other lengths": lambda z, c: z.pow(2).sum(1, True) - 2 * z @ c.T + c.flip(0).pow(2).sum(1),
+    "lengths elsewhere": lambda z, c: (
+        z[:CODES].pow(2).sum(1) - 2 * z[:CODES] @ c.T + c.pow(2).sum(1, keepdim=True)
+    ),
+    "along the other axis": lambda z, c: (
+        z[:, :WIDTH].pow(2).sum(1, True) - 2 * z @ c[:WIDTH] + c[:WIDTH].pow(2).sum(1)
+    ),
+}
+
+
+def compared(form: Form) -> nn.Sequential:
+    """A network whose outputs are compared with codes."""
+    return nn.Sequential(
+        nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, WIDTH), Scored(form, CODES, WIDTH), nn.Tanh()
+    )
+
+
+@pytest.mark.parametrize("name", APART)
+def test_squared_distances_written_out_know_no_origin(name: str) -> None:
+    """Rotations, translations of both sides, and the units below."""
+    found = count(compared(APART[name]), 89, 3)
+    assert (found.explained, found.unexplained) == (4 + 10 + WIDTH, 0)
+
+
+@pytest.mark.parametrize("name", NOT_APART)
+def test_what_is_no_distance_has_an_origin(name: str) -> None:
+    assert moves(count(compared(NOT_APART[name]), 89, 3), "3.w") == 0
+
+
+class Quantised(nn.Module):
+    """The nearest code, with the gradient handed through."""
+
+    def __init__(self, form: Form, soft: bool) -> None:
+        super().__init__()
+        self.form, self.soft = form, soft
+        self.first, self.last = nn.Linear(6, WIDTH), nn.Linear(WIDTH, 4)
+        count = 23 if soft else CODES  # the squares of few codes are a linear function of them
+        self.codes = nn.Parameter(torch.randn(count, WIDTH, generator=DRAWN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.first(x)
+        apart = self.form(z, self.codes)
+        if self.soft:
+            return self.last(torch.softmax(apart, -1) @ self.codes)
+        chosen = functional.embedding(apart.argmin(1), self.codes)
+        return self.last(z + (chosen - z).detach())
+
+
+@pytest.mark.parametrize("name", ["product", "einsum", "linear"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_codes_that_are_chosen_by_distance_move_with_what_is_compared(
+    name: str, soft: bool
+) -> None:
+    found = measured(Quantised(APART[name], soft), (torch.randn(53, 6, generator=DRAWN),))
+    assert (found.error < 1e-11, found.refuted) == (True, ())
+    assert found.explained >= 10 + WIDTH
+    assert found.unexplained == 0 or not soft

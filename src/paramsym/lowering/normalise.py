@@ -16,6 +16,7 @@ from typing import Any
 from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
+from paramsym.lowering.recognisers.distances import distances
 from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
@@ -40,8 +41,8 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         ),
         (rectifier,),
     ),
-    "add": (linear_skip, rectifier),
-    "sub": (centring, rectifier),
+    "add": (distances, linear_skip, rectifier),
+    "sub": (distances, centring, rectifier),
 }
 
 
