@@ -365,3 +365,67 @@ def test_codes_that_are_chosen_by_distance_move_with_what_is_compared(
     assert (found.error < 1e-11, found.refuted) == (True, ())
     assert found.explained >= 10 + WIDTH
     assert found.unexplained == 0 or not soft
+
+
+SYMMETRIC_PART, SKEW_PART = WIDTH * (WIDTH + 1) // 2, ANTISYMMETRIC
+
+
+def cayley(w: Tensor) -> Tensor:
+    """A rotation."""
+    one, skew = torch.eye(len(w)).to(w), w - w.T
+    return torch.linalg.solve(one + skew, one - skew)
+
+
+PARTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "symmetric": (lambda w: w + w.T, SKEW_PART),
+    "mean of both": (lambda w: (w + w.transpose(0, 1)) / 2, SKEW_PART),
+    "skew": (lambda w: w - w.mT, SYMMETRIC_PART),
+    "skew, halved": (lambda w: (w.T - w).mul(0.5), SYMMETRIC_PART),
+    "exponential": (lambda w: torch.matrix_exp(w - w.T), SYMMETRIC_PART),
+    "cayley": (cayley, SYMMETRIC_PART),
+}
+NO_PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "other weights": lambda w: w + 2 * w.T,
+    "a function of one": lambda w: w + torch.tanh(w).T,
+    "one of them moved": lambda w: w + w.T.roll(1, 0),
+    "seen elsewhere": lambda w: torch.relu(w + w.T) + w.sum(0),
+    "product": lambda w: w * w.T,
+    "below the diagonal": lambda w: w.tril() + w.T,
+}
+
+
+def weighed(part: Callable[[Tensor], Tensor], *shape: int) -> nn.Sequential:
+    """A network with a layer whose matrix is a part of a parameter."""
+
+    def layer(x: Tensor, w: Tensor) -> Tensor:
+        return (x @ part(w)).flatten(1) if w.ndim == 2 else torch.einsum("bi,hij->bhj", x, part(w))
+
+    scored = Scored(layer, *(shape or (WIDTH, WIDTH)))
+    return nn.Sequential(nn.Linear(7, WIDTH), nn.Tanh(), scored, nn.Tanh(), nn.Linear(WIDTH, 3))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_a_matrix_does_not_see_the_other(name: str) -> None:
+    part, size = PARTS[name]
+    found = count(weighed(part), 61, 7)
+    assert (moves(found, "2.w"), found.explained, found.unexplained) == (size, size, 0)
+
+
+@pytest.mark.parametrize("name", NO_PARTS)
+def test_other_sums_with_a_transpose_see_everything(name: str) -> None:
+    assert moves(count(weighed(NO_PARTS[name]), 61, 7), "2.w") == 0
+
+
+def test_parts_are_taken_matrix_by_matrix() -> None:
+    """Of several matrices each by itself; of a tensor whose axes go round, none."""
+    each = count(weighed(lambda w: w + w.mT, 2, WIDTH, WIDTH), 61, 7)
+    assert (moves(each, "2.w"), each.unexplained) == (2 * SKEW_PART, 0)
+    around = count(weighed(lambda w: w + w.permute(1, 2, 0), WIDTH, WIDTH, WIDTH), 61, 7)
+    assert moves(around, "2.w") == 0
+
+
+def test_a_window_takes_what_a_part_beside_it_gives() -> None:
+    """Wherever the matrix moves, what is added to the part is taken from the rest."""
+    part = weighed(lambda w: w[:, :WIDTH] + w[:, :WIDTH].T + w[:, WIDTH:], WIDTH, 2 * WIDTH)
+    found = count(part, 61, 7)
+    assert (found.explained, found.unexplained) == (WIDTH * WIDTH, 0)
