@@ -113,7 +113,9 @@ class _Terms:
         shape = [1 if d in dims else n for d, n in enumerate(term.shape)]
         total = self.context.value(shape, self.like)
         made = self.context.call(torch.sum, (term, [*dims], True), total)
-        self.calls += contraction(self.context, made) or [made]
+        calls = contraction(self.context, made) or [made]
+        total.call = calls[-1]  # the one that is kept, from which liveness goes on
+        self.calls += calls
         return total
 
     def _made(
