@@ -16,6 +16,7 @@ from typing import Any
 from paramsym.lowering.data import Evaluator
 from paramsym.lowering.made import averaged, broadcast, centred_dims, square_of
 from paramsym.lowering.memory import AbstractMemory
+from paramsym.lowering.quadratics import quadratic
 from paramsym.primitives import (
     Center,
     Choice,
@@ -221,7 +222,27 @@ class Builder(AbstractMemory):
         shape: Sequence[int] | None = None, **facts: Any,
     ) -> Tensor:  # fmt: skip
         """Generalised matrix product (einsum): labels per axis of x, of y and of the output."""
+        form = quadratic(self, x, y, (xs, ys, zs), facts)
+        if form is not None:
+            return form
         mask = facts.pop("mask", False)
+        nodes, sizes = self._counted(x, y, xs, ys)
+        if shape is None:
+            shape = [sizes[label] for label in zs]
+        out = self.new(
+            shape,
+            [nodes.get(z, ix.UNIT) if n > 1 else ix.UNIT for z, n in zip(zs, shape, strict=True)],
+            zero=x.zero and not facts.get("fill") or (y.zero and not mask),
+        )
+        axes = (tuple(xs), tuple(ys), tuple(zs))
+        if not mask and facts.get("power", 1) == 1:
+            out.stochastic = averaged(x, y, axes)
+        return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
+
+    def _counted(
+        self, x: Tensor, y: Tensor, xs: Sequence[Any], ys: Sequence[Any]
+    ) -> tuple[dict[Any, Node], dict[Any, int]]:
+        """What the labels of two factors count, and how much; equal labels count the same."""
         nodes: dict[Any, Node] = {}
         sizes: dict[Any, int] = {}
         for tensor, labels in ((x, xs), (y, ys)):
@@ -234,17 +255,7 @@ class Builder(AbstractMemory):
                     self.unify(nodes[label], node)
                 else:
                     nodes[label] = node
-        if shape is None:
-            shape = [sizes[label] for label in zs]
-        out = self.new(
-            shape,
-            [nodes.get(z, ix.UNIT) if n > 1 else ix.UNIT for z, n in zip(zs, shape, strict=True)],
-            zero=x.zero and not facts.get("fill") or (y.zero and not mask),
-        )
-        axes = (tuple(xs), tuple(ys), tuple(zs))
-        if not mask and facts.get("power", 1) == 1:
-            out.stochastic = averaged(x, y, axes)
-        return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
+        return nodes, sizes
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:
         """Broadcast entrywise product (or quotient)."""

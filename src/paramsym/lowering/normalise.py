@@ -16,10 +16,12 @@ from typing import Any
 from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
+from paramsym.lowering.recognisers.distances import distances
 from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
+from paramsym.lowering.recognisers.squares import squares
 from paramsym.recording.graph import Call, Graph, Value
 
 Recogniser = Callable[[Context, Call], list[Call] | None]
@@ -28,7 +30,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
     **dict.fromkeys(
         ("scatter", "scatter_add", "one_hot", "lt", "ge", "amax", "eq", "any"), (routing,)
     ),
-    "sum": (routing, gathered, contraction),
+    "sum": (routing, gathered, contraction, squares),
     "mean": (contraction,),
     "einsum": (routing, gathered, chain),
     **dict.fromkeys(
@@ -39,8 +41,8 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         ),
         (rectifier,),
     ),
-    "add": (linear_skip, rectifier),
-    "sub": (centring, rectifier),
+    "add": (distances, linear_skip, rectifier),
+    "sub": (distances, centring, rectifier),
 }
 
 

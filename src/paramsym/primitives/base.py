@@ -25,7 +25,15 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from paramsym.primitives.blocks import Block
-from paramsym.primitives.directions import ONES, Absence, Columns, Profile, Unseen
+from paramsym.primitives.directions import (
+    ONES,
+    Absence,
+    Columns,
+    Profile,
+    Unseen,
+    renamed_along,
+    slots_of,
+)
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
@@ -178,8 +186,9 @@ def pull(
     kept = {there: here for here, there in joint.forward(k).items() if there not in lost}
     found = []
     for pattern in below:
-        new = {kept[s]: p.renamed(kept) for s, p in pattern.items() if s in kept}
-        rest = pattern.keys() - kept.keys()
+        there = {s: renamed_along(s, kept) for s in pattern}
+        new = {here: pattern[s].renamed(kept) for s, here in there.items() if here is not None}
+        rest = {s for s, here in there.items() if here is None}
         along = flat if rest & lost else {}
         if along is not None and all(pattern[s].is_ones for s in rest):
             found.append(new | along)
@@ -213,11 +222,12 @@ def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change]
 
 def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
     """Absences of input k whose slot the output has as well, there."""
-    forward = joint.forward(k)
+    forward, whole = joint.forward(k), joint.whole(k)
     return [
-        Absence(forward[a.stride], a.profile.renamed(forward), a.offset)
+        Absence(there, a.profile.renamed(forward), a.offset)
         for a in absences
-        if a.stride in forward and a.stride in joint.whole(k)
+        if (there := renamed_along(a.stride, forward)) is not None
+        and whole.issuperset(slots_of(a.stride))
     ]
 
 

@@ -146,6 +146,38 @@ def _coarse_start(owner: Tensor, start: int, layout: Layout) -> int:
     return total
 
 
+Window = tuple[int, tuple[tuple[int, int], ...]]  # first entry, (stride, length) of each slot
+
+
+def are_apart(a: Window, b: Window) -> bool:
+    """Whether two windows on one storage are known to share no entry.
+
+    The strides of both are read as the places of a mixed numeral; the windows are apart if they
+    differ in one digit, and if no window counts over the end of a digit.
+    """
+    strides = sorted({s for _, slots in (a, b) for s, _ in slots} | {1}, reverse=True)
+    digits = [_digits(window, strides) for window in (a, b)]
+    if None in digits:
+        return False
+    return any(x[0] >= y[1] or y[0] >= x[1] for x, y in zip(*digits, strict=True))  # type: ignore[arg-type]
+
+
+def _digits(window: Window, strides: list[int]) -> list[tuple[int, int]] | None:
+    """(first, past the last) of each digit of the entries; None where one is carried over."""
+    rest, slots = window
+    lengths = dict(slots)
+    if len(lengths) < len(slots):
+        return None
+    found: list[tuple[int, int]] = []
+    for k, stride in enumerate(strides):
+        first, rest = divmod(rest, stride)
+        last = first + lengths.get(stride, 1) - 1
+        if k and (strides[k - 1] % stride or last * stride >= strides[k - 1]):
+            return None
+        found.append((first, last + 1))
+    return found
+
+
 def tensor_blocks(tensor: Tensor, layout: Layout) -> tuple[Block, ...]:
     """Every block of a tensor."""
     found = layout._blocks.get(tensor)

@@ -3,7 +3,9 @@
 Two facts about a block speak of directions. An *unread* pattern is a set of changes that no reader
 sees; an *absence* is a vector w with w·x = κ for everything that the block ever holds. Both are
 written slot by slot: along a slot the direction is constant (all-ones) or lies in the kernel of
-some parameters, in the frame of the gains in between; along the other slots it is arbitrary.
+some parameters, in the frame of the gains in between; along the other slots it is arbitrary. Two
+slots that index the rows and the columns of a matrix may share a profile: then the matrix is
+symmetric, or antisymmetric.
 """
 
 from __future__ import annotations
@@ -52,15 +54,19 @@ class Columns:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a direction is along one slot: ones, or a kernel, times a frame."""
+    """What a direction is along one slot: ones, or a kernel, times a frame.
+
+    Along a pair of slots it is a matrix that is `transposed` (1 or −1) times its transpose.
+    """
 
     frame: Frame = ()
     kernel: tuple[Columns, ...] = ()
+    transposed: int = 0
 
     @property
     def is_ones(self) -> bool:
         """Whether it is the all-ones vector itself."""
-        return not self.frame and not self.kernel
+        return not self.frame and not self.kernel and not self.transposed
 
     @property
     def parameters(self) -> set[str]:
@@ -95,7 +101,33 @@ class Profile:
 
 
 ONES = Profile()
-Unseen = dict[int, Profile]  # slot → profile; along the other slots a change is arbitrary
+SYMMETRIC, ANTISYMMETRIC = Profile(transposed=1), Profile(transposed=-1)
+Along = int | tuple[int, int]  # a slot, or two slots of one matrix
+Unseen = dict[Along, Profile]  # along the slots that no key names a change is arbitrary
+
+
+def slots_of(along: Along) -> tuple[int, ...]:
+    """The slots that a profile speaks of."""
+    return along if isinstance(along, tuple) else (along,)
+
+
+def length_along(along: Along, sizes: Mapping[int, int]) -> int:
+    """The length of a slot; 0 for two slots, and for one that is not there."""
+    return sizes.get(along, 0) if isinstance(along, int) else 0
+
+
+def renamed_along(along: Along, slots: Mapping[int, int]) -> Along | None:
+    """The same slots seen from another block; None where it lacks one."""
+    if isinstance(along, int):
+        return slots.get(along)
+    first, second = (slots.get(s) for s in along)
+    return None if first is None or second is None else (min(first, second), max(first, second))
+
+
+def _overlaps(pattern: Unseen) -> bool:
+    """Whether a matrix shares a slot with another profile."""
+    named = [s for along in pattern for s in slots_of(along)]
+    return len(set(named)) < len(named)
 
 
 def meet(a: list[Unseen], b: list[Unseen], sizes: Mapping[int, int]) -> list[Unseen]:
@@ -106,7 +138,8 @@ def meet(a: list[Unseen], b: list[Unseen], sizes: Mapping[int, int]) -> list[Uns
             shared = {s: x[s] & y[s] for s in x.keys() & y.keys()}
             if all(p is not None for p in shared.values()):
                 joint = _separated({**x, **y, **shared})  # type: ignore[dict-item]
-                if all(p.fits(sizes.get(s, 0)) for s, p in joint.items()):
+                fits = all(p.fits(length_along(s, sizes)) for s, p in joint.items())
+                if fits and not _overlaps(joint):
                     found.append(joint)
     return minimal(found)
 
@@ -133,10 +166,11 @@ def minimal(patterns: list[Unseen]) -> list[Unseen]:
 class Absence:
     """w·x = κ for every x that a block holds, with w along one slot and κ a sum of words.
 
-    `offset` lists the words of κ: sums over the slot's letter w of parameters in the block.
+    `offset` lists the words of κ: sums over the slot's letter w of parameters in the block. Along
+    two slots w stands for all matrices of a symmetry, and κ is 0.
     """
 
-    stride: int
+    stride: Along
     profile: Profile
     offset: tuple = ()  # words.Offset
 
@@ -144,3 +178,7 @@ class Absence:
     def is_zero(self) -> bool:
         """Whether κ = 0."""
         return not self.offset
+
+    def touches(self, slots: Container[int]) -> bool:
+        """Whether w varies along one of some slots."""
+        return any(s in slots for s in slots_of(self.stride))

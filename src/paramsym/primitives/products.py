@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Labels, Primitive, Values, carry, kernels, pull, push
-from paramsym.primitives.directions import Absence, Unseen, minimal
+from paramsym.primitives.directions import (
+    ANTISYMMETRIC,
+    Absence,
+    Unseen,
+    minimal,
+    renamed_along,
+    slots_of,
+)
 from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import At, Joint, Slot
@@ -97,7 +104,7 @@ class Contract(Primitive):
         gain = _gain_along(joint, 1 - k)
         new: Unseen = {}
         for s, profile in pattern.items():
-            at = back.get(s)
+            at = back.get(s) if isinstance(s, int) else None
             if at in theirs:  # seen through the entries of the other factor
                 if gain is None or at not in mine or profile.kernel:
                     return None
@@ -112,14 +119,18 @@ class Contract(Primitive):
         """A change along what the other factor never has adds nothing to the sum."""
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         at_of = {s: at for at, s in theirs.items()}
+        shared = {theirs[at]: mine[at] for at in theirs if at in mine}
         found = []
         for absence in absences:
-            at = at_of.get(absence.stride)
-            if not absence.is_zero or at not in mine or at in target or self.power != 1:
+            here = renamed_along(absence.stride, shared)
+            if here is None or not absence.is_zero or self.power != 1:
                 continue
-            if absence.stride in joint.whole(1 - k):
-                rename = {theirs[a]: mine[a] for a in theirs if a in mine}
-                found.append({mine[at]: absence.profile.inverse().renamed(rename)})
+            if isinstance(here, tuple) and len(at_of) < len(theirs):
+                continue
+            summed = not any(at_of[s] in target for s in slots_of(absence.stride))
+            whole = joint.whole(1 - k).issuperset(slots_of(absence.stride))
+            if summed and whole and len({*slots_of(here)}) == len(slots_of(here)):
+                found.append({here: absence.profile.inverse().renamed(shared)})
         return found
 
     def _kernels(self, joint: Joint, k: int) -> list[Unseen]:
@@ -132,7 +143,7 @@ class Contract(Primitive):
         return [{s: p} for s, p in kernels(joint, 1 - k, shared, summed)]
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        found = []
+        found = self._antisymmetric(joint)
         for k in (0, 1):
             if self.power == -1 and k == 1:
                 continue
@@ -140,6 +151,26 @@ class Contract(Primitive):
                 found += self._kept(joint, k, absence)
             found += self._image(joint, k)
         return found
+
+    def _antisymmetric(self, joint: Joint) -> list[Absence]:
+        """What has the same value where two labels are exchanged: x xᵀ has no antisymmetric part.
+
+        Both factors are one block, read alike but for one axis, whose two labels are kept.
+        """
+        mine, theirs, target = joint.slots(0), joint.slots(1), joint.slots(-1)
+        if joint.keys[0] != joint.keys[1] or self.power != 1:
+            return []
+        if joint.inputs[0].start != joint.inputs[1].start:
+            return []
+        here, there = ({s: at for at, s in slots.items()} for slots in (mine, theirs))
+        if here.keys() != there.keys() or not len(here) == len(mine) == len(theirs):
+            return []
+        sizes = joint.inputs[0].sizes, joint.inputs[1].sizes
+        apart = [s for s in here if here[s] != there[s]]
+        if len(apart) != 1 or sizes[0] != sizes[1]:
+            return []
+        pair = sorted({target[at] for at in (here[apart[0]], there[apart[0]]) if at in target})
+        return [Absence((pair[0], pair[1]), ANTISYMMETRIC)] if len(pair) == 2 else []
 
     def _kept(self, joint: Joint, k: int, absence: Absence) -> list[Absence]:
         """An absence of one factor in the product."""

@@ -21,7 +21,7 @@ from paramsym.primitives.base import (
     push,
     shared_along,
 )
-from paramsym.primitives.directions import ONES, Absence, Unseen
+from paramsym.primitives.directions import ONES, Absence, Unseen, slots_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change, Offset, fresh
@@ -152,12 +152,14 @@ class Center(Entrywise):
     ) -> list[Unseen]:
         inside = self._inside(joint)
         return _centred(joint, self.dims) + [
-            pattern for pattern in pull(joint, k, below) if not pattern.keys() & inside
+            pattern
+            for pattern in pull(joint, k, below)
+            if not any(inside.intersection(slots_of(s)) for s in pattern)
         ]
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         inside = self._inside(joint)
-        kept = [a for a in known[0] if a.is_zero and a.stride not in inside]
+        kept = [a for a in known[0] if a.is_zero and not a.touches(inside)]
         return _along(joint, self.dims, ()) + push(joint, 0, kept)
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:

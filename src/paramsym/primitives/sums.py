@@ -9,7 +9,15 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Values, carry, pull, push
-from paramsym.primitives.directions import Absence, Columns, Profile, Unseen
+from paramsym.primitives.directions import (
+    ANTISYMMETRIC,
+    SYMMETRIC,
+    Absence,
+    Columns,
+    Profile,
+    Unseen,
+    length_along,
+)
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
@@ -54,6 +62,22 @@ class Sum(Additive):
             elif at.out is not None and not tensor.zero:  # a multiple of ones is added
                 at.cap(at.out, "ones")
 
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        return [*pull(joint, k, below), *self._cancelled(joint)]
+
+    def _cancelled(self, joint: Joint) -> list[Unseen]:
+        """x + xᵀ does not see an antisymmetric change of x, and x − xᵀ no symmetric one.
+
+        Each of both summands says so of itself; as both read one block, both are asked.
+        """
+        pair = _exchanged(joint) if len(joint.inputs) == 2 else None
+        signs = self.weight(0), self.weight(1 if pair else 0)
+        if pair is None or abs(signs[0]) != abs(signs[1]):
+            return []
+        return [{pair: ANTISYMMETRIC if signs[0] == signs[1] else SYMMETRIC}]
+
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         terms = [self._term(joint, k, found) for k, found in enumerate(known)]
         total: list[Absence] | None = None
@@ -63,7 +87,7 @@ class Sum(Additive):
             )
         found = [a for a in total or [] if a.profile is not ANY]
         found += [z for a in found if (z := _without_offset(a)) is not None]
-        return [a for a in found if a.profile.fits(_size(joint, a.stride))]
+        return [a for a in found if a.profile.fits(length_along(a.stride, joint.out.sizes))]
 
     def _term(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
         """What one summand contributes: absences of its own, or a known value along any w."""
@@ -105,6 +129,23 @@ class Sum(Additive):
         return total.expand(self.out.shape)
 
 
+def _exchanged(joint: Joint) -> tuple[int, int] | None:
+    """The two slots of one block that a sum of two reads the other way round the second time."""
+    one, other = joint.inputs
+    here, there = ({s: at for at, s in joint.slots(k).items()} for k in (0, 1))
+    if joint.keys[0] != joint.keys[1] or one.start != other.start or one.sizes != other.sizes:
+        return None
+    slots = {len(here), *(len(joint.slots(k)) for k in (0, 1))}
+    if here.keys() != there.keys() or len(slots) > 1:
+        return None
+    apart = sorted(s for s in here if here[s] != there[s])
+    if len(apart) != 2 or one.sizes[apart[0]] != one.sizes[apart[1]]:
+        return None
+    first, second = apart
+    swapped = (here[first], here[second]) == (there[second], there[first])
+    return (first, second) if swapped else None
+
+
 ANY = Profile(((("any", 0.0), 0.0),))  # of a summand whose product with every w is known
 
 
@@ -130,10 +171,6 @@ def _without_offset(absence: Absence) -> Absence | None:
 
 def _scaled(offset: Offset, weight: float) -> Offset:
     return replace(offset, weight=offset.weight * weight)
-
-
-def _size(joint: Joint, stride: int) -> int:
-    return joint.out.sizes[stride]
 
 
 def _add(a: Absence, b: Absence) -> Absence | None:
@@ -256,6 +293,10 @@ class Concatenate(Additive):
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return push(joint, 0, known[0])
+
+    @property
+    def has_words(self) -> bool:
+        return True  # a block of the output is one of an input
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         return torch.cat(tensors, self.dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -92,7 +92,7 @@ class Shift:
         """
         kernel = self._kernel
         if kernel is None:
-            return self.size
+            return self._symmetric_size
         columns = columns_of(kernel.kernel) or 0
         length = kernel.window.shape[0]
         return self.size // length * max(0, length - columns)
@@ -115,6 +115,21 @@ class Shift:
         if not any(f.kernel for term in self.terms for f in term.factors):
             return True
         return self._kernel is not None and columns_of(self._kernel.kernel) is not None
+
+    @property
+    def _symmetric_size(self) -> int:
+        """The entries of δ that count where it is added to a matrix, and ± δ to its transpose."""
+        first, *rest = self.terms
+        if len(rest) != 1 or first.factors or rest[0].factors:
+            return self.size
+        one, other, sign = first.target, rest[0].target, rest[0].coefficient / first.coefficient
+        here = dict(zip(one.letters, one.shape, strict=True))
+        swapped = [x for x, y in zip(one.letters, other.letters, strict=False) if x != y]
+        same = replace(other, letters=one.letters) == one and sorted(here) == sorted(other.letters)
+        if not same or len(swapped) != 2 or abs(sign) != 1 or {*here} != {*self.letters}:
+            return self.size
+        n = here[swapped[0]]
+        return self.size // (n * n) * (n * (n + int(sign)) // 2)
 
     @property
     def _kernel(self) -> Factor | None:

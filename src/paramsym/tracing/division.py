@@ -22,12 +22,14 @@ def divide(
 ) -> tuple[dict[Letter, Letter], tuple[Word, ...]] | None:
     """p = prefix · q with δ of q replaced: the letters of δ in terms of p's, and the prefix.
 
-    The factors of q are the last ones of p, and both vary alike; what else p has (its δ, which has
+    The factors of q are among those of p, and both vary alike; what else p has (its δ, which has
     the letters `theirs`, and the prefix) must be carried by δ of q, which has the letters `own`.
     """
     count = len(q.factors)
-    if _form(q, count) != _form(p, count):
+    arranged = _with_last(p, q)
+    if arranged is None or _form(q, count) != _form(arranged, count):
         return None
+    p = arranged
     mine, yours = _places(q, count), _places(p, count)
     if not yours.keys() <= mine.keys():
         return None
@@ -43,6 +45,22 @@ def divide(
     if carried & {put[letter] for letter in put.keys() - own}:
         return None  # a letter that δ lacks would have to carry something
     return {x: y for x, y in put.items() if x in own}, prefix
+
+
+def _with_last(p: Change, q: Change) -> Change | None:
+    """p with factors that look like those of q at the end, as they commute; None if one is missing.
+
+    Of several that look alike the last ones are taken.
+    """
+    rest, last = list(p.factors), []
+    for wanted in reversed(q.factors):
+        form = replace(wanted, letters=())
+        at = next((k for k in reversed(range(len(rest)))
+                   if replace(rest[k], letters=()) == form), None)  # fmt: skip
+        if at is None:
+            return None
+        last.append(rest.pop(at))
+    return replace(p, factors=(*rest, *reversed(last)))
 
 
 def _form(change: Change, count: int) -> tuple:
@@ -61,7 +79,10 @@ def _places(change: Change, count: int) -> dict[tuple, Letter]:
 
 
 def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
-    """A form that two monomials share if they are equal up to the names of letters."""
+    """A form that two monomials share if they are equal up to the names of letters.
+
+    Factors commute: they are listed by their distance from δ, whose letters are `own`.
+    """
     names: dict[Letter, int] = {}
 
     def name(letter: Letter) -> int:
@@ -69,10 +90,24 @@ def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
 
     at = tuple((s, name(x)) for s, x in sorted(change.at.items()))
     factors = tuple(
-        replace(f, letters=tuple(name(x) for x in f.letters)) for f in change.factors
+        replace(f, letters=tuple(name(x) for x in f.letters)) for f in _outwards(change, own)
     )  # fmt: skip
     atom = change.atom and (change.atom.key, tuple((s, name(x)) for s, x in change.atom.at))
     return sink, at, factors, atom
+
+
+def _outwards(change: Change, own: frozenset[Letter]) -> list[Word]:
+    """The factors by how many of them lie between them and δ, and then by their names."""
+    if len(change.factors) < 2:
+        return list(change.factors)
+    rest, met, found = list(change.factors), set(own), []
+    while rest:
+        near = [f for f in rest if met.intersection(f.letters)] or rest
+        near.sort(key=lambda f: (f.parameter, f.start, f.slots, f.power, f.offset))
+        met.update(x for f in near for x in f.letters)
+        rest = [f for f in rest if f not in near]
+        found += near
+    return found
 
 
 def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:

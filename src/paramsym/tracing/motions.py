@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramsym.primitives.blocks import Block, Layout, tensor_blocks
-from paramsym.primitives.directions import Absence, Profile, Unseen
+from paramsym.primitives.blocks import Block, Layout, are_apart, tensor_blocks
+from paramsym.primitives.directions import Absence, Unseen, slots_of
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import (
     Letter,
@@ -65,7 +65,7 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
                 for pattern in unread[block.key]:
                     shift = writer.unread(name, block, pattern)
                     if shift is not None:
-                        yield (name, block.key[1], tuple(sorted(pattern))), shift
+                        yield (name, block.key[1], tuple(sorted(pattern, key=slots_of))), shift
     for family in Translations(circuit, parameters, unread).families():
         source = family.source
         shift = writer.family(family)
@@ -82,29 +82,29 @@ class _Writer:
     # -- what nobody reads -------------------------------------------------------------------
     def unread(self, name: str, block: Block, pattern: Unseen) -> Shift | None:
         """A change that fits a pattern along its slots and is arbitrary otherwise."""
-        if any(name in profile.parameters for profile in pattern.values()):
-            return None
-        if not all(self._known(profile) for profile in pattern.values()):
+        spelled = {p for profile in pattern.values() for p in profile.parameters}
+        if name in spelled or not spelled <= self.parameters.keys():
             return None
         spell = Speller()
         letters = {s: fresh() for _, _, s in block.slots if s not in pattern}
+        matrices = [(s, p.transposed) for s, p in pattern.items() if isinstance(s, tuple)]
+        letters |= {s: fresh() for pair, _ in matrices for s in pair}
         target = dict(letters)
         free = dict(letters)  # the letters of δ
         words: list[Word] = []
         for s, profile in pattern.items():
+            if isinstance(s, tuple):
+                continue
             target[s] = fresh()
             words += frame_words(profile, self.parameters, target[s], -1)
             if profile.kernel:
                 free[s] = fresh()
                 words.append(projector(profile, block, s, free[s], target[s], letters))
-        term = _term(spell, name, block, target, 1.0, tuple(words))
-        family = "what no reader of it sees" if pattern else "dead"
-        if pattern and all(p.is_ones for p in pattern.values()):
-            family = "a common shift that no reader of it sees"
-        return _shift(name, family, "unread", spell, block, free, (term,))
-
-    def _known(self, profile: Profile) -> bool:
-        return profile.parameters <= self.parameters.keys()
+        terms = [
+            _term(spell, name, block, at, sign, tuple(words))
+            for sign, at in _exchanged(target, matrices)
+        ]
+        return _shift(name, _named_after(pattern), "unread", spell, block, free, tuple(terms))
 
     # -- what is compensated -----------------------------------------------------------------
     def family(self, family: Family) -> Shift | None:
@@ -146,12 +146,14 @@ class _Writer:
     def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
         """No coefficient may be read from what moves; κ may contain the source itself."""
         source = family.source
-        moved = {source.name, *(a.source.name for a in family.absorbed)}
+        sources = [source, *(a.source for a in family.absorbed)]
+        moved = {item.name for item in sources}
         read: set[str] = set()
-        for item in (source, *(a.source for a in family.absorbed)):
+        for item in sources:
             read |= item.reads
         for absorption in family.absorbed:
-            inside_out = _parameters(absorption.factors)
+            windows = [item.block for item in sources]
+            inside_out = _parameters(_met(absorption.factors, windows))
             if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
                 inside_out -= {absorption.source.name}
             read |= inside_out
@@ -243,10 +245,49 @@ class _Writer:
         return _term(spell, source.name, block, at, coefficient, (*words, *more))
 
 
+def _named_after(pattern: Unseen) -> str:
+    """What a change that fits a pattern is called."""
+    if not pattern:
+        return "dead"
+    for profile in pattern.values():
+        if profile.transposed:
+            part = "a symmetric" if profile.transposed > 0 else "an antisymmetric"
+            return f"{part} part that no reader of it sees"
+    if all(p.is_ones for p in pattern.values()):
+        return "a common shift that no reader of it sees"
+    return "what no reader of it sees"
+
+
+def _exchanged(
+    at: dict[int, Letter], matrices: list[tuple[tuple[int, int], int]]
+) -> list[tuple[float, dict[int, Letter]]]:
+    """δ as it is, and ± δ with the two slots of a matrix exchanged: twice its symmetric part."""
+    found = [(1.0, at)]
+    for (first, second), sign in matrices:
+        found += [(sign * c, {**x, first: x[second], second: x[first]}) for c, x in found]
+    return found
+
+
 def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:
     """A number: its letters are summed by itself."""
     new = {x: fresh() for f in factors for x in f.letters}
     return tuple(f.renamed(new) for f in factors)
+
+
+def _met(words: tuple[Word, ...], moved: list[Block]) -> tuple[Word, ...]:
+    """The words without those that read other entries of a parameter than those that move."""
+    found = []
+    for word in words:
+        beside = [b for b in moved if b.tensor.owner.name == word.parameter]
+        apart = all(are_apart((word.start, word.slots), _window(b)) for b in beside)
+        if word.kernel or not beside or not apart:
+            found.append(word)
+    return tuple(found)
+
+
+def _window(block: Block) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Where the entries of a block lie: the first, and (stride, length) of its slots."""
+    return block.start, tuple((s, leaf.size) for _, leaf, s in block.slots)
 
 
 def _parameters(words: tuple[Word, ...]) -> set[str]:

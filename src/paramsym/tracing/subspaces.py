@@ -9,7 +9,7 @@ parameters have moved, as long as those that spell the directions stay.
 
 from __future__ import annotations
 
-from paramsym.primitives.directions import Absence, Unseen, meet, minimal
+from paramsym.primitives.directions import Absence, Unseen, meet, minimal, slots_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.tracing.circuit import Circuit
 
@@ -82,10 +82,11 @@ class Unread:
 
 
 def _is_whole(joint: Joint, k: int, pattern: Unseen) -> bool:
-    """Whether the slots of all kernels are read as a whole, copies among them."""
-    return all(
-        s in joint.whole(k)
-        for slot, profile in pattern.items()
-        for columns in profile.kernel
-        for s in (slot, *(tied for _, tied in columns.batch))
-    )
+    """Whether the slots of all kernels and matrices are read as a whole, copies among them."""
+    named = {
+        s
+        for along, profile in pattern.items()
+        if profile.kernel or profile.transposed
+        for s in (*slots_of(along), *(tied for c in profile.kernel for _, tied in c.batch))
+    }
+    return joint.whole(k) >= named

@@ -110,7 +110,10 @@ def chain(context: Context, call: Call) -> list[Call] | None:
     if found is None or len(found[0]) < 3 or not is_real(*found[1], call.outputs[0]):
         return None
     labels, operands, wanted = found
-    return pairwise(context, list(zip(labels, operands, strict=True)), wanted, call.outputs[0])
+    terms = list(zip(labels, operands, strict=True))
+    if len(terms) == 3 and context.content(operands[0]) == context.content(operands[1]):
+        terms = [terms[0], terms[2], terms[1]]  # a quadratic form, which is read off W x at x
+    return pairwise(context, terms, wanted, call.outputs[0])
 
 
 def pairwise(

@@ -53,6 +53,8 @@ def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
     if len(picks) == 1 and (known := _known(build, indices[0])) is not None:
         if (made := rearranged(build, x, dims[0], known)) is not None:
             return made
+    if len(picks) == 2 and (made := _entries(build, x, dims, indices)) is not None:
+        return made
     indices = [build.constant(torch.tensor(i)) if isinstance(i, list) else i for i in indices]
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
 
@@ -109,6 +111,31 @@ def rearranged(build: Builder, x: Tensor, dim: int, positions: Sequence[int]) ->
     if not 0 < len(runs) <= _PIECES or all(leaf.frozen for leaf in ix.leaves(x.axes[dim])):
         return None
     return build.concatenate(found, dim)
+
+
+def _entries(build: Builder, x: Tensor, dims: list[int], indices: list[Any]) -> Tensor | None:
+    """Entries of the matrices along two axes at known places, such as those below the diagonal.
+
+    They are runs of rows, one after the other, in which each entry is the unit that it was; this
+    says something where rows and columns are units of different kinds, joined one by one.
+    """
+    rows, columns = (_known(build, index) for index in indices)
+    if rows is None or columns is None or len(rows) != len(columns) or x.integral:
+        return None
+    if any(ix.resolve(x.axes[d]).kind != "sum" for d in dims):
+        return None
+    runs: list[tuple[int, range]] = []
+    for i, j in zip(rows, columns, strict=True):
+        i, j = i % x.shape[dims[0]], j % x.shape[dims[1]]
+        if runs and runs[-1][0] == i and runs[-1][1].stop == j:
+            runs[-1] = i, range(runs[-1][1].start, j + 1)
+        else:
+            runs.append((i, range(j, j + 1)))
+    if not 1 < len(runs) <= _PIECES:
+        return None
+    chosen = [(build.select(x, dims[0], i), run) for i, run in runs]
+    found = [build.narrow(row, dims[0], run.start, len(run)) for row, run in chosen]
+    return build.concatenate(found, dims[0])
 
 
 @rule("embedding_bag")
