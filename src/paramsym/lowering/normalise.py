@@ -17,6 +17,7 @@ from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
 from paramsym.lowering.recognisers.gathered import gathered
+from paramsym.lowering.recognisers.modulations import modulation
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
@@ -39,7 +40,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         ),
         (rectifier,),
     ),
-    "add": (linear_skip, rectifier),
+    "add": (linear_skip, modulation, rectifier),
     "sub": (centring, rectifier),
 }
 

@@ -4,14 +4,17 @@ A family says which parameters change together; its motion is a sum of terms tha
 parameters as they were. Two things need care. What absorbs along a direction w that the input
 never has (w·x = κ) does so by δ/κ: δ is parametrised by κ·s, so that nothing is divided by a κ that
 may vanish; where the source itself moves κ, the finite motion divides by 1 + w·s. No coefficient
-may be read from a parameter that the motion changes: such families are left out.
+may be read from entries that the motion changes: such families are left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import torch
 
 from paramsym.primitives.blocks import Block, Layout, tensor_blocks
 from paramsym.primitives.directions import Absence, Profile, Unseen
@@ -31,6 +34,8 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Absorption, Family, Translations
+
+_LARGEST = 1 << 23  # entries of windows that are compared one by one
 
 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
@@ -146,19 +151,16 @@ class _Writer:
     def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
         """No coefficient may be read from what moves; κ may contain the source itself."""
         source = family.source
-        moved = {source.name, *(a.source.name for a in family.absorbed)}
-        read: set[str] = set()
-        for item in (source, *(a.source for a in family.absorbed)):
-            read |= item.reads
-        for absorption in family.absorbed:
-            inside_out = _parameters(absorption.factors)
-            if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
-                inside_out -= {absorption.source.name}
-            read |= inside_out
+        sources = (source, *(a.source for a in family.absorbed))
+        moved = {item.name for item in sources}
+        read = {name for item in sources for name in item.reads}
+        words = [word for absorption in family.absorbed for word in _read_words(absorption)]
+        read |= {column.parameter for word in words for column in word.kernel}
         inside = {name for o in kappa for name in _parameters(o.factors)}
         if source.absence is None:
             inside -= {source.name}
-        return not moved & (read | inside) and read <= self.parameters.keys()
+        known = read | {w.parameter for w in words} <= self.parameters.keys()
+        return known and not moved & (read | inside) and _are_beside(words, sources)
 
     def _divisor(self, source: Source, kappa: tuple[Offset, ...]) -> tuple[Offset, ...] | None:
         """The word of κ that holds the source: δ enters it as Σ w·δ. None if otherwise."""
@@ -241,6 +243,40 @@ class _Writer:
             more.append(projector(profile, block, cut, letters[cut], out, letters))
         at = {**letters, cut: out}
         return _term(spell, source.name, block, at, coefficient, (*words, *more))
+
+
+def _read_words(absorption: Absorption) -> list[Word]:
+    """The factors by which something absorbs; W (1 + s wᵀ) reads W, and that is exact."""
+    own = absorption.source
+    exact = None if own.absence is None else own.name
+    return [word for word in absorption.factors if word.parameter != exact]
+
+
+def _are_beside(words: Iterable[Word], sources: Iterable[Source]) -> bool:
+    """Whether factors are read from entries that no source moves."""
+    blocks: dict[str, list[Block]] = defaultdict(list)
+    for source in sources:
+        blocks[source.name].append(source.block)
+    return all(_is_beside(w, blocks[w.parameter]) for w in words if w.parameter in blocks)
+
+
+def _is_beside(word: Word, blocks: Sequence[Block]) -> bool:
+    """Whether a factor has no entry of some blocks of its parameter."""
+    if word.kernel:  # a projector, of whatever entries of the parameter
+        return False
+    windows = [(word.start, word.slots), *((b.start, tuple(b.sizes.items())) for b in blocks)]
+    if sum(math.prod(n for _, n in slots) for _, slots in windows) > _LARGEST:
+        return False
+    (read, *moved) = [_entries(*window) for window in windows]
+    return not bool(torch.isin(read, torch.cat(moved)).any())
+
+
+def _entries(start: int, slots: Iterable[tuple[int, int]]) -> torch.Tensor:
+    """Where a window lies in the storage."""
+    at = torch.tensor([start])
+    for stride, size in slots:
+        at = (at[:, None] + stride * torch.arange(size)).reshape(-1)
+    return at
 
 
 def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -65,7 +65,7 @@ class Source:
     @property
     def is_buffer(self) -> bool:
         """Whether it changes a power of a buffer."""
-        power = power_of(self.block.tensor)
+        power = power_of(self.block.tensor, block=self.block)
         return power is not None and power.source.kind == "buffer"
 
     @property
