@@ -167,3 +167,42 @@ def test_windows_repeat_along_the_rows_of_a_table() -> None:
     assert added(torch.zeros(2, 3), windows).tolist() == [[0, 2, 0], [0, 2, 0]]
     assert torch.equal(added(added(torch.ones(2, 3), windows), -windows), torch.ones(2, 3))
     assert F.relu(windows.numbers()).sum() == 2
+
+
+class Padded(nn.Module):
+    """A projection without bias of a normed sequence that was moved by zeros or by something."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.first, self.norm = nn.Linear(IN, WIDTH), nn.LayerNorm(WIDTH)
+        self.key = nn.Linear(WIDTH, 7, bias=False)
+        self.move = move
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.key(self.move(self.norm(self.first(x))))
+
+
+ZEROS = {
+    "pad": lambda h: F.pad(h, (0, 0, 1, 0)),
+    "shift": lambda h: F.pad(h, (0, 0, 1, -1)),
+    "zeros": lambda h: torch.cat([torch.zeros_like(h[:, :1]), h], 1),
+    "zeros and a part": lambda h: torch.cat([h.new_zeros(len(h), 1, WIDTH), h[:, :-1]], 1),
+    "both ends": lambda h: F.pad(h, (0, 0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_that_are_joined_hide_no_direction(name: str) -> None:
+    """Zeros receive nothing, so that what a norm never gives is never received at all."""
+    found = measured(Padded(ZEROS[name]).double(), (torch.randn(BATCH, 4, IN).double(),))
+    assert found.error < 1e-9 and not found.refuted
+    assert found.unexplained == 0
+
+
+@pytest.mark.parametrize("number", [1.0, 1e-6])
+def test_numbers_that_are_joined_are_received(number: float) -> None:
+    found = measured(
+        Padded(lambda h: F.pad(h, (0, 0, 1, 0), value=number)).double(),
+        (torch.randn(BATCH, 4, IN).double(),),
+    )
+    assert found.error < 1e-9 and not found.refuted
