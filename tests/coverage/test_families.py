@@ -26,11 +26,12 @@ class Modulated(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(IN, WIDTH), nn.Linear(WIDTH, OUT)
         self.context = nn.Linear(7, CONTEXT)
+        self.beside = nn.Parameter(torch.randn(CONTEXT, WIDTH))
         self.gain = nn.Linear(CONTEXT, rows * WIDTH, bias=bias)
         self.norm = nn.LayerNorm(WIDTH, elementwise_affine=False) if norm else nn.Identity()
         self.modulate = modulate
 
-    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+    def forward(self, x: Tensor, c: Tensor) -> Tensor | tuple[Tensor, ...]:
         c = torch.tanh(self.context(c))
         return self.last(self.modulate(self, self.norm(self.first(x)), c))
 
@@ -82,9 +83,14 @@ def thrice(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
     return a * (h * (1 + g) + b)
 
 
+def summed(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
+    return h * (1 + (m.gain(c) - 0.5 * torch.tanh(c) @ m.beside))
+
+
 MODULATIONS = {
     "two": (two, 2), "swapped": (swapped, 2), "around": (around, 2), "rows": (rows, 2),
     "complement": (complement, 2), "in time": (in_time, 2), "one": (one, 1), "three": (thrice, 3),
+    "summed": (summed, 1),
 }  # fmt: skip
 
 
@@ -139,6 +145,11 @@ def two_numbers(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
     return h * (1 + g) + torch.tanh(h * (2 + g))
 
 
+def returned(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
+    g = m.gain(c)
+    return torch.cat([(h * (1 + (g + torch.tanh(c) @ m.beside)))[:, :2], g[:, 2:]], 1)
+
+
 def bent(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
     return h * (1 + torch.tanh(m.gain(c)))
 
@@ -153,13 +164,27 @@ def overlapping(m: Modulated, h: Tensor, c: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "function", [seen_twice, two_numbers, bent, bias_read_twice, overlapping],
+    "function", [seen_twice, two_numbers, bent, bias_read_twice, overlapping, returned],
     ids=lambda f: f.__name__,
 )  # fmt: skip
 def test_a_bias_that_serves_two_ends_keeps_its_origin(function: Callable) -> None:
     found = measured(Modulated(function, 1, norm=False).double(), inputs())
     assert found.error < 1e-9 and not found.refuted
     assert "gain.bias" not in found.symmetry.offsets
+
+
+def test_a_value_that_is_returned_keeps_its_origin() -> None:
+    class Returned(Modulated):
+        def forward(self, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+            g = self.gain(c)
+            return self.last(self.first(x) * (1 + (g + c @ self.beside))), g
+
+    model = Returned(one, 1)
+    given = torch.randn(BATCH, IN).double(), torch.randn(BATCH, CONTEXT).double()
+    found = measured(model.double(), given)
+    assert found.error < 1e-9 and not found.refuted
+    assert "gain.bias" not in found.symmetry.offsets
+    assert_lowering(model, given)
 
 
 def test_windows_repeat_along_the_rows_of_a_table() -> None:

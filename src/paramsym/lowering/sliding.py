@@ -46,7 +46,7 @@ def slide_origins(build: Builder) -> None:
     for owner in roots.values():
         demand = _demand(owner, uses, seen)
         if demand is not None and demand.adding:
-            _settle(build, owner, demand, uses)
+            _settle(build, owner, demand, uses, seen)
 
 
 def _adds(op: Primitive) -> bool:
@@ -102,18 +102,11 @@ def _demand(owner: Tensor, uses: Uses, seen: set[int]) -> _Demand | None:
     return found
 
 
-def _settle(build: Builder, owner: Tensor, demand: _Demand, uses: Uses) -> None:
+def _settle(build: Builder, owner: Tensor, demand: _Demand, uses: Uses, seen: set[int]) -> None:
     """Move what is added to a value into one of the parameters that it is computed of."""
-    op = owner.producer
-    terms = [0] if isinstance(op, Lookup) else range(len(op.inputs))
-    for k in terms:
-        windows = _windows(build, op, k, demand.numbers, uses)
-        if windows is not None:
-            _move(build, op, k, windows)
-            break
-    else:
+    if not _take(build, owner, demand.numbers, uses, seen):
         return
-    for tensor in (owner, *demand.passed):
+    for tensor in demand.passed:
         tensor.value = None  # its numbers are no longer the recorded ones
     replaced = {
         id(m): Sum(out=m.out, inputs=m.inputs, where=m.where, name=m.name) for m in demand.adding
@@ -121,6 +114,26 @@ def _settle(build: Builder, owner: Tensor, demand: _Demand, uses: Uses) -> None:
     for made in replaced.values():
         made.out.producer = made
     build.ops = [replaced.get(id(m), m) for m in build.ops]
+
+
+def _take(build: Builder, owner: Tensor, wanted: torch.Tensor, uses: Uses, seen: set[int]) -> bool:
+    """Move what is added to a value into a parameter that it is computed of, if there is one."""
+    op = owner.producer
+    for k in [0] if isinstance(op, Lookup) else range(len(op.inputs)):
+        windows = _windows(build, op, k, wanted, uses)
+        if windows is not None:
+            _move(build, op, k, windows)
+            owner.value = None
+            return True
+    if not isinstance(op, Sum):
+        return False
+    for k, term in enumerate(op.inputs):
+        summed = isinstance(term.producer, (Sum, Lookup)) and term.shape == owner.shape
+        alone = term.base is None and len(uses[id(term)]) == 1 and id(term) not in seen
+        if summed and alone and _take(build, term, wanted / op.weight(k), uses, seen):
+            owner.value = None
+            return True
+    return False
 
 
 def _windows(
