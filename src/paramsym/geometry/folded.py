@@ -10,7 +10,7 @@ from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
-from paramsym.structure.origin import Diagonal
+from paramsym.structure.origin import Diagonal, Windows
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
@@ -72,7 +72,7 @@ def _is_one(
 ) -> bool:
     """Whether an element makes a gain one."""
     origin = symmetry.offsets.get(name, 0.0)
-    if isinstance(origin, Diagonal):
+    if isinstance(origin, (Diagonal, Windows)):
         return False
     gain = act_tensor(symmetry, element, name, own) + origin
     return bool(((gain - 1).abs() < 1e-9).all())

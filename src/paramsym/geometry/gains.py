@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paramsym.structure.gains import Unfoldable, folding
 from paramsym.structure.layout import widened
-from paramsym.structure.origin import Diagonal
+from paramsym.structure.origin import Diagonal, added
 from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -43,7 +43,8 @@ def unit_scales(
     frames = symmetry.frame_parameters
     for name in sorted(frames):
         own, origin = {name: widened(params[name].detach())}, symmetry.offsets.get(name, 0.0)
-        sign = torch.ones(()) if isinstance(origin, Diagonal) else (own[name] + origin).sign()
+        square = isinstance(origin, Diagonal)
+        sign = torch.ones(()) if square else added(own[name], origin).sign()
         try:
             found, _ = folding(symmetry, own, name, sign, frames, scales)
         except Unfoldable as error:

@@ -15,6 +15,7 @@ from paramsym.lowering.origins import settle_origins
 from paramsym.lowering.probed import by_probing
 from paramsym.lowering.registry import RULES
 from paramsym.lowering.rotary import Rotation, find_rotations
+from paramsym.lowering.sliding import slide_origins
 from paramsym.primitives import Primitive, Rotate
 from paramsym.primitives import index as ix
 from paramsym.primitives.defects import report
@@ -63,6 +64,7 @@ def lower(graph: Graph, kept: Collection[str] = ()) -> Builder:
     seen = [*map(build.tensor, graph.outputs), *build.anchors]
     build.ops = _live_ops(build, [*seen, *ties])
     settle_origins(build)
+    slide_origins(build)
     hold(build)
     if ties:
         build.beside = {*build.ops}.difference(_live_ops(build, seen))

@@ -18,6 +18,7 @@ from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
 from paramsym.lowering.recognisers.distances import distances
 from paramsym.lowering.recognisers.gathered import gathered
+from paramsym.lowering.recognisers.modulations import modulation
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
@@ -41,7 +42,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         ),
         (rectifier,),
     ),
-    "add": (distances, linear_skip, rectifier),
+    "add": (distances, linear_skip, modulation, rectifier),
     "sub": (distances, centring, rectifier),
 }
 

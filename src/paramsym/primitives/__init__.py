@@ -20,6 +20,7 @@ from paramsym.primitives.sums import Choice as Choice
 from paramsym.primitives.sums import Concatenate as Concatenate
 from paramsym.primitives.sums import Shifted as Shifted
 from paramsym.primitives.sums import ShiftedDiagonal as ShiftedDiagonal
+from paramsym.primitives.sums import ShiftedWindows as ShiftedWindows
 from paramsym.primitives.sums import Sum as Sum
 from paramsym.primitives.sums import Tie as Tie
 from paramsym.primitives.windows import Lookup as Lookup

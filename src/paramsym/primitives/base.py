@@ -146,8 +146,11 @@ class Primitive:
         """The words of what is added to a block of the input; None where it has no words."""
         return [Change(self.constant_term, {})] if self.constant_term else []
 
-    def power_step(self) -> tuple[str, float] | None:
-        """("copy", 1), ("power", n) or ("offset", c) for entrywise powers of shifted copies."""
+    def power_step(self, block: Block | None = None) -> tuple[str, float] | None:
+        """("copy", 1), ("power", n) or ("offset", c) for entrywise powers of shifted copies.
+
+        With a block, what is so there; the whole tensor without.
+        """
         return None
 
     # -- numbers -----------------------------------------------------------------------------
@@ -241,7 +244,7 @@ def kernels(
     which all further slots index, are fewer than the units.
     """
     block = joint.inputs[k]
-    power = power_of(block.tensor) if block.tensor.moves else None
+    power = power_of(block.tensor, block=block) if block.tensor.moves else None
     if power is None or (power.power, power.offset) != (1, 0):
         return
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots)

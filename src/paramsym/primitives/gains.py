@@ -11,8 +11,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from paramsym.primitives.tensor import Tensor
+
+if TYPE_CHECKING:
+    from paramsym.primitives.blocks import Block
 
 FrameKey = tuple[str, float]  # parameter, offset
 Frame = tuple[tuple[FrameKey, float], ...]  # sorted, exponents not zero
@@ -52,8 +56,8 @@ class Power:
         return bool((value.vector + self.offset == 0).any())
 
 
-def power_of(tensor: Tensor, relaid: bool = False) -> Power | None:
-    """The parameter of which a tensor holds a power, entry by entry.
+def power_of(tensor: Tensor, relaid: bool = False, block: Block | None = None) -> Power | None:
+    """The parameter of which a tensor, or one block of it, holds a power, entry by entry.
 
     The layout must be the parameter's, so that windows on one are windows on the other; with
     `relaid`, views in between may change it.
@@ -61,7 +65,7 @@ def power_of(tensor: Tensor, relaid: bool = False) -> Power | None:
     power, offset = 1.0, 0.0
     owner = tensor.owner
     while owner.producer is not None:
-        step = owner.producer.power_step()
+        step = owner.producer.power_step(block)
         source = owner.producer.inputs[0]
         if step is None or (not relaid and not same_layout(source, owner)):
             return None

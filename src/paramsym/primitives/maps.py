@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Primitive, Values, carry, pull
+from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Absence, Unseen
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
@@ -70,7 +71,7 @@ class Map(Entrywise):
     def constant_term(self) -> float:
         return self.shift or 0.0
 
-    def power_step(self) -> tuple[str, float] | None:
+    def power_step(self, block: Block | None = None) -> tuple[str, float] | None:
         if self.shift is not None:
             return "offset", self.shift
         if self.name in POWERS and self.degree is not None:

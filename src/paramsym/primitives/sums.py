@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Values, carry, pull, push
+from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import (
     ANTISYMMETRIC,
     SYMMETRIC,
@@ -22,6 +23,7 @@ from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change, Letter, Offset, fresh, parameter_word
+from paramsym.structure.origin import Windows, added
 
 
 class Additive(Entrywise):
@@ -103,7 +105,7 @@ class Sum(Additive):
     def _bias(self, joint: Joint, k: int, weight: float) -> list[Absence]:
         """A parameter along one slot moves the sum by a constant, for whatever w."""
         block = joint.inputs[k]
-        power = power_of(block.tensor) if block.tensor.moves else None
+        power = power_of(block.tensor, block=block) if block.tensor.moves else None
         slots = list(block.slots)
         if power is None or power.power != 1 or len(slots) != 1:
             return []
@@ -118,7 +120,7 @@ class Sum(Additive):
     def has_words(self) -> bool:
         return True
 
-    def power_step(self) -> tuple[str, float] | None:
+    def power_step(self, block: Block | None = None) -> tuple[str, float] | None:
         return ("copy", 1.0) if len(self.inputs) == 1 and self.weight(0) == 1 else None
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
@@ -235,11 +237,44 @@ class Shifted(Additive):
     def constant_term(self) -> float:
         return self.constant
 
-    def power_step(self) -> tuple[str, float] | None:
+    def power_step(self, block: Block | None = None) -> tuple[str, float] | None:
         return "offset", self.constant
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         return tensors[0] + self.constant
+
+
+@dataclass(eq=False, kw_only=True)
+class ShiftedWindows(Shifted):
+    """A bias or a table with numbers added to windows: the group acts on the sum."""
+
+    windows: Windows
+
+    def bases(self, at: BasisSite) -> None:
+        pass  # the sum is what is typed, and the parameter is read nowhere else
+
+    @property
+    def constant_term(self) -> float:
+        return self.windows.uniform or 0.0
+
+    def constants(self, joint: Joint) -> list[Change] | None:
+        number = self._number(joint.out)
+        return None if number is None else [Change(number, {})] if number else []
+
+    def _number(self, block: Block) -> float | None:
+        """The number of the window in which a block lies; None where it lies in several."""
+        at = torch.tensor([block.start - self.out.offset])
+        for stride, size in block.sizes.items():
+            at = (at[:, None] + torch.arange(size) * stride).reshape(-1)
+        numbers = self.windows.numbers()[at % self.windows.period].unique().tolist()
+        return numbers[0] if len(numbers) == 1 else None
+
+    def power_step(self, block: Block | None = None) -> tuple[str, float] | None:
+        number = self.windows.uniform if block is None else self._number(block)
+        return None if number is None else ("offset", number)
+
+    def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return added(tensors[0], self.windows)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -267,7 +302,7 @@ class ShiftedDiagonal(Shifted):
             at |= {joint.out.stride(axis, position): letter for axis in (0, 1)}
         return [Change(self.constant, at)]
 
-    def power_step(self) -> None:
+    def power_step(self, block: Block | None = None) -> None:
         return None
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.feature import Feature
 from paramsym.structure.folding import Repeat, fold, unfold
-from paramsym.structure.origin import Diagonal, Origin
+from paramsym.structure.origin import Diagonal, Origin, Windows
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
 
@@ -135,12 +135,17 @@ def _space(
 
 
 def _origin(name: str, origin: Origin) -> list[Any]:
+    if isinstance(origin, Windows):
+        return [name, [origin.period, *map(list, origin.runs)], "windows"]
     return [name, origin.value, "identity"] if isinstance(origin, Diagonal) else [name, origin]
 
 
-def _read_origin(name: str, number: float, kind: str = "") -> tuple[str, Origin]:
-    if kind not in ("", "identity"):
+def _read_origin(name: str, number: Any, kind: str = "") -> tuple[str, Origin]:
+    if kind not in ("", "identity", "windows"):
         raise ValueError(f"the kind of offset {kind!r} of {name!r}")
+    if kind == "windows":
+        period, *runs = number
+        return name, Windows(period, tuple((a, b, x) for a, b, x in runs))
     return name, Diagonal(number) if kind else number
 
 

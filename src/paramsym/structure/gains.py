@@ -15,7 +15,7 @@ import torch
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.action import act, check_parameters
-from paramsym.structure.origin import Diagonal
+from paramsym.structure.origin import Diagonal, Windows
 from paramsym.structure.pairing import rows
 from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -95,8 +95,9 @@ def folding(
     if name not in symmetry.signature or name not in params:
         _refuse(name, "it is no parameter of this symmetry", "the name of a gain", frames)
     origin = symmetry.offsets.get(name, 0.0)
-    if isinstance(origin, Diagonal):
-        _refuse(name, "it is a matrix, used as W + I", "the name of a gain", frames)
+    if isinstance(origin, (Diagonal, Windows)):
+        used = "a matrix, used as W + I" if isinstance(origin, Diagonal) else "shifted in windows"
+        _refuse(name, f"it is {used}", "the name of a gain", frames)
     stored = params[name].detach()
     dtype = torch.promote_types(stored.dtype, torch.float32)
     ratio, target = _ratio(name, stored.to(dtype) + origin, gain)

@@ -85,7 +85,9 @@ class Effects:
 
     def _parameter(self, block: Block) -> list[Change] | None:
         """A power of a parameter as one word; None for what is none."""
-        power = power_of(block.tensor) if self.depends(block.tensor) is not None else None
+        power = (
+            power_of(block.tensor, block=block) if self.depends(block.tensor) is not None else None
+        )
         if power is None:
             return None
         return [parameter_word(block, power.source.name, power.power, power.offset)]

@@ -4,7 +4,7 @@ A family says which parameters change together; its motion is a sum of terms tha
 parameters as they were. Two things need care. What absorbs along a direction w that the input
 never has (w·x = κ) does so by δ/κ: δ is parametrised by κ·s, so that nothing is divided by a κ that
 may vanish; where the source itself moves κ, the finite motion divides by 1 + w·s. No coefficient
-may be read from a parameter that the motion changes: such families are left out.
+may be read from entries that the motion changes: such families are left out.
 """
 
 from __future__ import annotations

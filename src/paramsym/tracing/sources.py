@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from paramsym.primitives import Contract, Primitive
+from paramsym.primitives import Concatenate, Contract, Primitive
 from paramsym.primitives.blocks import Block, tensor_blocks
 from paramsym.primitives.directions import Absence, Profile
 from paramsym.primitives.gains import power_of
@@ -65,7 +65,7 @@ class Source:
     @property
     def is_buffer(self) -> bool:
         """Whether it changes a power of a buffer."""
-        power = power_of(self.block.tensor)
+        power = power_of(self.block.tensor, block=self.block)
         return power is not None and power.source.kind == "buffer"
 
     @property
@@ -134,19 +134,36 @@ class Sources:
 
     def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
-        received = [self._received(*reader) for reader in self.circuit.readers[block.key]]
+        readers = self._readers(block)
+        received = [self._received(*reader) for reader in readers]
+        if not received:
+            return
         first, *others = received
         for other in others:
             first = {c: _both(a, other[c]) for c, a in first.items() if c in other}
         for cut, absences in first.items():
             for absence in absences:
                 yield from self._absent_source(name, block, cut, absence)
-        weighing = [_is_product(joint.op) for joint, _ in self.circuit.readers[block.key]]
+        weighing = [_is_product(joint.op) for joint, _ in readers]
         if others and weighing.count(True) == 1:
             reader = weighing.index(True)
             for cut, absences in received[reader].items():
                 for absence in absences:
                     yield from self._tied_source(name, block, cut, absence, reader)
+
+    def _readers(self, block: Block) -> list[tuple[Joint, int]]:
+        """Who reads a weight, but for products with what is zero, such as a padding."""
+        return [
+            (joint, k) for joint, k in self.circuit.readers[block.key]
+            if not (_is_product(joint.op) and self._is_zero(joint.inputs[1 - k]))
+        ]  # fmt: skip
+
+    def _is_zero(self, block: Block) -> bool:
+        """Whether a block is the zeros that were joined to something."""
+        joint = None if self.circuit.layout.coarse else self.circuit.writer(block.key)
+        if joint is None or not isinstance(joint.op, Concatenate):
+            return block.tensor.zero
+        return all(map(self._is_zero, joint.inputs))
 
     def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
         """Absences of what a weight is contracted with, seen from the weight, by its slot."""
@@ -176,7 +193,7 @@ class Sources:
         kernel = bool(absence.profile.kernel)
         letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
         found: list[Monomial] = []
-        for joint, k in self.circuit.readers[block.key]:
+        for joint, k in self._readers(block):
             forward = joint.forward(k)
             at = {t: letters[s] for s, t in forward.items() if s in letters}
             starts = [Change(1.0, at)]
@@ -201,7 +218,7 @@ class Sources:
         for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
             letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
             found: list[Monomial] = []
-            for n, (joint, k) in enumerate(self.circuit.readers[block.key]):
+            for n, (joint, k) in enumerate(self._readers(block)):
                 if n == reader:
                     found += self._of_constant(joint, k, letters, absence, name)
                     continue
