@@ -1,0 +1,106 @@
+"""What models of images and sounds write: position tables, class tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramsym import ParameterSymmetry
+from tests.coverage.measure import measured
+
+INPUTS = (torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(1)),)
+ROWS, WIDTH = 5, 6
+POSITIONS = {
+    "a buffer": torch.arange(ROWS).expand(1, -1),
+    "one axis": torch.arange(ROWS),
+    "repeated": torch.arange(ROWS).expand(8, -1),
+    "another order": torch.tensor([[3, 1, 4, 0, 2]]),
+    "twice": torch.tensor([[0, 0, 1, 2, 3]]),
+    "not all": torch.tensor([[0, 1, 2, 3, 5]]),
+}
+
+
+class Patches(nn.Module):
+    """A class token before patches, a table of positions read by `read`, and a block on a norm."""
+
+    def __init__(self, read: str, where: str = "a buffer", kept: bool = False) -> None:
+        super().__init__()
+        self.read = read
+        self.enter = nn.Linear(3, WIDTH, bias=False)
+        self.first = nn.Parameter(torch.randn(WIDTH))
+        self.positions = nn.Embedding(ROWS + (where == "not all"), WIDTH)
+        self.register_buffer("ids", POSITIONS[where].clone(), persistent=kept)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.inner, self.outer = nn.Linear(WIDTH, 3), nn.Linear(3, WIDTH)
+        self.last = nn.Linear(WIDTH, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = torch.cat([self.first.expand(len(x), 1, -1), h], dim=1)
+        table, ids = self.positions.weight, self.ids
+        if self.read == "embedding":
+            h = h + self.positions(ids)
+        elif self.read == "arange":
+            h = h + self.positions(torch.arange(h.shape[1], device=h.device))
+        elif self.read == "getitem":
+            h = h + table[ids]
+        elif self.read == "flat":
+            h = h + table[ids.reshape(-1)].reshape(*ids.shape, -1)
+        elif self.read == "window":
+            h = h + table[None, :ROWS]
+        h = h + self.outer(torch.tanh(self.inner(self.norm(h))).mean(1, keepdim=True))
+        return self.last(self.norm(h))
+
+
+def together(symmetry: ParameterSymmetry) -> int:
+    """Dimensions in which the class token moves with something else."""
+    moved = (set(shift.parameters) for shift in symmetry.shifts)
+    return sum(
+        shift.dimension
+        for shift, names in zip(symmetry.shifts, moved, strict=True)
+        if {"first", "positions.weight"} <= names
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "where"),
+    [
+        ("window", "a buffer"), ("arange", "a buffer"),
+        ("flat", "another order"), ("getitem", "repeated"), ("getitem", "another order"),
+        ("embedding", "a buffer"), ("embedding", "one axis"), ("embedding", "repeated"),
+    ],
+)  # fmt: skip
+def test_a_table_read_once_at_fixed_positions_is_the_table(read: str, where: str) -> None:
+    found = measured(Patches(read, where), INPUTS)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.error < 1e-12
+    assert together(found.symmetry) == WIDTH
+
+
+@pytest.mark.parametrize(
+    ("read", "where"), [("embedding", "twice"), ("getitem", "not all"), ("embedding", "not all")]
+)
+def test_rows_that_are_read_twice_or_not_at_all_stay(read: str, where: str) -> None:
+    found = measured(Patches(read, where), INPUTS)
+    assert found.refuted == () and found.error < 1e-12
+    assert together(found.symmetry) == 0
+    rows = (s for s in found.symmetry.shifts if "positions.weight" in s.parameters)
+    assert all(s.family != "dead" for s in rows)
+
+
+def test_positions_that_a_checkpoint_brings_are_data() -> None:
+    found = measured(Patches("embedding", kept=True), INPUTS)
+    assert found.refuted == () and found.error < 1e-12
+    assert together(found.symmetry) == 0
+
+
+def test_positions_that_are_inputs_are_data() -> None:
+    class Given(Patches):
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:  # type: ignore[override]
+            self.ids = ids
+            return super().forward(x)
+
+    found = measured(Given("embedding"), (*INPUTS, torch.arange(ROWS).expand(8, -1)))
+    assert found.refuted == () and found.error < 1e-12
+    assert together(found.symmetry) == 0
