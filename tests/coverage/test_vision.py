@@ -24,6 +24,8 @@ POSITIONS = {
 class Patches(nn.Module):
     """A class token before patches, a table of positions read by `read`, and a block on a norm."""
 
+    ids: Tensor
+
     def __init__(self, read: str, where: str = "a buffer", kept: bool = False) -> None:
         super().__init__()
         self.read = read

@@ -33,8 +33,8 @@ def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | No
     Positions may be the same along some of their axes, along which the table is repeated. Rows
     that these positions leave out may be what others read, so that nothing is said of such tables.
     """
-    numbers = None if index.moves or not x.moves or x.integral else build.fixed.of(index)
-    if numbers is None or numbers.dtype in (torch.bool, torch.uint8):
+    numbers = _held(build, x, index)
+    if numbers is None:
         return None
     repeated = [k for k, n in enumerate(numbers.shape) if n > 1 and _is_constant(numbers, k)]
     for k in repeated:
@@ -51,6 +51,13 @@ def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | No
     for k in repeated:
         found = build.expand(build.select(found, dim + k, 0), dim + k, index.shape[k])
     return found
+
+
+def _held(build: Builder, x: Tensor, index: Tensor) -> torch.Tensor | None:
+    """Positions along an axis of a table, if they are part of the model."""
+    if not x.moves or x.integral or index.moves or not _is_index(index):
+        return None
+    return build.fixed.of(index)
 
 
 def _is_constant(numbers: torch.Tensor, axis: int) -> bool:
