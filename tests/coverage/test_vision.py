@@ -106,3 +106,54 @@ def test_positions_that_are_inputs_are_data() -> None:
     found = measured(Given("embedding"), (*INPUTS, torch.arange(ROWS).expand(8, -1)))
     assert found.refuted == () and found.error < 1e-12
     assert together(found.symmetry) == 0
+
+
+class Joined(nn.Module):
+    """Two streams side by side, a norm of `groups` over both, and a linear way round it."""
+
+    def __init__(self, groups: int, around: bool = True, padded: bool = False) -> None:
+        super().__init__()
+        self.up, self.enter = nn.Conv2d(13, 6, 1), nn.Conv2d(13, 6, 1)
+        self.inner, self.norm = nn.GroupNorm(2, 6), nn.GroupNorm(groups, 12)
+        self.wide = nn.Conv2d(12, 5, 1)
+        self.around = nn.Conv2d(12, 5, 3 if padded else 1, padding=int(padded)) if around else None
+        self.last = nn.Conv2d(5, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = h + nn.functional.silu(self.inner(h))
+        both = torch.cat([self.up(x), h], dim=1)
+        out = self.wide(nn.functional.silu(self.norm(both)))
+        if self.around is not None:
+            out = out + self.around(both)
+        return self.last(torch.tanh(out))
+
+
+def moved(symmetry: ParameterSymmetry, name: str) -> int:
+    return sum(s.dimension for s in symmetry.shifts if s.parameters[0] == name)
+
+
+IMAGES = (torch.randn(8, 13, 2, 3, generator=torch.Generator().manual_seed(2)),)
+
+
+@pytest.mark.parametrize("around", [True, False])
+def test_a_shift_of_a_whole_piece_that_other_norms_count_in_groups(around: bool) -> None:
+    found = measured(Joined(2, around), IMAGES)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.error < 1e-12
+    assert moved(found.symmetry, "up.bias") == 1
+
+
+def test_smaller_groups_shift_one_by_one() -> None:
+    found = measured(Joined(4), IMAGES)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert moved(found.symmetry, "up.bias") == 2
+
+
+@pytest.mark.parametrize(("groups", "padded"), [(1, False), (2, True)])
+def test_one_piece_of_a_group_and_what_a_border_cuts_do_not_shift(
+    groups: int, padded: bool
+) -> None:
+    found = measured(Joined(groups, padded=padded), IMAGES)
+    assert found.refuted == () and found.error < 1e-12
+    assert moved(found.symmetry, "up.bias") == 0

@@ -104,7 +104,7 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        for flat in ((), *((s,) for s in slots)):
+        for flat in ((), *((s,) for s in slots), *_joined(block)):
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = gathered(found, frozenset(own.values()))
@@ -238,6 +238,14 @@ class Sources:
             word = projector(profile, block, cut, along, offset.letter, {})
             factors = offset.spelled(profile, self.parameters)
             yield Change(offset.weight, dict(at), (word, *factors))
+
+
+def _joined(block: Block) -> Iterator[tuple[int, ...]]:
+    """The slots of every axis that several leaves count: groups, and what each of them holds."""
+    for _, found in itertools.groupby(block.slots, key=lambda slot: slot[0]):
+        strides = tuple(stride for _, _, stride in found)
+        if len(strides) > 1:
+            yield strides
 
 
 def _is_product(op: Primitive) -> bool:
