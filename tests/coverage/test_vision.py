@@ -157,3 +157,88 @@ def test_one_piece_of_a_group_and_what_a_border_cuts_do_not_shift(
     found = measured(Joined(groups, padded=padded), IMAGES)
     assert found.refuted == () and found.error < 1e-12
     assert moved(found.symmetry, "up.bias") == 0
+
+
+NORMS = {
+    "plain": lambda: nn.LayerNorm(6),
+    "without a bias": lambda: nn.LayerNorm(6, bias=False),
+    "without weights": lambda: nn.LayerNorm(6, elementwise_affine=False),
+    "of squares": lambda: nn.RMSNorm(6, eps=1e-6),
+}
+
+
+class Grouped(nn.Module):
+    """Positions by a convolution in groups, as models of sounds have them, a norm, and readers.
+
+    The axis of channels is counted by two leaves: groups, and what each of them holds.
+    """
+
+    def __init__(self, norm: str, shuffled: bool, reader: str, bias: bool) -> None:
+        super().__init__()
+        self.enter = nn.Linear(7, 6)
+        self.places = nn.Conv1d(6, 6, 3, padding=1, groups=2)
+        self.norm, self.shuffled, self.reader = NORMS[norm](), shuffled, reader
+        width = 3 if reader == "one group" else 6
+        self.inner = nn.Linear(width, 6, bias=bias)
+        self.window = nn.Conv1d(6, 6, 1, groups=2, bias=bias)
+        self.outer, self.last = nn.Linear(6, 6), nn.Linear(6, 3, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = h + torch.tanh(self.places(h.transpose(1, 2))).transpose(1, 2)
+        h = self.norm(h)
+        if self.shuffled:
+            h = h.unflatten(-1, (2, 3)).transpose(-1, -2).flatten(-2)
+        if self.reader == "in groups":
+            y = self.window(h.transpose(1, 2)).transpose(1, 2)
+        elif self.reader == "one group":
+            y = self.inner(h[..., :3])
+        elif self.reader == "flat":
+            y = self.inner(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+        else:
+            y = self.inner(h)
+        return self.last(torch.tanh(self.outer(torch.tanh(y))).mean(1))
+
+
+SOUNDS = (torch.randn(8, 5, 7, generator=torch.Generator().manual_seed(3)),)
+
+
+def received_by(symmetry: ParameterSymmetry, name: str) -> int:
+    """Dimensions of a weight that its input leaves free."""
+    kinds = ("absent", "unread")
+    return sum(s.dimension for s in symmetry.shifts if s.parameters[0] == name and s.kind in kinds)
+
+
+@pytest.mark.parametrize("reader", ["all", "flat"])
+@pytest.mark.parametrize(
+    ("norm", "bias"), [("plain", True), ("without weights", True), ("without weights", False)]
+)
+def test_what_a_norm_never_has_along_an_axis_of_groups(norm: str, bias: bool, reader: str) -> None:
+    found = measured(Grouped(norm, shuffled=False, reader=reader, bias=bias), SOUNDS)
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.error < 1e-12
+    assert received_by(found.symmetry, "inner.weight") == 6
+
+
+@pytest.mark.parametrize(
+    ("norm", "reader"), [("of squares", "all"), ("plain", "one group"), ("plain", "in groups")]
+)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_norm_without_a_mean_and_readers_of_one_group_leave_nothing_free(
+    norm: str, reader: str, shuffled: bool
+) -> None:
+    found = measured(Grouped(norm, shuffled, reader, bias=True), SOUNDS)
+    assert found.refuted == () and found.error < 1e-12
+    assert received_by(found.symmetry, "inner.weight") == 0
+    assert received_by(found.symmetry, "window.weight") == 0
+
+
+@pytest.mark.parametrize(
+    ("norm", "bias", "shuffled"),
+    [("plain", True, True), ("plain", False, False), ("without a bias", False, True)],
+)
+def test_shuffled_groups_and_readers_without_a_bias_claim_nothing_wrong(
+    norm: str, bias: bool, shuffled: bool
+) -> None:
+    found = measured(Grouped(norm, shuffled, "all", bias), SOUNDS)
+    assert found.refuted == () and found.error < 1e-12

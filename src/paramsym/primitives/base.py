@@ -212,13 +212,10 @@ def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change]
 
 
 def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
-    """Absences of input k whose slot the output has as well, there."""
-    forward = joint.forward(k)
-    return [
-        Absence(forward[a.stride], a.profile.renamed(forward), a.offset)
-        for a in absences
-        if a.stride in forward and a.stride in joint.whole(k)
-    ]
+    """Absences of input k whose slots the output has as well, there."""
+    forward, sizes = joint.forward(k), joint.out.sizes
+    whole = (a for a in absences if joint.whole(k).issuperset(a.strides))
+    return [found for a in whole if (found := a.renamed(forward, sizes)) is not None]
 
 
 def kernels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Labels, Primitive, Values, carry, kernels, pull, push
-from paramsym.primitives.directions import Absence, Unseen, minimal
+from paramsym.primitives.directions import Absence, Unseen, joined_size, minimal
 from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import At, Joint, Slot
@@ -110,16 +111,17 @@ class Contract(Primitive):
 
     def _orthogonal(self, joint: Joint, k: int, absences: list[Absence]) -> list[Unseen]:
         """A change along what the other factor never has adds nothing to the sum."""
-        mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        at_of = {s: at for at, s in theirs.items()}
+        mine, theirs = joint.slots(k), joint.slots(1 - k)
+        rename = {theirs[at]: mine[at] for at in theirs.keys() & mine.keys()}
+        summed = {theirs[at] for at in theirs.keys() & mine.keys() - joint.slots(-1).keys()}
         found = []
-        for absence in absences:
-            at = at_of.get(absence.stride)
-            if not absence.is_zero or at not in mine or at in target or self.power != 1:
-                continue
-            if absence.stride in joint.whole(1 - k):
-                rename = {theirs[a]: mine[a] for a in theirs if a in mine}
-                found.append({mine[at]: absence.profile.inverse().renamed(rename)})
+        for absence in absences if self.power == 1 else ():
+            slots = {*absence.strides}
+            # a pattern has one profile for each slot
+            spelled = absence.profile.is_ones or not absence.outer
+            if absence.is_zero and spelled and slots <= summed & joint.whole(1 - k):
+                profile = absence.profile.inverse().renamed(rename)
+                found.append({rename[s]: profile for s in absence.strides})
         return found
 
     def _kernels(self, joint: Joint, k: int) -> list[Unseen]:
@@ -144,13 +146,16 @@ class Contract(Primitive):
     def _kept(self, joint: Joint, k: int, absence: Absence) -> list[Absence]:
         """An absence of one factor in the product."""
         mine, theirs = joint.slots(k), joint.slots(1 - k)
-        at = next((at for at, s in mine.items() if s == absence.stride), None)
+        at_of = {s: at for at, s in mine.items()}
         (found,) = push(joint, k, [absence]) or [None]
-        if found is None or at is None:
+        if found is None:
             return []
-        if at in theirs:
-            gain = _gain_along(joint, 1 - k)
+        shared = tuple(theirs[at_of[s]] for s in absence.strides if at_of[s] in theirs)
+        if shared:
+            gain = _gain_along(joint, 1 - k, joined=bool(absence.outer))
             if gain is None or self.power != 1:
+                return []
+            if absence.outer and not _spans(absence, shared, gain, joint.inputs[1 - k].sizes):
                 return []
             passed = (replace(o, frame=combine(o.frame, gain.frame)) for o in found.offset)
             turned = found.profile.framed(_raised(gain.frame, -1))
@@ -296,9 +301,10 @@ def _raised(frame: Frame, power: int) -> Frame:
     return tuple((key, n * power) for key, n in frame)
 
 
-def _gain_along(joint: Joint, k: int) -> Power | None:
+def _gain_along(joint: Joint, k: int, joined: bool = False) -> Power | None:
     """The vector of parameters that an input is, if its entries are the units of one leaf.
 
+    Several leaves may count them if they are `joined`.
     None for a vector with a zero, since what is seen through it cannot be undone.
     """
     tensor = joint.inputs[k].tensor
@@ -310,7 +316,14 @@ def _gain_along(joint: Joint, k: int) -> Power | None:
         for node, n in zip(tensor.axes, tensor.shape, strict=True)
         if n > 1
     ]
-    return found if all(len(p) == 1 == len(p[0].leaves) for p in places) else None
+    most = math.inf if joined else 1
+    return found if all(len(p) == 1 and len(p[0].leaves) <= most for p in places) else None
+
+
+def _spans(absence: Absence, slots: tuple[int, ...], gain: Power, sizes: Mapping[int, int]) -> bool:
+    """Whether a gain has one entry for each of those of an axis that several leaves count."""
+    all_of_them = len(slots) == len(absence.strides)
+    return all_of_them and joined_size(slots, sizes) == absence.size == math.prod(gain.source.shape)
 
 
 def _is_monomial(pieces: list[Change]) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Entrywise, Values, carry, pull, push
-from paramsym.primitives.directions import Absence, Columns, Profile, Unseen
+from paramsym.primitives.directions import Absence, Columns, Profile, Unseen, joined_size
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
-from paramsym.primitives.words import Change, Letter, Offset, fresh, parameter_word
+from paramsym.primitives.words import Change, Letter, Offset, Word, fresh
 
 
 class Additive(Entrywise):
@@ -63,13 +63,13 @@ class Sum(Additive):
             )
         found = [a for a in total or [] if a.profile is not ANY]
         found += [z for a in found if (z := _without_offset(a)) is not None]
-        return [a for a in found if a.profile.fits(_size(joint, a.stride))]
+        return [a for a in found if a.profile.fits(joint.out.sizes[a.stride])]
 
     def _term(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
         """What one summand contributes: absences of its own, or a known value along any w."""
         weight = self.weight(k)
         found = [
-            Absence(a.stride, a.profile, tuple(_scaled(o, weight) for o in a.offset))
+            replace(a, offset=tuple(_scaled(o, weight) for o in a.offset))
             for a in push(joint, k, known)
         ]
         if len(self.inputs) > 1 and not found:
@@ -80,15 +80,18 @@ class Sum(Additive):
         """A parameter along one slot moves the sum by a constant, for whatever w."""
         block = joint.inputs[k]
         power = power_of(block.tensor) if block.tensor.moves else None
-        slots = list(block.slots)
-        if power is None or power.power != 1 or len(slots) != 1:
+        if power is None or power.power != 1 or len({axis for axis, _, _ in block.slots}) != 1:
             return []
-        (_, _, stride), = slots  # fmt: skip
-        target = joint.forward(k).get(stride)
-        if target is None:
+        stride, *outer = sorted(stride for _, _, stride in block.slots)
+        size = joined_size((stride, *outer), block.sizes)
+        if size is None:
             return []
-        word = parameter_word(block, power.source.name, 1.0, power.offset)
-        return [Absence(target, ANY, (Offset(weight, word.factors, word.at[stride]),))]
+        letter, slot = fresh(), (stride, size)
+        word = Word(power.source.name, block.start, (slot,), (letter,), 1.0, power.offset)
+        any_ = Absence(stride, ANY, (Offset(weight, (word,), letter),), tuple(outer),
+                       size if outer else 0)  # fmt: skip
+        found = any_.renamed(joint.forward(k), joint.out.sizes)
+        return [] if found is None else [found]
 
     @property
     def has_words(self) -> bool:
@@ -125,26 +128,22 @@ def _without_offset(absence: Absence) -> Absence | None:
     if not profile.kernel or profile.frame or not columns:
         return None
     kernel = tuple(sorted({*profile.kernel, *columns}))
-    return Absence(absence.stride, replace(profile, kernel=kernel), ())
+    return replace(absence, profile=replace(profile, kernel=kernel), offset=())
 
 
 def _scaled(offset: Offset, weight: float) -> Offset:
     return replace(offset, weight=offset.weight * weight)
 
 
-def _size(joint: Joint, stride: int) -> int:
-    return joint.out.sizes[stride]
-
-
 def _add(a: Absence, b: Absence) -> Absence | None:
     """The absence of a sum of two, if w can be the same for both."""
-    if a.stride != b.stride:
+    if (a.strides, a.size) != (b.strides, b.size):
         return None
     if a.profile is ANY or b.profile is ANY:
         profile = b.profile if a.profile is ANY else a.profile
     else:
         profile = a.profile & b.profile
-    return None if profile is None else Absence(a.stride, profile, (*a.offset, *b.offset))
+    return None if profile is None else replace(a, profile=profile, offset=(*a.offset, *b.offset))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -158,14 +158,13 @@ class Sources:
         place = {s: at for at, s in theirs.items()}
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
         for absence in self.absent[data.key]:  # where κ = 0, a change along w is unread
-            at = place.get(absence.stride)
-            if at is None or at not in mine or at in target:
+            seen = absence.renamed(rename, joint.inputs[k].sizes)
+            if seen is None or absence.is_zero or any(place[s] in target for s in absence.strides):
                 continue
-            whole = absence.stride in joint.whole(1 - k) and mine[at] in joint.whole(k)
-            if whole and not absence.is_zero:
-                profile = absence.profile.renamed(rename)
-                if profile.fits(joint.inputs[k].sizes[mine[at]]):
-                    found[mine[at]].append(replace(absence, stride=mine[at], profile=profile))
+            whole = joint.whole(1 - k).issuperset(absence.strides)
+            if whole and joint.whole(k).issuperset(seen.strides):
+                if seen.profile.fits(joint.inputs[k].sizes[seen.stride]):
+                    found[seen.stride].append(seen)
         return found
 
     def _absent_source(
@@ -174,7 +173,8 @@ class Sources:
         if not self._is_spelled(absence):
             return
         kernel = bool(absence.profile.kernel)
-        letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
+        held = () if kernel else absence.strides
+        letters = {s: fresh() for _, _, s in block.slots if s not in held}
         found: list[Monomial] = []
         for joint, k in self.circuit.readers[block.key]:
             forward = joint.forward(k)
@@ -196,7 +196,7 @@ class Sources:
         the positions absorb, and the logits by κ.
         """
         profile = absence.profile
-        if profile.kernel or not self._is_spelled(absence):
+        if profile.kernel or absence.outer or not self._is_spelled(absence):
             return
         for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
             letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
@@ -255,7 +255,11 @@ def _is_product(op: Primitive) -> bool:
 
 def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:
     """Absences that hold for two inputs of one weight."""
-    return [x for x in a for y in b if x.profile == y.profile and same_offset(x, y)]
+    return [x for x in a for y in b if _is_same(x, y)]
+
+
+def _is_same(x: Absence, y: Absence) -> bool:
+    return (x.profile, x.strides) == (y.profile, y.strides) and same_offset(x, y)
 
 
 def same_offset(x: Absence, y: Absence) -> bool:
