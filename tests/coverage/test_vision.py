@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry
+from paramsym import ParameterSymmetry, find_symmetry
 from tests.coverage.measure import measured
+from tests.tracing.zoo import randomise
 
 INPUTS = (torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(1)),)
 ROWS, WIDTH = 5, 6
@@ -221,9 +222,9 @@ def test_what_a_norm_never_has_along_an_axis_of_groups(norm: str, bias: bool, re
 
 
 @pytest.mark.parametrize(
-    ("norm", "reader"), [("of squares", "all"), ("plain", "one group"), ("plain", "in groups")]
+    ("norm", "reader", "shuffled"),
+    [("of squares", "all", False), ("plain", "one group", True), ("plain", "in groups", False)],
 )
-@pytest.mark.parametrize("shuffled", [False, True])
 def test_a_norm_without_a_mean_and_readers_of_one_group_leave_nothing_free(
     norm: str, reader: str, shuffled: bool
 ) -> None:
@@ -242,3 +243,28 @@ def test_shuffled_groups_and_readers_without_a_bias_claim_nothing_wrong(
 ) -> None:
     found = measured(Grouped(norm, shuffled, "all", bias), SOUNDS)
     assert found.refuted == () and found.error < 1e-12
+
+
+class Crossing(nn.Module):
+    """One axis in groups of one size for a norm, and of another one for a convolution."""
+
+    def __init__(self, width: int, groups: int, others: int, norm: bool) -> None:
+        super().__init__()
+        self.enter, self.last = nn.Linear(7, width), nn.Linear(width, 3)
+        self.inner = nn.Conv1d(width, width, 1, groups=groups)
+        self.others, self.norm = others, norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x).unflatten(-1, (self.others, -1))
+        h = nn.functional.layer_norm(h, h.shape[-1:]) if self.norm else h - h.mean(-1, True)
+        return self.last(torch.tanh(self.inner(h.flatten(-2).transpose(1, 2))).transpose(1, 2))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(("width", "groups", "others"), [(6, 2, 3), (12, 4, 6), (12, 3, 4)])
+def test_groups_that_cross_those_of_a_norm_receive_everything(
+    width: int, groups: int, others: int, norm: bool
+) -> None:
+    model = randomise(Crossing(width, groups, others, norm), 0)
+    symmetry = find_symmetry(model, SOUNDS, check=False)
+    assert received_by(symmetry, "inner.weight") == 0
