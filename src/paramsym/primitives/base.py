@@ -32,7 +32,6 @@ from paramsym.primitives.directions import (
     Profile,
     Unseen,
     renamed_along,
-    slots_of,
 )
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
@@ -224,14 +223,10 @@ def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change]
 
 
 def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
-    """Absences of input k whose slot the output has as well, there."""
-    forward, whole = joint.forward(k), joint.whole(k)
-    return [
-        Absence(there, a.profile.renamed(forward), a.offset)
-        for a in absences
-        if (there := renamed_along(a.stride, forward)) is not None
-        and whole.issuperset(slots_of(a.stride))
-    ]
+    """Absences of input k whose slots the output has as well, there."""
+    forward, sizes = joint.forward(k), joint.out.sizes
+    whole = (a for a in absences if joint.whole(k).issuperset(a.strides))
+    return [found for a in whole if (found := a.renamed(forward, sizes)) is not None]
 
 
 def kernels(

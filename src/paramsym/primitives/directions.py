@@ -10,6 +10,7 @@ symmetric, or antisymmetric.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -167,18 +168,44 @@ class Absence:
     """w·x = κ for every x that a block holds, with w along one slot and κ a sum of words.
 
     `offset` lists the words of κ: sums over the slot's letter w of parameters in the block. Along
-    two slots w stands for all matrices of a symmetry, and κ is 0.
+    two slots w stands for all matrices of a symmetry, and κ is 0. Where several leaves count one
+    axis, w runs over all of them, as over one slot with the stride of the innermost; `outer` are
+    the strides of the others, inside out, with `size` entries in all.
     """
 
     stride: Along
     profile: Profile
     offset: tuple = ()  # words.Offset
+    outer: tuple[int, ...] = ()
+    size: int = 0  # where there are outer slots
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """All slots along which w varies."""
+        return *slots_of(self.stride), *self.outer
+
+    def renamed(self, slots: Mapping[int, int], sizes: Mapping[int, int]) -> Absence | None:
+        """The same direction seen from another block with slots of these sizes, if it has its
+        slots, those of one axis one after the other."""
+        there = renamed_along(self.stride, slots)
+        if there is None or not all(s in slots for s in self.outer):
+            return None
+        outer = tuple(slots[s] for s in self.outer)
+        if outer and joined_size((*slots_of(there), *outer), sizes) != self.size:
+            return None
+        return replace(self, stride=there, outer=outer, profile=self.profile.renamed(slots))
 
     @property
     def is_zero(self) -> bool:
         """Whether κ = 0."""
         return not self.offset
 
-    def touches(self, slots: Container[int]) -> bool:
-        """Whether w varies along one of some slots."""
-        return any(s in slots for s in slots_of(self.stride))
+
+def joined_size(strides: tuple[int, ...], sizes: Mapping[int, int]) -> int | None:
+    """The number of entries of slots, inside out, that lie as densely as one; None if not."""
+    total = 1
+    for inner, outer in itertools.pairwise(strides):
+        total *= sizes[inner]
+        if outer != strides[0] * total:
+            return None
+    return total * sizes[strides[-1]]

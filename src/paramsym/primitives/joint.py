@@ -50,13 +50,13 @@ class Joint:
         return found
 
     def whole(self, k: int) -> frozenset[int]:
-        """The slots of input k that are read here as a whole; a window in a coarse place sees less.
+        """The slots of input k, or of the output (−1), that are seen here as a whole.
 
-        It is asked when every joint of the network is known.
+        A window in a coarse place sees less. It is asked when every joint of the network is known.
         """
         found = self._whole.get(k)
         if found is None:
-            block = self.inputs[k]
+            block = self.out if k < 0 else self.inputs[k]
             found = self._whole[k] = frozenset(
                 stride for stride, size in block.sizes.items()
                 if size == self.sizes.get((*block.key, stride), size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +14,9 @@ from paramsym.primitives.directions import (
     ANTISYMMETRIC,
     Absence,
     Unseen,
+    joined_size,
     minimal,
     renamed_along,
-    slots_of,
 )
 from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.index import Node
@@ -118,19 +119,22 @@ class Contract(Primitive):
     def _orthogonal(self, joint: Joint, k: int, absences: list[Absence]) -> list[Unseen]:
         """A change along what the other factor never has adds nothing to the sum."""
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        at_of = {s: at for at, s in theirs.items()}
-        shared = {theirs[at]: mine[at] for at in theirs if at in mine}
-        found = []
-        for absence in absences:
-            here = renamed_along(absence.stride, shared)
-            if here is None or not absence.is_zero or self.power != 1:
+        rename = {theirs[at]: mine[at] for at in theirs.keys() & mine.keys()}
+        kept = {theirs[at] for at in theirs.keys() & target.keys()}
+        free = (rename.keys() - kept) & joint.whole(1 - k)
+        once = len({*theirs.values()}) == len(theirs)
+        found: list[Unseen] = []
+        for absence in absences if self.power == 1 else ():
+            if not absence.is_zero or not free.issuperset(absence.strides):
                 continue
-            if isinstance(here, tuple) and len(at_of) < len(theirs):
+            profile = absence.profile.inverse().renamed(rename)
+            if absence.outer:  # a pattern has one profile for each slot
+                if profile.is_ones:
+                    found.append({rename[s]: profile for s in absence.strides})
                 continue
-            summed = not any(at_of[s] in target for s in slots_of(absence.stride))
-            whole = joint.whole(1 - k).issuperset(slots_of(absence.stride))
-            if summed and whole and len({*slots_of(here)}) == len(slots_of(here)):
-                found.append({here: absence.profile.inverse().renamed(shared)})
+            here = renamed_along(absence.stride, rename)
+            if isinstance(here, int) or (here and once and len({*here}) == 2):
+                found.append({here: profile})
         return found
 
     def _kernels(self, joint: Joint, k: int) -> list[Unseen]:
@@ -175,13 +179,16 @@ class Contract(Primitive):
     def _kept(self, joint: Joint, k: int, absence: Absence) -> list[Absence]:
         """An absence of one factor in the product."""
         mine, theirs = joint.slots(k), joint.slots(1 - k)
-        at = next((at for at, s in mine.items() if s == absence.stride), None)
+        at_of = {s: at for at, s in mine.items()}
         (found,) = push(joint, k, [absence]) or [None]
-        if found is None or at is None:
+        if found is None:
             return []
-        if at in theirs:
-            gain = _gain_along(joint, 1 - k)
+        shared = tuple(theirs[at_of[s]] for s in absence.strides if at_of[s] in theirs)
+        if shared:
+            gain = _gain_along(joint, 1 - k, joined=bool(absence.outer))
             if gain is None or self.power != 1:
+                return []
+            if absence.outer and not _spans(absence, shared, gain, joint.inputs[1 - k].sizes):
                 return []
             passed = (replace(o, frame=combine(o.frame, gain.frame)) for o in found.offset)
             turned = found.profile.framed(_raised(gain.frame, -1))
@@ -327,9 +334,10 @@ def _raised(frame: Frame, power: int) -> Frame:
     return tuple((key, n * power) for key, n in frame)
 
 
-def _gain_along(joint: Joint, k: int) -> Power | None:
+def _gain_along(joint: Joint, k: int, joined: bool = False) -> Power | None:
     """The vector of parameters that an input is, if its entries are the units of one leaf.
 
+    Several leaves may count them if they are `joined`.
     None for a vector with a zero, since what is seen through it cannot be undone.
     """
     tensor = joint.inputs[k].tensor
@@ -341,7 +349,14 @@ def _gain_along(joint: Joint, k: int) -> Power | None:
         for node, n in zip(tensor.axes, tensor.shape, strict=True)
         if n > 1
     ]
-    return found if all(len(p) == 1 == len(p[0].leaves) for p in places) else None
+    most = math.inf if joined else 1
+    return found if all(len(p) == 1 and len(p[0].leaves) <= most for p in places) else None
+
+
+def _spans(absence: Absence, slots: tuple[int, ...], gain: Power, sizes: Mapping[int, int]) -> bool:
+    """Whether a gain has one entry for each of those of an axis that several leaves count."""
+    all_of_them = len(slots) == len(absence.strides)
+    return all_of_them and joined_size(slots, sizes) == absence.size == math.prod(gain.source.shape)
 
 
 def _is_monomial(pieces: list[Change]) -> bool:

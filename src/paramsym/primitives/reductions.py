@@ -21,7 +21,7 @@ from paramsym.primitives.base import (
     push,
     shared_along,
 )
-from paramsym.primitives.directions import ONES, Absence, Unseen, slots_of
+from paramsym.primitives.directions import ONES, Absence, Unseen, joined_size, slots_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change, Offset, fresh
@@ -159,7 +159,7 @@ class Center(Entrywise):
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         inside = self._inside(joint)
-        kept = [a for a in known[0] if a.is_zero and not a.touches(inside)]
+        kept = [a for a in known[0] if a.is_zero and not inside.intersection(a.strides)]
         return _along(joint, self.dims, ()) + push(joint, 0, kept)
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
@@ -285,6 +285,10 @@ def _along(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> l
     if len(dims) != 1 or not joint.is_single(0, dims[0]):
         return []
     place = joint.out.places[dims[0]]
-    if place is None or len(place.leaves) != 1:
+    if place is None or not place.leaves:
         return []
-    return [Absence(joint.out.stride(dims[0], 0), ONES, offset)]
+    inner, *outer = sorted(joint.out.stride(dims[0], n) for n in range(len(place.leaves)))
+    if not outer:
+        return [Absence(inner, ONES, offset)]
+    size = joined_size((inner, *outer), joint.out.sizes)
+    return [] if offset or size is None else [Absence(inner, ONES, (), tuple(outer), size)]

@@ -17,12 +17,13 @@ from paramsym.primitives.directions import (
     Columns,
     Profile,
     Unseen,
+    joined_size,
     length_along,
 )
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
-from paramsym.primitives.words import Change, Letter, Offset, fresh, parameter_word
+from paramsym.primitives.words import Change, Letter, Offset, Word, fresh
 from paramsym.structure.origin import Windows, added
 
 
@@ -95,7 +96,7 @@ class Sum(Additive):
         """What one summand contributes: absences of its own, or a known value along any w."""
         weight = self.weight(k)
         found = [
-            Absence(a.stride, a.profile, tuple(_scaled(o, weight) for o in a.offset))
+            replace(a, offset=tuple(_scaled(o, weight) for o in a.offset))
             for a in push(joint, k, known)
         ]
         if len(self.inputs) > 1 and not found:
@@ -106,15 +107,18 @@ class Sum(Additive):
         """A parameter along one slot moves the sum by a constant, for whatever w."""
         block = joint.inputs[k]
         power = power_of(block.tensor, block=block) if block.tensor.moves else None
-        slots = list(block.slots)
-        if power is None or power.power != 1 or len(slots) != 1:
+        if power is None or power.power != 1 or len({axis for axis, _, _ in block.slots}) != 1:
             return []
-        (_, _, stride), = slots  # fmt: skip
-        target = joint.forward(k).get(stride)
-        if target is None:
+        stride, *outer = sorted(stride for _, _, stride in block.slots)
+        size = joined_size((stride, *outer), block.sizes)
+        if size is None:
             return []
-        word = parameter_word(block, power.source.name, 1.0, power.offset)
-        return [Absence(target, ANY, (Offset(weight, word.factors, word.at[stride]),))]
+        letter, slot = fresh(), (stride, size)
+        word = Word(power.source.name, block.start, (slot,), (letter,), 1.0, power.offset)
+        any_ = Absence(stride, ANY, (Offset(weight, (word,), letter),), tuple(outer),
+                       size if outer else 0)  # fmt: skip
+        found = any_.renamed(joint.forward(k), joint.out.sizes)
+        return [] if found is None else [found]
 
     @property
     def has_words(self) -> bool:
@@ -168,7 +172,7 @@ def _without_offset(absence: Absence) -> Absence | None:
     if not profile.kernel or profile.frame or not columns:
         return None
     kernel = tuple(sorted({*profile.kernel, *columns}))
-    return Absence(absence.stride, replace(profile, kernel=kernel), ())
+    return replace(absence, profile=replace(profile, kernel=kernel), offset=())
 
 
 def _scaled(offset: Offset, weight: float) -> Offset:
@@ -177,13 +181,13 @@ def _scaled(offset: Offset, weight: float) -> Offset:
 
 def _add(a: Absence, b: Absence) -> Absence | None:
     """The absence of a sum of two, if w can be the same for both."""
-    if a.stride != b.stride:
+    if (a.strides, a.size) != (b.strides, b.size):
         return None
     if a.profile is ANY or b.profile is ANY:
         profile = b.profile if a.profile is ANY else a.profile
     else:
         profile = a.profile & b.profile
-    return None if profile is None else Absence(a.stride, profile, (*a.offset, *b.offset))
+    return None if profile is None else replace(a, profile=profile, offset=(*a.offset, *b.offset))
 
 
 @dataclass(eq=False, kw_only=True)

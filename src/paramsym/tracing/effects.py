@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from paramsym.primitives.blocks import Block
-from paramsym.primitives.directions import Profile, Unseen
+from paramsym.primitives.directions import Along, Profile, Unseen
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
@@ -168,8 +168,10 @@ def is_unseen(patterns: list[Unseen], change: Change) -> bool:
     return any(all(_fits(p, s, change) for s, p in pattern.items()) for pattern in patterns)
 
 
-def _fits(profile: Profile, slot: int, change: Change) -> bool:
+def _fits(profile: Profile, slot: Along, change: Change) -> bool:
     """Whether a change is constant along a slot, or was projected onto its kernel."""
+    if not isinstance(slot, int):
+        return False
     if profile.is_ones:
         return slot not in change.at
     letter = change.at.get(slot)
@@ -188,6 +190,6 @@ def _kernels_met(patterns: list[Unseen], change: Change) -> Iterator[tuple[Lette
         ones = all(s not in change.at for s, p in pattern.items() if p.is_ones)
         if ones and len(kernels) == 1:
             ((slot, profile),) = kernels
-            if slot in change.at and not profile.frame:
+            if isinstance(slot, int) and slot in change.at and not profile.frame:
                 columns = {c.untied_from_all() for c in profile.kernel}
                 yield change.at[slot], Profile(kernel=tuple(sorted(columns)))

@@ -242,7 +242,11 @@ class _Writer:
         if profile.kernel:
             more.append(projector(profile, block, cut, letters[cut], out, letters))
         at = {**letters, cut: out}
-        return _term(spell, source.name, block, at, coefficient, (*words, *more))
+        slots = _slots(block)
+        if outer := source.absence.outer:  # the leaves of one axis are one slot
+            slots = tuple((s, n) for s, n in slots if s not in outer)
+            slots = tuple((s, source.absence.size if s == cut else n) for s, n in slots)
+        return _term(spell, source.name, block, at, coefficient, (*words, *more), slots)
 
 
 def _named_after(pattern: Unseen) -> str:
@@ -295,11 +299,15 @@ def _parameters(words: tuple[Word, ...]) -> set[str]:
     return found | {c.parameter for w in words for c in w.kernel}
 
 
+def _slots(block: Block) -> tuple[tuple[int, int], ...]:
+    return tuple((s, leaf.size) for _, leaf, s in block.slots)
+
+
 def _term(
     spell: Speller, name: str, block: Block, letters: Mapping[int, Letter], coefficient: float,
-    words: tuple[Word, ...],
+    words: tuple[Word, ...], slots: tuple[tuple[int, int], ...] | None = None,
 ) -> Term:  # fmt: skip
-    slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
+    slots = slots or _slots(block)
     used = tuple(letters.get(s) or fresh() for s, _ in slots)
     window = spell.window(name, block.start, slots, used)
     factors: list[Factor] = [spell.factor(w) for w in words]

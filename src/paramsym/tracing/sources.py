@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from paramsym.primitives import Concatenate, Contract, Primitive
 from paramsym.primitives.blocks import Block, tensor_blocks
-from paramsym.primitives.directions import Absence, Profile
+from paramsym.primitives.directions import Absence, Profile, length_along
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.tensor import Tensor
@@ -104,7 +104,7 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        for flat in ((), *((s,) for s in slots)):
+        for flat in ((), *((s,) for s in slots), *_joined(block)):
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = gathered(found, frozenset(own.values()))
@@ -175,14 +175,13 @@ class Sources:
         place = {s: at for at, s in theirs.items()}
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
         for absence in self.absent[data.key]:  # where κ = 0, a change along w is unread
-            at = place.get(absence.stride)
-            if at is None or at not in mine or at in target:
+            seen = absence.renamed(rename, joint.inputs[k].sizes)
+            if seen is None or absence.is_zero or any(place[s] in target for s in absence.strides):
                 continue
-            whole = absence.stride in joint.whole(1 - k) and mine[at] in joint.whole(k)
-            if whole and not absence.is_zero:
-                profile = absence.profile.renamed(rename)
-                if profile.fits(joint.inputs[k].sizes[mine[at]]):
-                    found[mine[at]].append(replace(absence, stride=mine[at], profile=profile))
+            whole = joint.whole(1 - k).issuperset(absence.strides)
+            whole = whole and joint.whole(k).issuperset(seen.strides)
+            if whole and seen.profile.fits(length_along(seen.stride, joint.inputs[k].sizes)):
+                found[seen.strides[0]].append(seen)
         return found
 
     def _absent_source(
@@ -191,7 +190,8 @@ class Sources:
         if not self._is_spelled(absence):
             return
         kernel = bool(absence.profile.kernel)
-        letters = {s: fresh() for _, _, s in block.slots if kernel or s != cut}
+        held = () if kernel else absence.strides
+        letters = {s: fresh() for _, _, s in block.slots if s not in held}
         found: list[Monomial] = []
         for joint, k in self._readers(block):
             forward = joint.forward(k)
@@ -213,7 +213,7 @@ class Sources:
         the positions absorb, and the logits by κ.
         """
         profile = absence.profile
-        if profile.kernel or not self._is_spelled(absence):
+        if profile.kernel or absence.outer or not self._is_spelled(absence):
             return
         for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
             letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
@@ -257,6 +257,14 @@ class Sources:
             yield Change(offset.weight, dict(at), (word, *factors))
 
 
+def _joined(block: Block) -> Iterator[tuple[int, ...]]:
+    """The slots of every axis that several leaves count: groups, and what each of them holds."""
+    for _, found in itertools.groupby(block.slots, key=lambda slot: slot[0]):
+        strides = tuple(stride for _, _, stride in found)
+        if len(strides) > 1:
+            yield strides
+
+
 def _is_product(op: Primitive) -> bool:
     """Whether an operation is a plain product of two different tensors."""
     return type(op) is Contract and op.power == 1 and not op.is_square
@@ -264,7 +272,11 @@ def _is_product(op: Primitive) -> bool:
 
 def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:
     """Absences that hold for two inputs of one weight."""
-    return [x for x in a for y in b if x.profile == y.profile and same_offset(x, y)]
+    return [x for x in a for y in b if _is_same(x, y)]
+
+
+def _is_same(x: Absence, y: Absence) -> bool:
+    return (x.profile, x.strides) == (y.profile, y.strides) and same_offset(x, y)
 
 
 def same_offset(x: Absence, y: Absence) -> bool:

@@ -25,8 +25,11 @@ class Absent:
             if circuit.writer(joint.out.key) is not joint:
                 continue
             known = [self.found.get(key, []) for key in joint.keys]
-            if absences := joint.op.absent(joint, known)[:_LIMIT]:
-                self.found[joint.out.key] = absences
+            # what others read as longer slots of the same stride is counted in another way there
+            whole = joint.whole(-1)
+            found = [a for a in joint.op.absent(joint, known) if whole.issuperset(a.strides)]
+            if found:
+                self.found[joint.out.key] = found[:_LIMIT]
 
     def __getitem__(self, key: Key) -> list[Absence]:
         return self.found.get(key, [])

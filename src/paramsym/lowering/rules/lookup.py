@@ -23,7 +23,45 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
         return None  # rows that are too long are cut
     integers = first.value is not None and not first.value.dtype.is_floating_point
     table, index = (second, first) if integers else (first, second)
-    return build.lookup(table, [0], call.outputs[0].shape, 0, index)
+    made = read_once(build, table, 0, index)
+    return made if made is not None else build.lookup(table, [0], call.outputs[0].shape, 0, index)
+
+
+def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
+    """A table whose every row is read once, at positions that are part of the model: itself.
+
+    Positions may be the same along some of their axes, along which the table is repeated. Rows
+    that these positions leave out may be what others read, so that nothing is said of such tables.
+    """
+    numbers = _held(build, x, index)
+    if numbers is None:
+        return None
+    repeated = [k for k, n in enumerate(numbers.shape) if n > 1 and _is_constant(numbers, k)]
+    for k in repeated:
+        numbers = numbers.narrow(k, 0, 1)
+    positions = [*range(x.shape[dim])]
+    order = [i + len(positions) if i < 0 else i for i in numbers.reshape(-1).tolist()]
+    if sorted(order) != positions:
+        return None
+    found = x if order == positions else rearranged(build, x, dim, order)
+    if found is None:
+        return None
+    shape = [*x.shape[:dim], *numbers.shape, *x.shape[dim + 1 :]]
+    found = build.reshape(found, shape)
+    for k in repeated:
+        found = build.expand(build.select(found, dim + k, 0), dim + k, index.shape[k])
+    return found
+
+
+def _held(build: Builder, x: Tensor, index: Tensor) -> torch.Tensor | None:
+    """Positions along an axis of a table, if they are part of the model."""
+    if not x.moves or x.integral or index.moves or not _is_index(index):
+        return None
+    return build.fixed.of(index)
+
+
+def _is_constant(numbers: torch.Tensor, axis: int) -> bool:
+    return bool((numbers == numbers.narrow(axis, 0, 1)).all())
 
 
 _WHOLE = slice(None)
@@ -50,13 +88,25 @@ def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
     if picks is None:
         return None
     dims, indices = [dim for dim, _ in picks], [item for _, item in picks]
-    if len(picks) == 1 and (known := _known(build, indices[0])) is not None:
-        if (made := rearranged(build, x, dims[0], known)) is not None:
-            return made
-    if len(picks) == 2 and (made := _entries(build, x, dims, indices)) is not None:
+    if (made := _at_known_places(build, x, dims, indices)) is not None:
         return made
     indices = [build.constant(torch.tensor(i)) if isinstance(i, list) else i for i in indices]
     return build.lookup(x, dims, call.outputs[0].shape, dims[0], *indices)
+
+
+def _at_known_places(
+    build: Builder, x: Tensor, dims: list[int], indices: list[Any]
+) -> Tensor | None:
+    """What is read at positions of the model, by one index or two, where that is no choice."""
+    if len(dims) == 2:
+        return _entries(build, x, dims, indices)
+    if len(dims) != 1:
+        return None
+    known = _known(build, indices[0])
+    found = None if known is None else rearranged(build, x, dims[0], known)
+    if found is None and isinstance(indices[0], Tensor):
+        found = read_once(build, x, dims[0], indices[0])
+    return found
 
 
 def _picks(items: Sequence[Any], ndim: int) -> list[tuple[int, Any]] | None:
