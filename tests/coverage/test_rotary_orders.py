@@ -34,6 +34,28 @@ def turn(before: str, after: str) -> Turn:
     return run
 
 
+class Latent(nn.Module):
+    """Two heads of four coordinates that are turned, behind three that are not."""
+
+    def __init__(self, turned: Turn, shared: bool):
+        super().__init__()
+        self.q, self.k = nn.Linear(7, 14, bias=False), nn.Linear(7, 6, bias=False)
+        self.r = nn.Linear(7, 4 if shared else 8, bias=False)
+        self.v, self.out, self.turned = nn.Linear(7, 10, bias=False), nn.Linear(10, 13), turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, time, _ = x.shape
+        angle = torch.arange(time)[:, None] * torch.tensor([1.0, 0.4])
+        parts = (f(x).view(batch, time, -1, n) for f, n in
+                 ((self.q, 7), (self.k, 3), (self.r, 4), (self.v, 5)))  # fmt: skip
+        q, k, r, v = (part.transpose(1, 2) for part in parts)
+        plain, other = q.split([3, 4], -1)
+        q = torch.cat([plain, self.turned(other, angle)], -1)
+        k = torch.cat([k, self.turned(r, angle).expand(-1, 2, -1, -1)], -1)
+        found = F.scaled_dot_product_attention(q, k, v)
+        return self.out(found.transpose(1, 2).reshape(batch, time, 10))
+
+
 class Attention(nn.Module):
     """Two heads of six coordinates in three pairs, with queries and keys turned by position."""
 
@@ -51,6 +73,12 @@ class Attention(nn.Module):
         return self.out(found.transpose(1, 2).reshape(batch, time, 12))
 
 
+def by_complex_numbers(z: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+    """The same by a product of complex numbers."""
+    pairs = torch.view_as_complex(z.contiguous().view(*z.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(3)
+
+
 ORDERS = ["half", "interleaved"]
 
 
@@ -60,6 +88,25 @@ def test_pairs_keep_their_complex_scales_in_every_order(before: str, after: str)
     found = measured(Attention(turn(before, after), turn(before, after)), (torch.randn(3, 5, 7),))
     assert found.error < 1e-9 and not found.refuted
     assert (found.unexplained, found.explained) == (0, 2 * 6 + 2 * 36)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own keys", "one key for all heads"])
+def test_products_of_complex_numbers_are_rotations(shared: bool) -> None:
+    found = measured(Latent(by_complex_numbers, shared), (torch.randn(3, 5, 7),))
+    assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
+    plain = measured(Latent(turn("interleaved", "interleaved"), shared), (torch.randn(3, 5, 7),))
+    assert (found.unexplained, found.explained) == (0, plain.explained)
+
+
+def test_a_product_of_complex_numbers_with_a_conjugate_is_no_rotation() -> None:
+    """Control: what is conjugated in the queries alone shares no phase with the keys."""
+
+    def run(z: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(z.contiguous().view(*z.shape[:-1], -1, 2)).conj()
+        return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(3)
+
+    found = measured(Attention(run, by_complex_numbers), (torch.randn(3, 5, 7),))
+    assert found.error < 1e-9 and not found.refuted
 
 
 @pytest.mark.parametrize("before", ORDERS)

@@ -10,7 +10,7 @@ form. If it fits, it becomes one primitive, which commutes with complex scalings
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,14 +99,14 @@ def _entries(value: Value) -> int:
 
 
 def _region(call: Call, moving: set[int], taken: set[int]) -> tuple[Value, list[Call]] | None:
-    """The linear calls behind `call` back to the nearest single tensor, if there is one.
+    """The linear calls behind `call` back to the nearest single real tensor, if there is one.
 
     The frontier is pushed back through its latest member until one value is left.
     """
     calls = {call.index: call}
     frontier = {v.id: v for v in _moving_operands(call, moving)}
-    multiplied = call.name in ("view_as_real", "addcmul")
-    while len(frontier) != 1 or not multiplied:
+    multiplied = call.name == "addcmul"
+    while not multiplied or not _is_one_real(frontier.values()):
         latest = max(frontier.values(), key=lambda v: v.id, default=None)
         previous = None if latest is None or latest.id in taken else latest.call
         if previous is None or len(calls) > _LONGEST or not _is_linear(previous, moving):
@@ -118,6 +118,10 @@ def _region(call: Call, moving: set[int], taken: set[int]) -> tuple[Value, list[
         frontier.update({v.id: v for v in _moving_operands(previous, moving)})
     (source,) = frontier.values()
     return source, [calls[k] for k in sorted(calls)]
+
+
+def _is_one_real(values: Collection[Value]) -> bool:
+    return len(values) == 1 and not any(value.dtype.is_complex for value in values)
 
 
 def _moving_operands(call: Call, moving: set[int]) -> list[Value]:

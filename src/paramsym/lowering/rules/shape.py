@@ -46,6 +46,13 @@ def copy(build: Builder, call: Call) -> Tensor | None:
     return build.same([x], call.outputs[0].shape) if written else build.alias(x)
 
 
+@rule("expand", "expand_as", "broadcast_to")
+def expand(build: Builder, call: Call) -> Tensor:
+    """Copies along new axes and those of length one, where torch gives no view on typed memory."""
+    (x,) = build.arguments(call, "input|self")
+    return build.same([x], call.outputs[0].shape)
+
+
 @rule("cat")
 def concatenate(build: Builder, call: Call) -> Tensor:
     tensors, dim = build.arguments(call, "tensors", "dim|axis", dim=0)
