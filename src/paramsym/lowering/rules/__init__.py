@@ -11,4 +11,5 @@ from paramsym.lowering.rules import recurrent as recurrent
 from paramsym.lowering.rules import reduction as reduction
 from paramsym.lowering.rules import routing as routing
 from paramsym.lowering.rules import shape as shape
+from paramsym.lowering.rules import solving as solving
 from paramsym.lowering.rules import spatial as spatial

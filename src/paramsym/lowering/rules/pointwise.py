@@ -83,11 +83,18 @@ def clamp(build: Builder, call: Call) -> Tensor | None:
     x, *bounds = build.arguments(call, "input|self", *_BOUNDS[call.name], min_val=-1.0, max_val=1.0)
     low, high = (None, *bounds) if call.name == "clamp_max" else (*bounds, None)[:2]
     if isinstance(low, Tensor) or isinstance(high, Tensor):
-        return None
+        return _between(build, call, x, [bound for bound in (low, high) if bound is not None])
     one_sided = (low == 0 and high is None) or (high == 0 and low is None)
     odd = low is not None and high is not None and low == -high and high >= 0  # else constant
     sign, facts = "odd" if odd else "pin", build.again(call, call.operands[0])
     return build.unary(x, 1 if one_sided else None, sign, name="clamp", **facts)
+
+
+def _between(build: Builder, call: Call, x: Tensor, bounds: list[Any]) -> Tensor | None:
+    """A maximum or minimum of tensors; a number among the bounds would hold what is compared."""
+    if not all(isinstance(bound, Tensor) for bound in bounds):
+        return None
+    return build.same([x, *bounds], linear=False, **build.again(call, *call.operands))
 
 
 @rule("prelu")
