@@ -76,3 +76,176 @@ def test_a_product_with_itself_is_not_linear_in_its_factors() -> None:
     found = count(nn.Sequential(Squared(ROWS, COLUMNS, SCALES["a number"]), nn.Tanh()))
     assert found.explained < RANK * (ROWS + COLUMNS) + 2 * RANK * (ROWS + COLUMNS)
     assert found.unexplained > 0
+
+
+# -- magnitudes apart from directions --------------------------------------------------------------
+class Directed(nn.Module):
+    """A layer whose weight has rows of learned lengths, with a correction of low rank inside."""
+
+    def __init__(self, spell: Spelling, bias: bool = True) -> None:
+        super().__init__()
+        self.base = nn.Linear(COLUMNS, ROWS, bias=bias)
+        self.a, self.b = drawn(RANK, COLUMNS), drawn(ROWS, RANK)
+        self.m = drawn(ROWS)
+        self.spell = spell
+
+    @property
+    def w(self) -> Tensor:
+        return self.base.weight
+
+    @property
+    def merged(self) -> Tensor:
+        return self.w + 2.0 * self.b @ self.a
+
+    @property
+    def gain(self) -> Tensor:
+        return self.m / self.merged.norm(dim=1)
+
+    def low(self, x: Tensor) -> Tensor:
+        return functional.linear(functional.linear(x, self.a), self.b) * 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.spell(self, x)
+
+
+Spelling = Callable[[Directed, Tensor], Tensor]
+
+
+def as_adapters_do(layer: Directed, x: Tensor) -> Tensor:
+    whole = layer.base(x)
+    plain = whole if layer.base.bias is None else whole - layer.base.bias
+    merged = layer.w + (layer.low(torch.eye(COLUMNS)).T).detach()
+    gain = (layer.m / torch.linalg.norm(merged, dim=1).detach()).view(1, -1)
+    return whole + ((gain - 1) * plain + gain * layer.low(x))
+
+
+def in_place(layer: Directed, x: Tensor) -> Tensor:
+    whole = layer.base(x)
+    part = functional.linear(x, layer.w)
+    part *= layer.gain - 1
+    whole += part
+    whole += layer.gain * layer.low(x)
+    return whole
+
+
+def bias_last(layer: Directed, x: Tensor) -> Tensor:
+    out = layer.gain * functional.linear(x, layer.w) + layer.gain * layer.low(x)
+    return out if layer.base.bias is None else out + layer.base.bias
+
+
+SPELLINGS: dict[str, Spelling] = {
+    "as adapters do": as_adapters_do,
+    "in place": in_place,
+    "gathered": bias_last,
+    "less a part": lambda s, x: (
+        s.base(x) - (1 - s.gain) * functional.linear(x, s.w) + s.gain * s.low(x)
+    ),
+    "part of everything": lambda s, x: (
+        s.base(x) + s.gain * (functional.linear(x, s.w) + s.low(x)) - functional.linear(x, s.w)
+    ),
+    "merged": lambda s, x: functional.linear(x, s.gain[:, None] * s.merged, s.base.bias),
+    "merged and normalised": lambda s, x: functional.linear(
+        x, s.m[:, None] * functional.normalize(s.merged, dim=1), s.base.bias
+    ),
+    "lengths by hand": lambda s, x: (
+        s.base(x)
+        + (s.m / s.merged.pow(2).sum(1).sqrt() - 1) * functional.linear(x, s.w)
+        + s.m / s.merged.pow(2).sum(1).sqrt() * s.low(x)
+    ),
+    "divided last": lambda s, x: (
+        s.base(x)
+        - functional.linear(x, s.w)
+        + s.m * (functional.linear(x, s.w) + s.low(x)) / s.merged.norm(dim=1)
+    ),
+    "two quotients": lambda s, x: (
+        s.base(x)
+        - functional.linear(x, s.w)
+        + s.m * functional.linear(x, s.w) / s.merged.norm(dim=1)
+        + s.m * s.low(x) / s.merged.norm(dim=1)
+    ),
+}
+ABSORBED = RANK * (ROWS + COLUMNS)  # whatever the correction is, the weight beside it takes it up
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_directions_have_no_length_and_no_part(name: str, bias: bool) -> None:
+    """The correction moves freely against the weight, and so does the length of each row."""
+    layer = Directed(SPELLINGS[name], bias)
+    found = count(nn.Sequential(layer, nn.Tanh(), nn.Linear(ROWS, OUT, bias=False)))
+    assert (found.explained, found.unexplained) == (ABSORBED + ROWS, 0)
+
+
+OTHERS: dict[str, tuple[Spelling, int]] = {
+    "another scale in the norm": (
+        lambda s, x: (
+            s.base(x)
+            + (s.m / (s.w + 2.1 * s.b @ s.a).norm(dim=1) - 1) * functional.linear(x, s.w)
+            + s.m / (s.w + 2.1 * s.b @ s.a).norm(dim=1) * s.low(x)
+        ),
+        ROWS + RANK * RANK,
+    ),
+    "another scale beside it": (
+        lambda s, x: s.base(x) + (s.gain - 1) * functional.linear(x, s.w) + 1.1 * s.gain * s.low(x),
+        ROWS + RANK * RANK,
+    ),
+    "another number": (
+        lambda s, x: s.base(x) + (s.gain - 1.5) * functional.linear(x, s.w) + s.gain * s.low(x),
+        RANK * RANK,
+    ),
+    "the norm of the weight alone": (
+        lambda s, x: (
+            s.base(x)
+            + (s.m / s.w.norm(dim=1) - 1) * functional.linear(x, s.w)
+            + s.m / s.w.norm(dim=1) * s.low(x)
+        ),
+        ROWS + RANK * RANK,
+    ),
+    "a norm with a margin": (
+        lambda s, x: functional.linear(
+            x, (s.m / (s.merged.norm(dim=1) + 0.1))[:, None] * s.merged, s.base.bias
+        ),
+        ABSORBED,
+    ),
+    "a norm of columns": (
+        lambda s, x: functional.linear(x, s.m[:, None] * s.merged / s.merged.norm(dim=0)),
+        ABSORBED + COLUMNS,
+    ),
+    "the product is an output": (
+        lambda s, x: torch.cat([as_adapters_do(s, x), s.low(x)], 1),
+        RANK * RANK,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_the_parts_tell_apart_is_not_moved(name: str) -> None:
+    """Only the correction's own basis and the scales of rows that the parts share are claimed."""
+    spelling, explained = OTHERS[name]
+    found = count(nn.Sequential(Directed(spelling, name != "a norm of columns"), nn.Tanh()))
+    assert found.explained == explained
+
+
+def test_directions_of_a_convolution_have_no_length_and_no_part() -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Conv1d(COLUMNS, ROWS, 2)
+            self.a, self.b, self.m = (
+                drawn(RANK, COLUMNS, 2),
+                drawn(ROWS, RANK, 1),
+                drawn(1, ROWS, 1),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            w = self.base.weight
+            product = (self.b.view(ROWS, -1) @ self.a.view(RANK, -1)).reshape(w.shape)
+            gain = self.m / (w + 0.5 * product).norm(dim=(1, 2), keepdim=True).transpose(0, 1)
+            whole = self.base(x)
+            plain = whole - self.base.bias.view(1, -1, 1)
+            low = functional.conv1d(functional.conv1d(x, self.a), self.b) * 0.5
+            return whole + (gain - 1) * plain + gain * low
+
+    inputs = torch.randn(BATCH, COLUMNS, 3, generator=DRAWN)
+    found = count(nn.Sequential(Convolution(), nn.Tanh(), nn.Conv1d(ROWS, OUT, 1)), inputs)
+    assert (found.explained, found.unexplained) == (RANK * (ROWS + 2 * COLUMNS) + ROWS, 0)

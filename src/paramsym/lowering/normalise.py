@@ -17,7 +17,9 @@ from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.recognisers.contractions import chain, contraction
 from paramsym.lowering.recognisers.distances import distances
+from paramsym.lowering.recognisers.factors import common_factors
 from paramsym.lowering.recognisers.gathered import gathered
+from paramsym.lowering.recognisers.identities import product_with_identity
 from paramsym.lowering.recognisers.modulations import modulation
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
@@ -42,8 +44,9 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         ),
         (rectifier,),
     ),
-    "add": (distances, linear_skip, modulation, rectifier),
-    "sub": (distances, centring, rectifier),
+    "add": (distances, linear_skip, modulation, common_factors, rectifier),
+    "sub": (distances, centring, common_factors, rectifier),
+    **dict.fromkeys(("linear", "matmul", "mm"), (product_with_identity,)),
 }
 
 

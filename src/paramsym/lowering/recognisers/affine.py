@@ -1,0 +1,125 @@
+"""Factors of products, told apart by what they compute, and linear maps without their biases.
+
+Two calls of one function on the same numbers give the same numbers, however often they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from paramsym.lowering.recognisers.context import Context
+from paramsym.recording.graph import Call, Value
+
+_DEEPEST = 8  # calls within calls that are compared
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_MAPS = {
+    "linear": ("input", "weight", "bias"),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
+}
+_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+# what gives the same numbers whenever it is called on the same
+_STEADY = {
+    *_MAPS, "matmul", "mm", "bmm", "einsum", "add", "sub", "mul", "div", "neg", "pow", "square",
+    "sqrt", "rsqrt", "reciprocal", "sum", "norm", "linalg_norm", "vector_norm", "abs", "eye",
+    "linalg_vector_norm", "clamp", "clamp_min", "exp", "sigmoid", "tanh", "softplus", "reshape",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor, or a linear map without the bias that a recorded call adds.
+
+    `key` is what it computes, whatever axes of one entry it has in front; `operands` are the
+    tensors that it is or of which it is computed.
+    """
+
+    key: Hashable
+    shape: tuple[int, ...] = field(compare=False)
+    dtype: torch.dtype = field(compare=False)
+    operands: tuple[Value, ...] = field(compare=False)
+    call: Call | None = field(default=None, compare=False)
+
+    def written(self, context: Context, calls: list[Call]) -> Value:
+        """The tensor; what it takes to compute it comes at the end of some calls."""
+        if self.call is None:
+            return self._seen(context, calls)
+        args, kwargs = list(self.call.args), dict(self.call.kwargs)
+        kwargs.pop("bias", None)
+        args[2:3] = [None] * len(args[2:3])
+        out = context.value(self.shape, self.operands[0])
+        calls.append(context.call(self.call.target, tuple(args), out, self.call.name, **kwargs))
+        return out
+
+    def _seen(self, context: Context, calls: list[Call]) -> Value:
+        """A vector along an axis that is not the last."""
+        (value,) = self.operands
+        if value.shape == self.shape:
+            return value
+        strides = (*value.strides, *(1,) * (len(self.shape) - 1))
+        made = context.value(self.shape, value, value, strides=strides, offset=value.offset)
+        calls.append(context.call(torch.reshape, (value, self.shape), made))
+        return made
+
+
+def forms(context: Context, value: Value, apart: bool) -> list[Form]:
+    """A tensor, or the linear map and the bias that it is the sum of, where these are `apart`."""
+    call = context.writer(value) if value.storage == value.id else None
+    given = _bound(call) if apart and call is not None else None
+    if call is None or given is None:
+        return [Form(_key(context, value), value.shape, value.dtype, (value,))]
+    bias, x, weight = given.pop("bias"), given["input"], given["weight"]
+    key = (call.name, *((name, _key(context, item)) for name, item in given.items()))
+    if bias is None:
+        return [Form(key, value.shape, value.dtype, (value,))]
+    shape = (*bias.shape, *(1,) * max(0, len(weight.shape) - 2))
+    return [
+        Form(key, value.shape, value.dtype, (x, weight), call),
+        Form(_key(context, bias, shape), shape, bias.dtype, (bias,)),
+    ]
+
+
+def _bound(call: Call) -> dict[str, Any] | None:
+    """The arguments of a linear map by name; None for what is none."""
+    names = _MAPS.get(call.name, ())
+    if not names or len(call.args) > len(names) or call.kwargs.keys() - {*names}:
+        return None
+    given = {**_DEFAULTS, **dict(zip(names, call.args, strict=False)), **call.kwargs}
+    given = {name: given.get(name) for name in names}
+    tensors = [given[name] for name in names[:3] if given[name] is not None]
+    if len(tensors) < 2 or not all(isinstance(item, Value) for item in tensors):
+        return None
+    for name in ("stride", "padding", "dilation"):
+        if isinstance(given.get(name), int):
+            given[name] = (given[name],) * (len(given["weight"].shape) - 2)
+    return given
+
+
+def _key(
+    context: Context, item: Any, shape: tuple[int, ...] | None = None, depth: int = _DEEPEST
+) -> Hashable:
+    """What an argument of a call is; a tensor by what computes it, and how it lies there.
+
+    The axes are counted from the last one, without those of one entry: so tensors are broadcast.
+    `shape` is that of a vector which is looked at along another axis.
+    """
+    if isinstance(item, (tuple, list)):
+        return tuple(_key(context, part, None, depth) for part in item)
+    if not isinstance(item, Value):
+        return type(item), repr(item)
+    seen = context.uncopied(item)
+    shape = shape or seen.shape
+    strides = (*seen.strides, *(1,) * (len(shape) - len(seen.shape)))
+    lies = tuple(
+        (k - len(shape), n, step)
+        for k, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1
+    )  # fmt: skip
+    owner = context.owner(seen)
+    call = context.writer(owner) if depth else None
+    if call is None or call.name not in _STEADY:
+        return owner.id, seen.offset, lies
+    made = (_key(context, part, None, depth - 1) for part in (call.args, [*call.kwargs.items()]))
+    return (call.name, *made), owner.dtype, owner.shape, seen.offset, lies
