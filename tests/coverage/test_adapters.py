@@ -249,3 +249,37 @@ def test_directions_of_a_convolution_have_no_length_and_no_part() -> None:
     inputs = torch.randn(BATCH, COLUMNS, 3, generator=DRAWN)
     found = count(nn.Sequential(Convolution(), nn.Tanh(), nn.Conv1d(ROWS, OUT, 1)), inputs)
     assert (found.explained, found.unexplained) == (RANK * (ROWS + 2 * COLUMNS) + ROWS, 0)
+
+
+# -- convolutions beside each other ----------------------------------------------------------------
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_takes_up_one_of_low_rank_beside_it(stride: int) -> None:
+    class Corrected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Conv2d(COLUMNS, ROWS, 3, stride, padding=1)
+            self.a = nn.Conv2d(COLUMNS, RANK, 3, stride, padding=1, bias=False)
+            self.b = nn.Conv2d(RANK, ROWS, 1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + 2.0 * self.b(self.a(x))
+
+    inputs = torch.randn(BATCH, COLUMNS, 4, 4, generator=DRAWN)
+    found = count(nn.Sequential(Corrected(), nn.Tanh(), nn.Conv2d(ROWS, OUT, 1)), inputs)
+    assert (found.explained, found.unexplained) == (RANK * (ROWS + 9 * COLUMNS), 0)
+
+
+def test_windows_that_lie_otherwise_are_others() -> None:
+    class Corrected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Conv1d(COLUMNS, ROWS, 3, padding=1)
+            self.a = nn.Conv1d(COLUMNS, RANK, 3, padding=2, dilation=2, bias=False)
+            self.b = nn.Conv1d(RANK, ROWS, 1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + self.b(self.a(x))
+
+    inputs = torch.randn(BATCH, COLUMNS, 6, generator=DRAWN)
+    found = count(nn.Sequential(Corrected(), nn.Tanh(), nn.Conv1d(ROWS, OUT, 1)), inputs)
+    assert found.explained == RANK * RANK

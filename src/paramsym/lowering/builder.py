@@ -62,6 +62,7 @@ class Builder(AbstractMemory):
         self.shifted: dict[str, tuple[Tensor, Origin]] = {}  # parameters used as p + constant
         self.held: dict[int, str] = {}  # storages (serial of the owner) whose numbers have to stay
         self.flat: dict[int, frozenset[int]] = {}  # axes along which data are constant, by value
+        self.windows: dict[Any, Tensor] = {}  # what convolutions look at, by what it is made of
         self.random: dict[str, str] = {}  # random operator -> first place
         self.probed: dict[str, str] = {}  # operator -> what was found of it on numbers, and where
         self.unprobed: dict[str, str] = {}  # operator -> why it could not be asked

@@ -89,12 +89,14 @@ def _bound(call: Call) -> dict[str, Any] | None:
         return None
     given = {**_DEFAULTS, **dict(zip(names, call.args, strict=False)), **call.kwargs}
     given = {name: given.get(name) for name in names}
-    tensors = [given[name] for name in names[:3] if given[name] is not None]
-    if len(tensors) < 2 or not all(isinstance(item, Value) for item in tensors):
+    weight, bias = given["weight"], given["bias"]
+    if not isinstance(given["input"], Value) or not isinstance(weight, Value):
+        return None
+    if not isinstance(bias, (Value, type(None))):
         return None
     for name in ("stride", "padding", "dilation"):
         if isinstance(given.get(name), int):
-            given[name] = (given[name],) * (len(given["weight"].shape) - 2)
+            given[name] = (given[name],) * (len(weight.shape) - 2)
     return given
 
 

@@ -63,17 +63,9 @@ def _convolve(
     x, shape = build.reshape(x, (*alone, *x.shape)), (*alone, *call.outputs[0].shape)
     for node in weight.axes[2:]:
         ix.freeze(node, f"it is a position in a kernel at {build.where}")
-    # a virtual tensor of windows: (batch, channel, output position, kernel position)
-    windows = build.new(
-        (x.shape[0], x.shape[1], *shape[2:], *weight.shape[2:]),
-        [x.axes[0], x.axes[1], *(ix.leaf(n, frozen="it is a position") for n in shape[2:]),
-         *weight.axes[2:]],
-    )  # fmt: skip
     for node in x.axes[2:]:
         ix.freeze(node, f"it is a position under a kernel at {build.where}")
-    how = "linear" if padded else "mean"
-    seen = stride.windows(shape[2:], weight.shape[2:])
-    build.emit(Mix, windows, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=seen)
+    windows = _windows(build, x, weight, shape, stride, padded)
     if groups > 1:
         n, c, *rest = windows.shape
         windows = build.reshape(windows, (n, groups, c // groups, *rest))
@@ -89,6 +81,31 @@ def _convolve(
     )  # fmt: skip
     out = affine(build, build.reshape(out, shape), None, bias, [1])
     return build.reshape(out, call.outputs[0].shape)
+
+
+def _windows(
+    build: Builder, x: Tensor, weight: Tensor, shape: Sequence[int], stride: _Stride, padded: bool
+) -> Tensor:
+    """A virtual tensor of windows: (batch, channel, output position, kernel position).
+
+    Kernels that look at the same windows share them, so that their sum is one kernel.
+    """
+    spatial = weight.ndim - 2
+    kernel = weight.shape[2:]
+    if {*kernel, *stride.step} == {1} and {*stride.padding} <= {0} and x.shape[2:] == shape[2:]:
+        return build.reshape(x, (*x.shape, *kernel))  # each position by itself
+    seen = (x.owner.serial, *x.layout, tuple(shape[2:]), kernel, stride, padded)
+    found = build.windows.get(seen)
+    if found is None:
+        found = build.windows[seen] = build.new(
+            (x.shape[0], x.shape[1], *shape[2:], *kernel),
+            [x.axes[0], x.axes[1], *(ix.leaf(n, frozen="it is a position") for n in shape[2:]),
+             *weight.axes[2:]],
+        )  # fmt: skip
+        compute = stride.windows(shape[2:], kernel)
+        how = "linear" if padded else "mean"
+        build.emit(Mix, found, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=compute)
+    return found
 
 
 @rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
