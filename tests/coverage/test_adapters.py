@@ -283,3 +283,30 @@ def test_windows_that_lie_otherwise_are_others() -> None:
     inputs = torch.randn(BATCH, COLUMNS, 6, generator=DRAWN)
     found = count(nn.Sequential(Corrected(), nn.Tanh(), nn.Conv1d(ROWS, OUT, 1)), inputs)
     assert found.explained == RANK * RANK
+
+
+# -- matrices that layers share --------------------------------------------------------------------
+class Shared(nn.Module):
+    """Two layers that scale windows of the same two fixed matrices, each by vectors of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Buffer(torch.randn(RANK, max(COLUMNS, ROWS), generator=DRAWN))
+        self.b = nn.Buffer(torch.randn(max(OUT, ROWS), RANK, generator=DRAWN))
+        self.first, self.last = nn.Linear(COLUMNS, ROWS), nn.Linear(ROWS, OUT)
+        self.inside = nn.ParameterList([drawn(RANK), drawn(RANK)])
+        self.outside = nn.ParameterList([drawn(ROWS), drawn(OUT)])
+
+    def scaled(self, x: Tensor, k: int, outputs: int) -> Tensor:
+        inner = self.inside[k] * functional.linear(x, self.a[:, : x.shape[-1]])
+        return self.outside[k] * functional.linear(inner, self.b[:outputs])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x) + self.scaled(x, 0, ROWS))
+        return self.last(x) + self.scaled(x, 1, OUT)
+
+
+def test_scaled_windows_of_shared_matrices_are_absorbed() -> None:
+    """Also by a layer whose inputs are two pieces, as its outputs are a part of the others."""
+    found = count(Shared())
+    assert (found.explained, found.unexplained) == (2 * RANK + ROWS + OUT, 0)

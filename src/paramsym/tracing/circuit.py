@@ -49,6 +49,15 @@ class Circuit:
         found = self.writers.get(key, [])
         return found[0] if len(found) == 1 and key not in self.patched else None
 
+    def parts(self, key: Key) -> list[Joint]:
+        """The joints that write a block, if there is one, or if they add up: a product that is
+        summed over an axis of several pieces."""
+        found = self.writers.get(key, [])
+        if key in self.patched or len(found) < 2:
+            return [] if key in self.patched else found
+        written = {(id(joint.op), joint.out.start, *joint.out.sizes.items()) for joint in found}
+        return found if len(written) == 1 and found[0].op.multiplies else []
+
     def is_seen(self, key: Key) -> bool:
         """Whether a block is looked at from outside, or by nobody that is known."""
         if key[0] in self.outputs or key in self.seen:

@@ -67,7 +67,7 @@ class Effects:
         free = self.depends(block.tensor) is not None
         if (word := self._parameter(block)) is not None:
             return word
-        found = self._summed(self.circuit.writer(block.key))
+        found = self._added(self.circuit.parts(block.key))
         need = {s for _, _, s in block.slots}
         if found is not None and all(change.at.keys() <= need for change in found):
             return found
@@ -92,9 +92,17 @@ class Effects:
             return None
         return [parameter_word(block, power.source.name, power.power, power.offset)]
 
-    def _summed(self, joint: Joint | None) -> list[Change] | None:
+    def _added(self, parts: list[Joint]) -> list[Change] | None:
+        """The value of a block to which one or more joints of a primitive add."""
+        found = [self._summed(joint) for joint in parts]
+        if not found or any(part is None for part in found):
+            return None
+        total = [piece for part in found for piece in part or ()]
+        return total if len(parts) == 1 or len(total) <= _PIECES else None
+
+    def _summed(self, joint: Joint) -> list[Change] | None:
         """The value of what a sum of products writes, from the values that it reads."""
-        if joint is None or not joint.op.has_words:
+        if not joint.op.has_words:
             return None
         read = range(len(joint.inputs))
         if joint.op.multiplies:
