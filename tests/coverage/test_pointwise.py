@@ -154,7 +154,7 @@ def _near_miss(draw: random.Random, f: Function) -> Function:
     return draw.choice([
         lambda h: f(h) + 0.03 * (h > 0.2),
         lambda h: torch.where(h > 0.2, f(h), 0.5 * h + 0.1 * h.sign()),
-        lambda h: f(h - 0.1),
+        lambda h: f(h - 0.1) + 0.05 * h.abs(),  # without the second, a bias takes the number up
         lambda h: f(h).clamp(max=0.7) + 0.1 * h.sign(),
         lambda h: f(h) + 0.1 * h * h,
     ])  # fmt: skip

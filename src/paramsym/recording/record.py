@@ -39,8 +39,8 @@ from paramsym.recording.overlap import overlapping
 from paramsym.recording.recorder import Recorder
 from paramsym.recording.refusals import TraceError, refuse
 from paramsym.recording.running import call_at, exclusive, preserved, split_inputs, unlogged
+from paramsym.recording.selected import RowsMixed
 from paramsym.recording.selecting import Selector
-from paramsym.recording.selections import RowsMixed
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
@@ -95,7 +95,8 @@ def record(
                 with dense_experts(model):
                     returned = call_at(model, state, args, kwargs)
                 chosen = choose(returned)
-                recorder.selections.require_none(named_outputs(chosen))
+                written = _written(ledger, state)
+                recorder.selections.require_none(named_outputs(chosen), written.values())
         except RowsMixed as error:  # rows that the network selects, and not those of experts
             selected = recorder.selections.first
             assert selected is not None

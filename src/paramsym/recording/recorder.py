@@ -47,7 +47,7 @@ class Recorder(TorchFunctionMode):
         self.ledger, self.selector = ledger, selector
         self.graph = ledger.graph
         self.module_names = module_names
-        self.selections = Selections(self._record, ledger, selector.by_parameter)
+        self.selections = Selections(self._record, selector)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -58,7 +58,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         self.ledger.where = self.where()
         if name in ("getitem", "setitem"):
-            args = (args[0], self.selector.settled(name, args[1], within=True), *args[2:])
+            args = (args[0], self.selector.index(name, args[1]), *args[2:])
         if name == "__set__":  # x.data = y
             func(*args, **kwargs)
             return self.ledger.forget(args[0])

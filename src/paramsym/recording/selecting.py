@@ -118,26 +118,53 @@ class Selector(Replay):
             self._note(call, leaf)
         return _filled(tree, known)
 
-    def settled(self, name: str, item: Any, within: bool = False) -> Any:
-        """A structure with the numbers of data for tensors that are single integers.
-
-        With `within`, only those that bound a slice; they make a window of its place.
-        """
+    def settled(self, name: str, item: Any) -> Any:
+        """A structure with the numbers of data for tensors that are single integers."""
         if isinstance(item, slice):
             bounds = item.start, item.stop, item.step
             made = [self.settled(name, bound) for bound in bounds]
             return item if all(map(operator.is_, made, bounds)) else slice(*made)
         if isinstance(item, (tuple, list)):
-            made = [self.settled(name, part, within) for part in item]
+            made = [self.settled(name, part) for part in item]
             return item if all(map(operator.is_, made, item)) else type(item)(made)
         if isinstance(item, dict):
-            return {key: self.settled(name, part, within) for key, part in item.items()}
-        if within or not isinstance(item, torch.Tensor) or item.ndim or item.dtype not in _INTEGERS:
+            return {key: self.settled(name, part) for key, part in item.items()}
+        if not isinstance(item, torch.Tensor) or item.ndim or item.dtype not in _INTEGERS:
             return item
         value = self.ledger.value(item)
         call = Call(0, name, None, (value,), {}, [], None, self.ledger.where)
         with unset_fake_temporarily():
             return int(self.numbers(call, value))
+
+    def index(self, name: str, item: Any) -> Any:
+        """An index with numbers for bounds of slices, and for places that constants say."""
+        parts = item if isinstance(item, tuple) else (item,)
+        lists = [
+            p for p in parts if isinstance(p, list) or (isinstance(p, torch.Tensor) and p.ndim)
+        ]
+        made = [
+            self.settled(name, part) if isinstance(part, slice)
+            else self._place(part, alone=len(lists) < 2)
+            for part in parts
+        ]  # fmt: skip
+        if all(map(operator.is_, made, parts)):
+            return item
+        return tuple(made) if isinstance(item, tuple) else made[0]
+
+    def _place(self, item: Any, *, alone: bool) -> Any:
+        """The place that a constant of one entry says, as a window of its axis."""
+        if not isinstance(item, torch.Tensor) or item.dtype not in _INTEGERS - {torch.uint8}:
+            return item
+        if item.shape not in ((), (1,)) or (item.ndim and not alone):
+            return item
+        value = self.ledger.value(item)
+        if any(isinstance(leaf, Call) or leaf.kind != "constant" for leaf in self.sources(value)):
+            return item
+        with torch.no_grad(), unset_fake_temporarily():
+            place = int(self.constant(value))
+        if not item.ndim:
+            return place
+        return slice(place, place + 1) if place >= 0 else item
 
     def constant_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake tensor that stands for numbers that the trace knows from now on."""

@@ -17,74 +17,39 @@ once, as with the places of one `topk`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from paramsym.recording.graph import Call, Value
+from paramsym.recording.choices import choices_behind, choices_that_occur, place_of_one
+from paramsym.recording.graph import Call, Value, canonical_name
 from paramsym.recording.in_place import tensors_in
-from paramsym.recording.ledger import Ledger
 from paramsym.recording.rowwise import items_of, treats_rows_alike
+from paramsym.recording.selected import RowsMixed, Selection, Sum, versions_of
+from paramsym.recording.selecting import Selector
+from paramsym.recording.visits import Turns, Visits
 
 Record = Callable[[str, Any, tuple, dict[str, Any]], Any]
-
-_RANKS = {"topk", "sort", "argsort"}
-
-
-class RowsMixed(RuntimeError):
-    """Selected rows meet what may look at several of them at once."""
-
-
-@dataclass(eq=False)
-class _Selection:
-    """A mask over rows, and the mask over rows and places that it comes from, if there is one."""
-
-    rows: torch.Tensor
-    places: torch.Tensor | None
-    turned: bool = False  # whether the mask that was given counts rows on its last axis
-
-    @property
-    def versions(self) -> tuple[int, ...]:
-        return tuple(t._version for t in (self.rows, self.places) if t is not None)
-
-    @property
-    def whole(self) -> torch.Tensor:
-        return self.rows if self.places is None else self.places
-
-
-@dataclass(eq=False)
-class _Sum:
-    """`rows` = `base[positions] + more`, as long as none of the three was written since."""
-
-    rows: torch.Tensor
-    base: torch.Tensor
-    more: Any
-    versions: tuple[int, ...]
-
-    def holds_for(self, base: torch.Tensor) -> bool:
-        """Whether the rows are those of a tensor as it is now, plus `more` as it is now."""
-        return base is self.base and self.versions == _versions(self.rows, base, self.more)
-
-
-def _versions(*tensors: Any) -> tuple[int, ...]:
-    return tuple(t._version for t in tensors if isinstance(t, torch.Tensor))
 
 
 class Selections:
     """Which tensors are positions of selected rows, and which are such rows."""
 
-    def __init__(self, record: Record, ledger: Ledger, moves: Callable[[Value], bool]):
-        self.record, self.ledger, self.moves = record, ledger, moves
+    def __init__(self, record: Record, selector: Selector):
+        self.record, self.ledger, self.moves = record, selector.ledger, selector.by_parameter
+        self.constant_of = selector.constant_of
+        self.visits = Visits(self.ledger.graph)
         self.first: Call | None = None  # where rows were selected for the first time
-        self.made: dict[tuple[int, int], _Selection] = {}  # by mask, and how often it was written
+        self.made: dict[tuple[int, int], Selection] = {}  # by mask, and how often it was written
         self.versions: dict[int, tuple[int, ...]] = {}  # of the masks, by selection
-        self.positions: dict[int, tuple[_Selection, int]] = {}  # with the axis of the mask
-        self.columns: dict[int, _Selection] = {}  # positions with one more axis of one entry
-        self.rows: dict[int, _Selection] = {}
-        self.sums: dict[int, _Sum] = {}  # rows of a tensor, plus other rows
+        self.positions: dict[int, tuple[Selection, int]] = {}  # with the axis of the mask
+        self.columns: dict[int, Selection] = {}  # positions with one more axis of one entry
+        self.rows: dict[int, Selection] = {}
+        self.lifted: dict[int, torch.Tensor] = {}  # rows behind one more axis, and without it
+        self.sums: dict[int, Sum] = {}  # rows of a tensor, plus other rows
         self.read_from: dict[int, tuple[torch.Tensor, int]] = {}  # the tensor whose rows these are
         self.kept: list[Any] = []  # alive, so that ids stay valid
 
@@ -95,16 +60,27 @@ class Selections:
         """What a function gives that selects rows, reads them or puts them back, if it does."""
         if name in ("where", "nonzero", "argwhere"):
             return self._selected(name, args, kwargs)
+        if name == "unique":
+            return self._occurring(*args, **kwargs)
+        if args and id(args[0]) in self.lifted:
+            return self._lowered(func, args, kwargs)
         if name == "getitem":
             return self._read(args[0], args[1])
         if name == "setitem":
             return self._written(*args)
-        if not self.positions and not self.columns:
-            return None
-        if name in ("index_add", "index_select"):
+        if args and id(args[0]) in {**self.positions, **self.columns}:
+            return self._moved(name, args[0], args[1:])
+        if self.made and name in ("index_add", "index_select"):
             return self._indexed(name, func, args, kwargs)
-        if name in ("squeeze", "flatten", "view", "reshape") and id(args[0]) in self.columns:
-            return (self._position(self.columns[id(args[0])], 0),)
+        return None
+
+    def _moved(self, name: str, positions: torch.Tensor, options: tuple) -> tuple[Any] | None:
+        """Positions in another form: one by one, or without their second axis."""
+        if name == "unbind" and options in ((), (0,)):
+            turns = self._turns(positions, positions.shape[1:])
+            return None if turns is None else (turns,)
+        if name in ("squeeze", "flatten", "view", "reshape") and id(positions) in self.columns:
+            return (self._position(self.columns[id(positions)], 0),)
         return None
 
     def follow(self, name: str, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
@@ -112,8 +88,8 @@ class Selections:
         if name == "__len__" or not self.made:
             return
         every = tensors_in((args, kwargs))
-        if any(id(t) in {**self.positions, **self.columns} for t in every):
-            raise RowsMixed(f"{name} of the positions of selected rows")
+        if any(id(t) in {**self.positions, **self.columns, **self.lifted} for t in every):
+            raise RowsMixed(f"{name} of selected rows or of their positions")
         given = [t for t in every if id(t) in self.rows]
         if not given:
             return
@@ -130,11 +106,16 @@ class Selections:
         base, version = self.read_from.pop(id(args[0]), (None, -1)) if args else (None, -1)
         plain = name == "add" and len(args) == 2 and not kwargs
         if plain and base is not None and base._version == version:
-            now = _versions(result, base, args[1])
-            self.sums[id(result)] = _Sum(result, base, args[1], now)
+            now = versions_of(result, base, args[1])
+            self.sums[id(result)] = Sum(result, base, args[1], now)
 
-    def require_none(self, outputs: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Stop if an output is made of selected rows, whose number was not known."""
+    def require_none(
+        self, outputs: Sequence[tuple[str, torch.Tensor]], written: Iterable[Value]
+    ) -> None:
+        """Stop if an output is made of selected rows, or of what was computed for some units."""
+        given = [self.ledger.value(tensor) for _, tensor in outputs]
+        if why := self.visits.complaint([*given, *written]):
+            raise RowsMixed(why)
         for name, tensor in outputs:
             if id(tensor) in self.rows or id(tensor) in self.positions:
                 raise RowsMixed(f"selected rows are the output {name!r}")
@@ -155,13 +136,22 @@ class Selections:
         made = tuple(self._position(found, axis) for axis in range(found.whole.ndim))
         return (made[::-1] if found.turned else made,)
 
-    def _position(self, found: _Selection, axis: int) -> torch.Tensor:
+    def _position(self, found: Selection, axis: int) -> torch.Tensor:
         made = torch.arange(len(found.rows))
         self.positions[id(made)] = found, axis
         self.kept.append(made)
+        # a fake tensor answers this one by itself, entry by entry
+        setattr(made, "tolist", partial(self._listed, made))  # noqa: B010
         return made
 
-    def _selection(self, mask: torch.Tensor) -> _Selection | None:
+    def _listed(self, positions: torch.Tensor) -> Turns:
+        with torch._C.DisableTorchFunction():
+            turns = self._turns(positions, None)
+        if turns is None:
+            raise RowsMixed("a list of the positions of selected rows")
+        return turns
+
+    def _selection(self, mask: torch.Tensor) -> Selection | None:
         """The rows that a mask says, if its numbers are unknown and it has each row once."""
         key = id(mask), mask._version
         if key not in self.made:
@@ -179,23 +169,56 @@ class Selections:
             self.kept.append(mask)
         return self.made[key]
 
-    def _selected_by(self, mask: torch.Tensor) -> _Selection | None:
+    def _selected_by(self, mask: torch.Tensor) -> Selection | None:
         if mask.ndim not in (1, 2) or not self.moves(value := self.ledger.value(mask)):
             return None
         if mask.ndim == 1:
             if mask.dtype != torch.bool:
                 mask = self.record("ne", torch.ne, (mask, 0), {})
-            return _Selection(mask, None)
+            return Selection(mask, None)
         of = place_of_one(value)
         positions = None if of is None else self.ledger.tensor(of[0])
         if of is None or positions is None:
             return None
         places = self.record("eq", torch.eq, (positions, of[1]), {})
         count = self.record("sum", torch.sum, (places, -1), {})
-        return _Selection(self.record("gt", torch.gt, (count, 0), {}), places, of[2])
+        return Selection(self.record("gt", torch.gt, (count, 0), {}), places, of[2], of[:2])
+
+    # -- units that some row chose -----------------------------------------------------------
+    def _turns(self, of: torch.Tensor, shape: tuple[int, ...] | None) -> Turns | None:
+        """All units, as constants of a shape or numbers, where a loop visits those of some rows."""
+        found = self.columns.get(id(of)) or self.positions[id(of)][0]
+        if found.places is not None:
+            return None
+        choices = choices_that_occur(self.ledger.graph, self.ledger.value(found.rows))
+        if choices is None:
+            return None
+        units: list[Any] = list(range(len(of)))
+        if shape is not None:
+            with unset_fake_temporarily():
+                numbers = [torch.full(shape, k) for k in units]
+            units = [self.constant_of(k) for k in numbers]
+        return Turns(units, self.visits, choices)
+
+    def _occurring(self, of: torch.Tensor, _: bool = True, **more: Any) -> tuple[Any] | None:
+        """The different units among choices, in order."""
+        if any(more[key] for key in more.keys() - {"sorted"}) or not isinstance(of, FakeTensor):
+            return None
+        choices = choices_behind(self.ledger.value(of))
+        if choices is None or choices.call is None or not self.moves(choices):
+            return None
+        with unset_fake_temporarily():
+            count = torch.arange(choices.call.operands[0].shape[-1])
+        units = self.constant_of(count)
+        one = self.record("unsqueeze", torch.unsqueeze, (of, -1), {})
+        made = self.record("eq", torch.eq, (one, units), {})
+        made = self.record("flatten", torch.flatten, (made, 0, -2), {})
+        mask = self.record("any", torch.any, (made, 0), {})
+        found = self._selection(mask)
+        return None if found is None else (self._position(found, 0),)
 
     # -- reading -----------------------------------------------------------------------------
-    def _of_item(self, x: torch.Tensor, item: Any) -> tuple[_Selection, bool, list[Any]] | None:
+    def _of_item(self, x: torch.Tensor, item: Any) -> tuple[Selection, bool, list[Any]] | None:
         """The selection by which a tensor is indexed, whether by rows and places, and the rest."""
         items = items_of(item)
         if not items or not isinstance(items[0], torch.Tensor):
@@ -212,7 +235,7 @@ class Selections:
         shape = found.whole.shape if by_place else found.rows.shape
         return read if x.shape[: len(shape)] == shape else None
 
-    def _by_positions(self, items: list[Any]) -> tuple[_Selection, bool, list[Any]] | None:
+    def _by_positions(self, items: list[Any]) -> tuple[Selection, bool, list[Any]] | None:
         found, axis = self.positions[id(items[0])]
         by_place = len(items) > 1 and isinstance(items[1], torch.Tensor)
         if axis != 0 or (by_place and self.positions.get(id(items[1])) != (found, 1)):
@@ -221,7 +244,7 @@ class Selections:
 
     def _by_mask(
         self, x: torch.Tensor, items: list[Any]
-    ) -> tuple[_Selection, bool, list[Any]] | None:
+    ) -> tuple[Selection, bool, list[Any]] | None:
         mask = items[0]
         if mask.dtype != torch.bool or not isinstance(mask, FakeTensor):
             return None
@@ -232,6 +255,8 @@ class Selections:
     def _read(self, x: torch.Tensor, item: Any) -> tuple[Any] | None:
         if id(x) in self.columns and _is_column(item):
             return (self._position(self.columns[id(x)], 0),)
+        if isinstance(item, tuple) and item[:1] == (None,):
+            return self._lift(self._read(x, item[1:]))
         read = self._of_item(x, item)
         if read is None:
             return None
@@ -250,7 +275,22 @@ class Selections:
         self._mark(made, found)
         return (made,)
 
-    def _mark(self, tensor: torch.Tensor, found: _Selection) -> None:
+    def _lift(self, read: tuple[Any] | None) -> tuple[Any] | None:
+        """Rows behind a new axis, which only what takes it away again may see."""
+        if read is None or id(read[0]) not in self.rows:
+            return None
+        made = self.record("unsqueeze", torch.unsqueeze, (read[0], 0), {})
+        self.lifted[id(made)] = read[0]
+        self.kept.append(made)
+        return (made,)
+
+    def _lowered(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any] | None:
+        rows, name = self.lifted[id(args[0])], canonical_name(func)
+        views = ("reshape", "view", "flatten", "squeeze", "getitem")
+        same = name in views and func(*args, **kwargs).shape == rows.shape
+        return (rows,) if same else None
+
+    def _mark(self, tensor: torch.Tensor, found: Selection) -> None:
         self.rows[id(tensor)] = found
         self.kept.append(tensor)
 
@@ -274,7 +314,7 @@ class Selections:
             raise RowsMixed("selected rows are written")
         return None
 
-    def _put(self, read: tuple[_Selection, bool, list[Any]], x: torch.Tensor, item: Any) -> None:
+    def _put(self, read: tuple[Selection, bool, list[Any]], x: torch.Tensor, item: Any) -> None:
         found, by_place, rest = read
         if rest or by_place:
             raise RowsMixed("entries of selected rows are written")
@@ -283,20 +323,22 @@ class Selections:
             self._add(found, x, added.more)
             return
         self._check(found, item)
-        chosen = (self._wide(found.rows, x), item, x)
-        made = self.record("where", torch.where, chosen, {})
-        self.record("copy", torch.Tensor.copy_, (x, made), {})
+        with self.visits.putting_back(found.chosen):
+            chosen = (self._wide(found.rows, x), item, x)
+            made = self.record("where", torch.where, chosen, {})
+            self.record("copy", torch.Tensor.copy_, (x, made), {})
 
-    def _check(self, found: _Selection, item: Any) -> None:
+    def _check(self, found: Selection, item: Any) -> None:
         if isinstance(item, torch.Tensor) and (item.ndim or id(item) in self.rows):
             if self.rows.get(id(item)) is not found:
                 raise RowsMixed("selected rows are given other ones")
 
-    def _add(self, found: _Selection, x: torch.Tensor, item: Any, target: Any = None) -> Any:
+    def _add(self, found: Selection, x: torch.Tensor, item: Any, target: Any = None) -> Any:
         self._check(found, item)
-        kept = (self._wide(found.rows, x), item, 0)
-        added = self.record("where", torch.where, kept, {})
-        return self.record("add", target or torch.Tensor.add_, (x, added), {})
+        with self.visits.putting_back(found.chosen):
+            kept = (self._wide(found.rows, x), item, 0)
+            added = self.record("where", torch.where, kept, {})
+            return self.record("add", target or torch.Tensor.add_, (x, added), {})
 
     def _indexed(
         self, name: str, func: Any, args: tuple, kwargs: dict[str, Any]
@@ -318,49 +360,3 @@ class Selections:
 
 def _is_column(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and item[0] == slice(None) and item[1] == 0
-
-
-def place_of_one(mask: Value) -> tuple[Value, int, bool] | None:
-    """The positions by rank, and the one unit, of which a mask says the places.
-
-    They are `positions == unit`, or one unit of `one_hot(positions)`; True if that is transposed.
-    """
-    call = mask.call
-    if call is not None and call.name in ("eq", "__eq__") and len(call.args) == 2:
-        positions, unit = call.args
-        if isinstance(positions, Value) and type(unit) is int and _are_ranks(positions):
-            return positions, unit, False
-    return None if call is None else _of_one_hot(mask, call)
-
-
-def _of_one_hot(mask: Value, call: Call) -> tuple[Value, int, bool] | None:
-    made = call
-    while made.name != "one_hot":  # views of it
-        if made.operands[:1] == [] or made.operands[0].storage != mask.storage:
-            return None
-        if (before := made.operands[0].call) is None or before is made:
-            return None
-        made = before
-    positions, whole = made.operands[0], made.outputs[0]
-    if mask.storage != whole.id or len(whole.shape) != 3 or not _are_ranks(positions):
-        return None
-    rows, places, units = whole.strides
-    unit = mask.offset - whole.offset
-    if units != 1 or not 0 <= unit < whole.shape[2]:
-        return None
-    plain = whole.shape[:2], (rows, places)
-    for turned in (False, True):
-        step = -1 if turned else 1
-        if (mask.shape, mask.strides) == (plain[0][::step], plain[1][::step]):
-            return positions, unit, turned
-    return None
-
-
-def _are_ranks(positions: Value) -> bool:
-    """Whether a tensor is the positions by which `topk` or a sort along the last axis choose."""
-    call = positions.call
-    if call is None or call.name not in _RANKS or positions is not call.outputs[-1]:
-        return False
-    at = 2 if call.name == "topk" else 1
-    dim = call.kwargs.get("dim", call.args[at] if len(call.args) > at else None)
-    return dim in (None, -1, len(positions.shape) - 1)

@@ -152,8 +152,7 @@ class _Writer:
         for item in sources:
             read |= item.reads
         for absorption in family.absorbed:
-            windows = [item.block for item in sources]
-            inside_out = _parameters(_met(absorption.factors, windows))
+            inside_out = _parameters(_met(absorption.factors, sources))
             if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
                 inside_out -= {absorption.source.name}
             read |= inside_out
@@ -278,11 +277,11 @@ def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:
     return tuple(f.renamed(new) for f in factors)
 
 
-def _met(words: tuple[Word, ...], moved: list[Block]) -> tuple[Word, ...]:
+def _met(words: tuple[Word, ...], moved: list[Source]) -> tuple[Word, ...]:
     """The words without those that read other entries of a parameter than those that move."""
     found = []
     for word in words:
-        beside = [b for b in moved if b.tensor.owner.name == word.parameter]
+        beside = [source.block for source in moved if source.name == word.parameter]
         apart = all(are_apart((word.start, word.slots), _window(b)) for b in beside)
         if word.kernel or not beside or not apart:
             found.append(word)
