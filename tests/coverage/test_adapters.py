@@ -143,6 +143,9 @@ SPELLINGS: dict[str, Spelling] = {
     "part of everything": lambda s, x: (
         s.base(x) + s.gain * (functional.linear(x, s.w) + s.low(x)) - functional.linear(x, s.w)
     ),
+    "numbers before axes": lambda s, x: (
+        s.base(x) + (s.gain - 1).view(1, -1) * functional.linear(x, s.w) + s.gain[None] * s.low(x)
+    ),
     "merged": lambda s, x: functional.linear(x, s.gain[:, None] * s.merged, s.base.bias),
     "merged and normalised": lambda s, x: functional.linear(
         x, s.m[:, None] * functional.normalize(s.merged, dim=1), s.base.bias

@@ -5,6 +5,7 @@ Two calls of one function on the same numbers give the same numbers, however oft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,12 +55,20 @@ class Form:
         calls.append(context.call(self.call.target, tuple(args), out, self.call.name, **kwargs))
         return out
 
+    def along(self, context: Context, shape: tuple[int, ...]) -> Form | None:
+        """A vector looked at along the one axis of a shape that is as long; None for others."""
+        whole = (math.prod(shape),)
+        if self.call is not None or not self.shape == self.operands[0].shape == whole:
+            return None
+        key = _key(context, self.operands[0], shape)
+        return Form(key, shape, self.dtype, self.operands)
+
     def _seen(self, context: Context, calls: list[Call]) -> Value:
-        """A vector along an axis that is not the last."""
+        """A vector along an axis of a longer shape."""
         (value,) = self.operands
         if value.shape == self.shape:
             return value
-        strides = (*value.strides, *(1,) * (len(self.shape) - 1))
+        strides = _spread(value, self.shape)
         made = context.value(self.shape, value, value, strides=strides, offset=value.offset)
         calls.append(context.call(torch.reshape, (value, self.shape), made))
         return made
@@ -80,6 +89,20 @@ def forms(context: Context, value: Value, apart: bool) -> list[Form]:
         Form(key, value.shape, value.dtype, (x, weight), call),
         Form(_key(context, bias, shape), shape, bias.dtype, (bias,)),
     ]
+
+
+def is_vector_seen(context: Context, value: Value) -> bool:
+    """Whether a tensor is a view of a whole vector along one axis of a longer shape."""
+    owner = context.owner(value)
+    if value.storage == value.id or len(owner.shape) != 1 or value.offset != owner.offset:
+        return False
+    lies = [(n, step) for n, step in zip(value.shape, value.strides, strict=True) if n > 1]
+    return lies == [(owner.shape[0], owner.strides[0])]
+
+
+def _spread(vector: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a vector along the one axis of a shape that has more than one entry."""
+    return tuple(vector.strides[0] if n > 1 else 1 for n in shape)
 
 
 def _bound(call: Call) -> dict[str, Any] | None:
@@ -114,7 +137,7 @@ def _key(
         return type(item), repr(item)
     seen = context.uncopied(item)
     shape = shape or seen.shape
-    strides = (*seen.strides, *(1,) * (len(shape) - len(seen.shape)))
+    strides = seen.strides if shape == seen.shape else _spread(seen, shape)
     lies = tuple(
         (k - len(shape), n, step)
         for k, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1

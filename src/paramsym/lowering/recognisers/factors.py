@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from paramsym.lowering.recognisers.affine import Form, forms
+from paramsym.lowering.recognisers.affine import Form, forms, is_vector_seen
 from paramsym.lowering.recognisers.context import Context, argument
 from paramsym.recording.graph import Call, Value
 
@@ -117,22 +117,47 @@ class _Reader:
             product = self._product(call, depth)
             if product is not None:
                 return product
-        return [_Term(1.0, ((form, 1),)) for form in forms(self.context, value, self.spreads)]
+        if depth and is_vector_seen(self.context, value):
+            found = self._seen(self.terms(self.context.owner(value), depth - 1), value.shape)
+            if found is not None:
+                return found
+        return self._atom(value, self.spreads)
+
+    def _atom(self, item: Any, apart: bool = False) -> list[_Term]:
+        """A tensor as it is, or as the sum of a linear map and its bias."""
+        found = self.context.multiple(item)
+        assert found is not None
+        value, by = found
+        return [_Term(by, ((form, 1),)) for form in forms(self.context, value, apart)]
+
+    def _seen(self, terms: list[_Term], shape: tuple[int, ...]) -> list[_Term] | None:
+        """Terms of a vector, looked at along an axis of a shape; None where others enter."""
+        found: list[_Term] = []
+        for term in terms:
+            factors = [(form.along(self.context, shape), n) for form, n in term.factors]
+            kept = tuple((form, n) for form, n in factors if form is not None)
+            if len(kept) < len(factors):
+                return None
+            found.append(_Term(term.number, kept))
+        return found
 
     def _product(self, call: Call, depth: int) -> list[_Term] | None:
         """A product or quotient, multiplied out if a factor of it is made of parameters alone."""
         if call.kwargs or len(call.args) != 2:
             return None
-        x, y = (self.terms(item, depth - 1) for item in call.args)
+        factors = [self.terms(item, depth - 1) for item in call.args]
+        if call.name == "div" and len(factors[1]) != 1:
+            factors[1] = self._atom(call.args[1])
+        count = len(factors[0]) * len(factors[1])
+        if count > 1 and not (self.spreads and any(map(self._is_fixed, factors))):
+            factors = [
+                terms if len(terms) == 1 else self._atom(item)
+                for terms, item in zip(factors, call.args, strict=True)
+            ]  # fmt: skip
+        x, y = factors
         if call.name == "div":
-            if len(y) != 1:
-                y = [_Term(1.0, ((form, 1),)) for form in forms(self.context, call.args[1], False)]
             y = [y[0].inverse]
-        if min(len(x), len(y)) > 1 or max(len(x), len(y)) > 1:
-            fixed = any(self._is_fixed(terms) for terms in (x, y))
-            if not self.spreads or not fixed or len(x) * len(y) > _TERMS:
-                return None
-        return [one.times(other) for one in x for other in y]
+        return None if count > _TERMS else [one.times(other) for one in x for other in y]
 
     def _is_fixed(self, terms: Iterable[_Term]) -> bool:
         """Whether no input enters, as far as was recorded."""
