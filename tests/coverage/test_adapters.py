@@ -119,6 +119,14 @@ def as_adapters_do(layer: Directed, x: Tensor) -> Tensor:
     return whole + ((gain - 1) * plain + gain * layer.low(x))
 
 
+def by_columns(layer: Directed, x: Tensor) -> Tensor:
+    bias = torch.zeros(ROWS) if layer.base.bias is None else layer.base.bias
+    x = x[:, None]
+    whole = torch.addmm(bias, x.view(-1, COLUMNS), layer.w.T).view(*x.shape[:-1], ROWS)
+    plain = whole - bias
+    return (whole + (layer.gain - 1) * plain + layer.gain * layer.low(x)).squeeze(1)
+
+
 def in_place(layer: Directed, x: Tensor) -> Tensor:
     whole = layer.base(x)
     part = functional.linear(x, layer.w)
@@ -176,6 +184,14 @@ def test_directions_have_no_length_and_no_part(name: str, bias: bool) -> None:
     """The correction moves freely against the weight, and so does the length of each row."""
     layer = Directed(SPELLINGS[name], bias)
     found = count(nn.Sequential(layer, nn.Tanh(), nn.Linear(ROWS, OUT, bias=False)))
+    assert (found.explained, found.unexplained) == (ABSORBED + ROWS, 0)
+
+
+def test_a_layer_that_counts_its_rows_together_is_one_product() -> None:
+    """Behind other units, as windows of the inputs themselves are read one by one."""
+    first = nn.Sequential(nn.Linear(COLUMNS, COLUMNS), nn.Tanh())
+    last = nn.Sequential(nn.Tanh(), nn.Linear(ROWS, OUT, bias=False))
+    found = count(nn.Sequential(first, Directed(by_columns), last))
     assert (found.explained, found.unexplained) == (ABSORBED + ROWS, 0)
 
 

@@ -13,14 +13,18 @@ from typing import Any
 import torch
 
 from paramsym.lowering.recognisers.context import Context
+from paramsym.primitives.tensor import contiguous
 from paramsym.recording.graph import Call, Value
 
 _DEEPEST = 8  # calls within calls that are compared
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _MAPS = {
     "linear": ("input", "weight", "bias"),
+    "addmm": ("bias", "input", "weight"),
+    "mm": ("input", "weight"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
 }
+_PRODUCTS = ("addmm", "mm")  # of matrices, whose rows may be counted by several axes
 _DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 # what gives the same numbers whenever it is called on the same
 _STEADY = {
@@ -48,12 +52,25 @@ class Form:
         """The tensor; what it takes to compute it comes at the end of some calls."""
         if self.call is None:
             return self._seen(context, calls)
+        if self.call.name == "addmm":
+            return self._product(context, calls)
         args, kwargs = list(self.call.args), dict(self.call.kwargs)
         kwargs.pop("bias", None)
         args[2:3] = [None] * len(args[2:3])
         out = context.value(self.shape, self.operands[0])
         calls.append(context.call(self.call.target, tuple(args), out, self.call.name, **kwargs))
         return out
+
+    def _product(self, context: Context, calls: list[Call]) -> Value:
+        """A product of matrices, its rows counted by leading axes."""
+        x, y = self.operands
+        out = context.value((x.shape[0], y.shape[1]), x)
+        calls.append(context.call(torch.mm, (x, y), out))
+        if out.shape == self.shape:
+            return out
+        seen = context.value(self.shape, x, out, strides=contiguous(self.shape))
+        calls.append(context.call(torch.reshape, (out, self.shape), seen))
+        return seen
 
     def along(self, context: Context, shape: tuple[int, ...]) -> Form | None:
         """A vector looked at along the one axis of a shape that is as long; None for others."""
@@ -76,12 +93,13 @@ class Form:
 
 def forms(context: Context, value: Value, apart: bool) -> list[Form]:
     """A tensor, or the linear map and the bias that it is the sum of, where these are `apart`."""
-    call = context.writer(value) if value.storage == value.id else None
-    given = _bound(call) if apart and call is not None else None
-    if call is None or given is None:
+    call = context.writer(_without_batch(context, value)) if apart else None
+    given = _bound(call) if call is not None else None
+    if call is None or given is None or (call.name not in _PRODUCTS and value.storage != value.id):
         return [Form(_key(context, value), value.shape, value.dtype, (value,))]
-    bias, x, weight = given.pop("bias"), given["input"], given["weight"]
-    key = (call.name, *((name, _key(context, item)) for name, item in given.items()))
+    bias, x, weight = given.pop("bias", None), given["input"], given["weight"]
+    name = "mm" if call.name in _PRODUCTS else call.name
+    key = (name, value.shape, *((n, _key(context, item)) for n, item in given.items()))
     if bias is None:
         return [Form(key, value.shape, value.dtype, (value,))]
     shape = (*bias.shape, *(1,) * max(0, len(weight.shape) - 2))
@@ -89,6 +107,15 @@ def forms(context: Context, value: Value, apart: bool) -> list[Form]:
         Form(key, value.shape, value.dtype, (x, weight), call),
         Form(_key(context, bias, shape), shape, bias.dtype, (bias,)),
     ]
+
+
+def _without_batch(context: Context, value: Value) -> Value:
+    """The matrix whose rows a tensor of several leading axes counts, or the tensor itself."""
+    owner = context.owner(value)
+    rows = len(owner.shape) == 2 and owner.shape[-1:] == value.shape[-1:]
+    lies = (value.strides, value.offset) == (contiguous(value.shape), owner.offset)
+    whole = math.prod(value.shape) == math.prod(owner.shape)
+    return owner if rows and lies and whole and owner.strides == contiguous(owner.shape) else value
 
 
 def is_vector_seen(context: Context, value: Value) -> bool:
@@ -112,10 +139,10 @@ def _bound(call: Call) -> dict[str, Any] | None:
         return None
     given = {**_DEFAULTS, **dict(zip(names, call.args, strict=False)), **call.kwargs}
     given = {name: given.get(name) for name in names}
-    weight, bias = given["weight"], given["bias"]
+    weight, bias = given["weight"], given.get("bias")
     if not isinstance(given["input"], Value) or not isinstance(weight, Value):
         return None
-    if not isinstance(bias, (Value, type(None))):
+    if bias is not None and not (isinstance(bias, Value) and len(bias.shape) == 1):
         return None
     for name in ("stride", "padding", "dilation"):
         if isinstance(given.get(name), int):
