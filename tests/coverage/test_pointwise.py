@@ -325,3 +325,54 @@ def test_an_operator_with_a_state_is_frozen_and_named() -> None:
 def test_special_functions(function: Function) -> None:
     symmetry = find_symmetry(Between(function), inputs())
     assert symmetry.probed and not symmetry.unknown and "mlp" in symmetry.spaces
+
+
+# -- comparisons with what is learned --------------------------------------------------------------
+
+
+class Gated(nn.Module):
+    """Units that pass where they are above what another tensor says."""
+
+    def __init__(self, function: Callable[[Gated, Tensor], Tensor]):
+        super().__init__()
+        self.first, self.other, self.last = nn.Linear(3, 5), nn.Linear(3, 5), nn.Linear(5, 2)
+        self.threshold, self.function = nn.Parameter(torch.randn(5)), function
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self, x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.first(x) * (m.first(x) > m.threshold),
+        lambda m, x: torch.where(m.threshold < m.first(x), m.first(x), 0.0),
+        lambda m, x: m.first(x).masked_fill(m.first(x) <= m.other(x), 0.0),
+        lambda m, x: m.first(x) * torch.ge(m.first(x), m.other(x)),
+    ],
+    ids=["threshold", "where", "masked", "another layer"],
+)
+def test_a_comparison_sees_no_common_scale(function: Callable) -> None:
+    model = randomise(Gated(function), 0)
+    symmetry = find_symmetry(model, inputs())
+    assert scaled(symmetry) and not symmetry.checked.refuted and not symmetry.unknown
+    assert errors(model, symmetry, inputs(), each=False)["everything"] <= 1e-12
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.first(x) * (m.first(x).square() > m.threshold) + m.threshold,
+        lambda m, x: m.first(x) * (m.first(x) > m.threshold) + torch.tanh(m.threshold),
+        lambda m, x: m.first(x) * (m.first(x) > 0.1),
+        lambda m, x: (m.first(x) > torch.linspace(-1, 1, 5)) * m.first(x),
+    ],
+    ids=["other degrees", "bounded elsewhere", "a number", "data"],
+)
+def test_a_threshold_that_is_held_holds_what_it_meets(function: Callable) -> None:
+    """Control: the scale of the unit cannot change where that of the threshold cannot."""
+    model = randomise(Gated(function), 0)
+    symmetry = find_symmetry(model, inputs())
+    assert not scaled(symmetry) and not symmetry.checked.refuted
+    assert errors(model, symmetry, inputs(), each=False)["everything"] <= 1e-12

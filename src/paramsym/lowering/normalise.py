@@ -10,8 +10,6 @@ graph stays as it is: other readers get their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
 
 from paramsym.lowering.recognisers.centrings import centring
 from paramsym.lowering.recognisers.context import Context
@@ -25,7 +23,8 @@ from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
 from paramsym.lowering.recognisers.squares import squares
-from paramsym.recording.graph import Call, Graph, Value
+from paramsym.lowering.repeats import rewritten, without_repeats
+from paramsym.recording.graph import Call, Graph
 
 Recogniser = Callable[[Context, Call], list[Call] | None]
 
@@ -59,6 +58,7 @@ def normalise(graph: Graph) -> Graph:
     Returns:
         A graph that computes the same outputs. Values keep their ids; new ones come after them.
     """
+    graph = without_repeats(graph)
     context = Context(graph)
     for call in graph.calls:
         for recognise in RECOGNISERS.get(call.name, ()):
@@ -66,42 +66,4 @@ def normalise(graph: Graph) -> Graph:
             if made is not None:
                 context.rewrite(call, made)
                 break
-    return _copied(context) if context.rewritten else graph
-
-
-def _copied(context: Context) -> Graph:
-    """The graph with its rewritten calls, on values and calls of its own."""
-    graph = context.graph
-    values = [replace(value) for value in (*graph.values, *context.values)]
-
-    def own(item: Any) -> Any:
-        if isinstance(item, Value):
-            return values[item.id]
-        if isinstance(item, (tuple, list)):
-            made = [own(part) for part in item]
-            same = all(a is b for a, b in zip(item, made, strict=True))
-            return item if same else tuple(made) if isinstance(item, tuple) else made
-        if isinstance(item, dict):
-            return {key: own(part) for key, part in item.items()}
-        return item
-
-    calls: list[Call] = []
-    latest: dict[int, Call] = {}  # by the call that was recorded, or made by a recogniser
-    for recorded in graph.calls:
-        for call in context.rewritten.get(id(recorded), [recorded]):
-            made = Call(
-                len(calls), call.name, call.target, own(call.args), own(call.kwargs),
-                own(call.outputs), own(call.result), recorded.where,
-            )  # fmt: skip
-            calls.append(made)
-            latest[id(call)] = latest[id(recorded)] = made
-    for value in values:
-        if value.call is not None:
-            value.call = latest.get(id(value.call), value.call)
-    return Graph(
-        values, calls,
-        {name: values[v.id] for name, v in graph.parameters.items()},
-        {name: values[v.id] for name, v in graph.buffers.items()},
-        [values[v.id] for v in graph.outputs], dict(graph.held), dict(graph.virtual),
-        {name: values[v.id] for name, v in graph.written.items()}, dict(graph.decided),
-    )  # fmt: skip
+    return rewritten(graph, context.rewritten, context.values) if context.rewritten else graph

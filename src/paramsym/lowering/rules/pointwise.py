@@ -378,8 +378,22 @@ def _broadcast(x: Tensor, y: Tensor) -> tuple[list[int], list[int], list[int]]:
 
 
 @rule(
-    "gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__",
-    "__ne__", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "remainder", "fmod",
+    "gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__", "__ne__"
+)  # fmt: skip
+def comparison(build: Builder, call: Call) -> Tensor:
+    """x > y, the sign of a difference: of two tensors that move it sees no common scale."""
+    x, y = build.arguments(call, "input|self", "other")
+    floating = all(v.dtype.is_floating_point for v in call.operands)
+    if len(call.operands) != 2 or not floating or not (x.moves and y.moves):
+        return pointwise(build, call)
+    difference = build.same([x, y], call.outputs[0].shape, signs=(1, -1))
+    compare = getattr(torch, call.name.strip("_"))
+    sign = "even" if call.name.strip("_") in ("eq", "ne") else "pin"
+    return build.unary(difference, 0, sign, name=call.name, compute=lambda d: compare(d, 0))
+
+
+@rule(
+    "logical_and", "logical_or", "bitwise_and", "bitwise_or", "remainder", "fmod",
     "atan2", "floor_divide", "floordiv", "mod", "logaddexp", "heaviside", "hypot", "xlogy",
     "addcmul", "addcdiv",
 )  # fmt: skip

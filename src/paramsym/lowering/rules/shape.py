@@ -43,7 +43,9 @@ def copy(build: Builder, call: Call) -> Tensor | None:
         return real_part(build, call, x) if call.name == "real" else None
     if x.value is not None and x.value.dtype.is_floating_point and not kind.is_floating_point:
         x = build.unary(x, None, name="round", compute=lambda t: t.to(kind))
-    return build.same([x], call.outputs[0].shape) if written else build.alias(x)
+    if written:
+        return build.same([x], call.outputs[0].shape)
+    return x if x.base is not None and x.nodes is None else build.alias(x)  # a window, or a copy
 
 
 @rule("expand", "expand_as", "broadcast_to")

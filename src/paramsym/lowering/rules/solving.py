@@ -42,9 +42,12 @@ def solve(build: Builder, call: Call) -> Tensor | None:
     return matmul_tensors(build, made, b)
 
 
-@rule("linalg_inv", "inverse", "linalg_matrix_exp", "matrix_exp")
+@rule(
+    "linalg_inv", "inverse", "linalg_matrix_exp", "matrix_exp", "linalg_householder_product",
+    "orgqr",
+)  # fmt: skip
 def function_of_a_matrix(build: Builder, call: Call) -> Tensor:
-    """A matrix made of all entries of another one, whose order and scale stay."""
+    """A matrix made of all entries of others, whose order and scale stay."""
     reason = f"a matrix is made of another one as a whole at {build.where}"
     return build.opaque_call(call, call.outputs, reason)[0]
 
