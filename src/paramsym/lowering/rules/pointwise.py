@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.numbers import as_numbers
 from paramsym.lowering.recognisers.context import Context
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.placement import rescaled
@@ -163,19 +164,6 @@ def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
     return build.unary(x, linear=True, factor=float(factor))
 
 
-def _as_numbers(build: Builder, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two factors, where a constant of one entry beside a tensor that moves is a number."""
-    for one, other in ((x, y), (y, x)):
-        if not (_is_tensor(one) and _is_tensor(other)) or one.moves or not other.moves:
-            continue
-        if math.prod(one.shape) != 1 or one.ndim > other.ndim or one.value is None:
-            continue
-        number = Context(build.graph).number(one.value)
-        if number is not None and 0 < abs(number) < math.inf:
-            return (number, y) if one is x else (x, number)
-    return x, y
-
-
 @rule("add", "sub", "rsub")
 def add(build: Builder, call: Call) -> Tensor:
     x, y, alpha = build.arguments(call, "input|self", "other", "alpha", alpha=1)
@@ -227,7 +215,7 @@ def negative(build: Builder, call: Call) -> Tensor:
 
 @rule("mul")
 def multiply(build: Builder, call: Call) -> Tensor:
-    x, y = _as_numbers(build, *build.arguments(call, "input|self", "other"))
+    x, y = as_numbers(build, *build.arguments(call, "input|self", "other"))
     if not _is_tensor(x):
         x, y = y, x
     if not _is_tensor(y):
@@ -242,7 +230,7 @@ def divide(build: Builder, call: Call) -> Tensor:
         return pointwise(build, call)
     if call.name == "rdiv":
         x, y = y, x
-    x, y = _as_numbers(build, x, y)
+    x, y = as_numbers(build, x, y)
     if not _is_tensor(y):
         return pointwise(build, call) if y == 0 else _scaled(build, x, 1 / y)
     if not _is_tensor(x):
