@@ -154,3 +154,25 @@ def test_statistics_that_training_updates_are_not_the_old_ones(affine: bool) -> 
     found = errors(model, symmetry, inputs, training=True)
     assert found.pop("a wrong move") > 1e-4
     assert max(found.values()) < 1e-9, found
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "channels last"])
+def test_what_moves_keeps_its_layout(layout: str) -> None:
+    """Models take views of parameters, which other strides would not allow."""
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 1, 2), torch.nn.Flatten(),
+        torch.nn.Linear(4, 6, bias=False), torch.nn.Linear(6, 1),
+    ).double()  # fmt: skip
+    if layout == "channels last":
+        model = model.to(memory_format=torch.channels_last)
+    if layout == "columns":
+        model[4].weight = nn.Parameter(model[4].weight.detach().t().contiguous().t())
+    inputs = (torch.randn(2, 3, 5, 5).double(),)
+    symmetry, state = find_symmetry(model, inputs), dict(model.state_dict())
+    for only in ([name] for name in (None, *symmetry.spaces, *(s.name for s in symmetry.shifts))):
+        chosen = None if only == [None] else only
+        element = symmetry.sample(torch.Generator().manual_seed(0), only=chosen)
+        moved = act(symmetry, element, state)
+        assert {n: t.stride() for n, t in moved.items()} == {
+            n: t.stride() for n, t in state.items()
+        }

@@ -21,8 +21,8 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
 
     Each axis of each tensor transforms by the representation that the signature names; shifts are
     added. Tensors that do not move are shared with the input, which is never modified; the others
-    are new, with the same dtype and device (half precision is computed in float32). Integers and
-    booleans may be permuted.
+    are new, with the same dtype, device and order of axes in memory (half precision is computed in
+    float32). Integers and booleans may be permuted.
 
     Args:
         symmetry: what `find_symmetry` derived, or a hand-written signature.
@@ -88,10 +88,20 @@ def _move(
     """Move some tensors by one part, which reads all of them as they were before it."""
     if isinstance(part, Slide):
         shift = symmetry.shift_of[part.shift]
-        state |= {name: slid(shift, part, name, state) for name in names}
+        found = {name: slid(shift, part, name, state) for name in names}
     else:
         spaces = element.symmetry.spaces  # it may be the element of a smaller group
-        state |= {n: blockwise.moved(symmetry, spaces, part, n, state) for n in names}
+        found = {n: blockwise.moved(symmetry, spaces, part, n, state) for n in names}
+    state |= {name: _laid_out(tensor, state[name]) for name, tensor in found.items()}
+
+
+def _laid_out(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A tensor with its axes in memory as those of another: models take views of parameters."""
+    if tensor.stride() == like.stride():
+        return tensor
+    order = sorted(range(like.ndim), key=lambda k: -like.stride(k))
+    back = sorted(range(like.ndim), key=order.__getitem__)
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
