@@ -231,3 +231,36 @@ def test_numbers_that_are_joined_are_received(number: float) -> None:
         (torch.randn(BATCH, 4, IN).double(),),
     )
     assert found.error < 1e-9 and not found.refuted
+
+
+@pytest.mark.parametrize(
+    "added",
+    [lambda h: h + torch.ones(WIDTH), lambda h: h - torch.full_like(h, 0.3),
+     lambda h: h.new_ones(WIDTH).double() - h, lambda h: torch.ones(1, WIDTH).double() + h],
+    ids=["ones", "full", "from ones", "a row"],
+)  # fmt: skip
+def test_constants_of_one_number_are_that_number(added: Callable) -> None:
+    model = nn.Sequential(nn.Linear(IN, WIDTH), Function(added), nn.ReLU(), nn.Linear(WIDTH, 4))
+    found = measured(model.double(), (inputs()[0],))
+    assert found.error < 1e-9 and not found.refuted
+    assert (found.explained, found.unexplained) == (WIDTH, 0)
+
+
+def test_constants_of_other_numbers_hold_their_units() -> None:
+    """Control."""
+    model = nn.Sequential(
+        nn.Linear(IN, WIDTH), Function(lambda h: torch.tanh(h + torch.linspace(0, 1, WIDTH))),
+        nn.Linear(WIDTH, 4),
+    ).double()  # fmt: skip
+    found = measured(model, (inputs()[0],))
+    assert found.error < 1e-9 and not found.refuted
+    assert not found.symmetry.spaces
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.function(h)

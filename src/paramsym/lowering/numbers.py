@@ -1,16 +1,18 @@
-"""Constants of one entry beside tensors, which are numbers."""
+"""Constants whose entries are all equal, beside tensors: they are numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import torch
+
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import Context
 
 
 def as_numbers(build: Builder, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two factors, where a constant of one entry beside a tensor that moves is a number."""
+    """Two operands; a constant beside a tensor that moves is the number that its entries are."""
     for one, other in ((x, y), (y, x)):
         if (
             not (isinstance(one, Tensor) and isinstance(other, Tensor))
@@ -18,7 +20,7 @@ def as_numbers(build: Builder, x: Any, y: Any) -> tuple[Any, Any]:
             or not other.moves
         ):
             continue
-        if math.prod(one.shape) != 1 or one.ndim > other.ndim or one.value is None:
+        if one.value is None or torch.broadcast_shapes(one.shape, other.shape) != other.shape:
             continue
         number = Context(build.graph).number(one.value)
         if number is not None and 0 < abs(number) < math.inf:

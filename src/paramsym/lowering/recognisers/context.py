@@ -17,6 +17,7 @@ from paramsym.recording.replay import RANDOM
 COPIES = {"contiguous", "clone", "alias", "detach", "lift_fresh", "lift_fresh_copy", "positive"}
 CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
 _ZEROS = {"zeros", "zeros_like", "new_zeros"}
+_ONES = {"ones", "ones_like", "new_ones"}
 _FILLS = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}
 
 Content = tuple[int, tuple[int, ...], tuple[int, ...], int]  # storage, and the window on it
@@ -151,6 +152,8 @@ class Context:
             return None
         if call.name in _ZEROS:
             return 0.0
+        if call.name in _ONES:
+            return 1.0
         if call.name in _FILLS:
             given = (*call.args, None, None, None)[_FILLS[call.name]]
             found = call.kwargs.get("fill_value", given)

@@ -168,6 +168,7 @@ def _scaled(build: Builder, x: Tensor, factor: Any) -> Tensor:
 def add(build: Builder, call: Call) -> Tensor:
     x, y, alpha = build.arguments(call, "input|self", "other", "alpha", alpha=1)
     signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[call.name]
+    x, y = as_numbers(build, x, y)
     if not _is_tensor(x):
         x, y, signs = y, x, signs[::-1]
     if not _is_tensor(y):
