@@ -115,7 +115,7 @@ def _with_more_words(model: nn.Module) -> nn.Module | None:
         return None
     _randomise(made)
     count = sum(p.numel() for p in made.parameters())
-    return made if sum(p.numel() for p in model.parameters()) < count < 1.5 * AUDITED else None
+    return made if sum(p.numel() for p in model.parameters()) < count <= AUDITED else None
 
 
 def _described(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Any]:
