@@ -1,7 +1,4 @@
-"""Factors of products, told apart by what they compute, and linear maps without their biases.
-
-Two calls of one function on the same numbers give the same numbers, however often they are written.
-"""
+"""Factors of products, told apart by where they lie, and linear maps without their biases."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from paramsym.lowering.recognisers.context import Context
 from paramsym.primitives.tensor import contiguous
 from paramsym.recording.graph import Call, Value
 
-_DEEPEST = 8  # calls within calls that are compared
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _MAPS = {
     "linear": ("input", "weight", "bias"),
@@ -26,19 +22,13 @@ _MAPS = {
 }
 _PRODUCTS = ("addmm", "mm")  # of matrices, whose rows may be counted by several axes
 _DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-# what gives the same numbers whenever it is called on the same
-_STEADY = {
-    *_MAPS, "matmul", "mm", "bmm", "einsum", "add", "sub", "mul", "div", "neg", "pow", "square",
-    "sqrt", "rsqrt", "reciprocal", "sum", "norm", "linalg_norm", "vector_norm", "abs", "eye",
-    "linalg_vector_norm", "clamp", "clamp_min", "exp", "sigmoid", "tanh", "softplus", "reshape",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Form:
     """A tensor, or a linear map without the bias that a recorded call adds.
 
-    `key` is what it computes, whatever axes of one entry it has in front; `operands` are the
+    `key` says which tensor it is, whatever axes of one entry it has in front; `operands` are the
     tensors that it is or of which it is computed.
     """
 
@@ -150,16 +140,14 @@ def _bound(call: Call) -> dict[str, Any] | None:
     return given
 
 
-def _key(
-    context: Context, item: Any, shape: tuple[int, ...] | None = None, depth: int = _DEEPEST
-) -> Hashable:
-    """What an argument of a call is; a tensor by what computes it, and how it lies there.
+def _key(context: Context, item: Any, shape: tuple[int, ...] | None = None) -> Hashable:
+    """What an argument of a call is; a tensor by its storage, and how it lies there.
 
     The axes are counted from the last one, without those of one entry: so tensors are broadcast.
     `shape` is that of a vector which is looked at along another axis.
     """
     if isinstance(item, (tuple, list)):
-        return tuple(_key(context, part, None, depth) for part in item)
+        return tuple(_key(context, part) for part in item)
     if not isinstance(item, Value):
         return type(item), repr(item)
     seen = context.uncopied(item)
@@ -169,9 +157,4 @@ def _key(
         (k - len(shape), n, step)
         for k, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1
     )  # fmt: skip
-    owner = context.owner(seen)
-    call = context.writer(owner) if depth else None
-    if call is None or call.name not in _STEADY:
-        return owner.id, seen.offset, lies
-    made = (_key(context, part, None, depth - 1) for part in (call.args, [*call.kwargs.items()]))
-    return (call.name, *made), owner.dtype, owner.shape, seen.offset, lies
+    return context.owner(seen).id, seen.offset, lies
