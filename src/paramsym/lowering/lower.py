@@ -85,7 +85,7 @@ def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
     if call.name in RANDOM:
         build.is_random(call)
     fresh = [v for v in call.outputs if v.storage == v.id]  # the axes of views are read off later
-    if any(v.id in moving for v in fresh):
+    if any(v.id in moving and 0 not in v.shape for v in fresh):  # what is empty is data
         _apply(build, call, fresh)
         return
     zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))

@@ -239,4 +239,4 @@ def _pair(x: torch.Tensor, dim: int, layout: str) -> torch.Tensor:
     """Pairs of real coordinates along an axis as complex numbers."""
     sizes = (2, x.shape[dim] // 2) if layout == "half" else (x.shape[dim] // 2, 2)
     split = x.unflatten(dim, sizes).movedim(dim if layout == "half" else dim + 1, -1)
-    return torch.view_as_complex(split.contiguous())
+    return torch.complex(split[..., 0], split[..., 1])
