@@ -17,6 +17,7 @@ from torch import nn
 
 from paramsym import audit, find_symmetry, verify
 from paramsym.primitives import NEGLIGIBLE
+from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 5_500  # parameters
@@ -52,6 +53,9 @@ def measure(case: Case, say: Callable[[dict[str, Any]], None]) -> None:
             again = _audited(larger, find_symmetry(larger, inputs), inputs)
             if again.get("unexplained", found["unexplained"]) < found["unexplained"]:
                 say({**again, "few words": found["unexplained"]})
+                found = again
+        if found.get("unexplained") and (kept := _kept(model, inputs)):
+            say({"audited": False, "unexplained": None, "where": {}, "audit": kept})
 
 
 def warm() -> None:
@@ -97,6 +101,13 @@ def _randomise(model: nn.Module) -> None:
             elif name.endswith("running_var"):
                 b.copy_(0.5 + torch.rand(b.shape, generator=generator).to(b))
     model.eval()
+
+
+def _kept(model: nn.Module, inputs: Any) -> str:
+    """Why an audit says nothing about other texts, if inputs decide what is computed."""
+    decided = record(model, inputs, None, False).decided
+    which = ", ".join(f"{name} at {where}" for name, where in decided.items())
+    return f"inputs that decide what is computed are kept: {which}" if decided else ""
 
 
 def _with_more_words(model: nn.Module) -> nn.Module | None:

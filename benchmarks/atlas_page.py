@@ -141,6 +141,7 @@ def _remarks(result: Result) -> str:
         f"no rule for {', '.join(result['unknown'])}" if result.get("unknown") else "",
         f"at {', '.join(result['where'])}" if result.get("unexplained") else "",
         f"{result['few words']} with few words" if "few words" in result else "",
+        result.get("audit", "")[:90],
         result.get("why", "").split(": ", 2)[-1][:90], result.get("ended", ""),
     ]  # fmt: skip
     return "; ".join(text for text in found if text).replace("|", "\\|").replace("<", "‹")
