@@ -171,7 +171,7 @@ BAD = {
         "softmax",
     ),
     "used twice": (
-        two_layers(lambda m, x: torch.tanh(x @ m.v.T + m.b) @ m.u.T + (x @ m.v.T).sum()),
+        two_layers(lambda m, x: torch.tanh(x @ m.v.T + m.b) @ m.u.T + (2 * x @ m.v.T).sum()),
         "write 2 tensors",
     ),
     "no function": (

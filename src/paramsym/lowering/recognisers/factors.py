@@ -69,7 +69,11 @@ def common_factors(context: Context, call: Call) -> list[Call] | None:
         except _TooLong:
             continue
         kept = _summed(terms)
-        worth = len(kept) < len({term.kind for term in terms}) if reader.spreads else _shared(kept)
+        worth = (
+            len(kept) < len({term.kind for term in terms})
+            if reader.spreads
+            else _most_shared(context, kept) is not None
+        )
         if worth and kept and _fits(kept, out):
             return _Writer(context, out).written(kept)
     return None
@@ -178,15 +182,15 @@ def _summed(terms: Sequence[_Term]) -> list[_Term]:
     ]  # fmt: skip
 
 
-def _most_shared(terms: Sequence[_Term]) -> tuple[Form, int] | None:
-    """The factor of most terms, if more than one has it besides others."""
-    count = Counter(factor for term in terms if len(term.factors) > 1 for factor in term.factors)
+def _most_shared(context: Context, terms: Sequence[_Term]) -> tuple[Form, int] | None:
+    """The factor of most terms, if more than one has it besides others; data stay in place."""
+    count = Counter(
+        (form, power)
+        for term in terms if len(term.factors) > 1
+        for form, power in term.factors if any(v.id in context.moving for v in form.operands)
+    )  # fmt: skip
     best = max(count.items(), key=lambda item: item[1], default=(None, 0))
     return best[0] if best[1] > 1 else None
-
-
-def _shared(terms: Sequence[_Term]) -> bool:
-    return _most_shared(terms) is not None
 
 
 def _fits(terms: Sequence[_Term], out: Value) -> bool:
@@ -213,7 +217,7 @@ class _Writer:
 
     def _sum(self, terms: Sequence[_Term]) -> Value | float:
         """A sum: what most terms share is taken out of them, and what is left in the same way."""
-        factor = _most_shared(terms)
+        factor = _most_shared(self.context, terms)
         if factor is None:
             return reduce(lambda x, y: self._two(torch.add, x, y), map(self._term, terms))
         one = _Term(1.0, (factor,))
