@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from paramsym import ParameterSymmetry, assert_lowering, find_symmetry
 from paramsym.structure.origin import Windows, added
 from tests.coverage.measure import measured
+from tests.tracing.zoo import Apply
 
 IN, CONTEXT, WIDTH, OUT, BATCH = 11, 3, 5, 4, 8
 
@@ -240,7 +241,7 @@ def test_numbers_that_are_joined_are_received(number: float) -> None:
     ids=["ones", "full", "from ones", "a row"],
 )  # fmt: skip
 def test_constants_of_one_number_are_that_number(added: Callable) -> None:
-    model = nn.Sequential(nn.Linear(IN, WIDTH), Function(added), nn.ReLU(), nn.Linear(WIDTH, 4))
+    model = nn.Sequential(nn.Linear(IN, WIDTH), Apply(added), nn.ReLU(), nn.Linear(WIDTH, 4))
     found = measured(model.double(), (inputs()[0],))
     assert found.error < 1e-9 and not found.refuted
     assert (found.explained, found.unexplained) == (WIDTH, 0)
@@ -249,18 +250,9 @@ def test_constants_of_one_number_are_that_number(added: Callable) -> None:
 def test_constants_of_other_numbers_hold_their_units() -> None:
     """Control."""
     model = nn.Sequential(
-        nn.Linear(IN, WIDTH), Function(lambda h: torch.tanh(h + torch.linspace(0, 1, WIDTH))),
+        nn.Linear(IN, WIDTH), Apply(lambda h: torch.tanh(h + torch.linspace(0, 1, WIDTH))),
         nn.Linear(WIDTH, 4),
     ).double()  # fmt: skip
     found = measured(model, (inputs()[0],))
     assert found.error < 1e-9 and not found.refuted
     assert not found.symmetry.spaces
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, h: Tensor) -> Tensor:
-        return self.function(h)

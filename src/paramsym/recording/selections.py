@@ -68,11 +68,15 @@ class Selections:
             return self._read(args[0], args[1])
         if name == "setitem":
             return self._written(*args)
-        if args and id(args[0]) in {**self.positions, **self.columns}:
+        if args and self._is_apart(args[0]):
             return self._moved(name, args[0], args[1:])
         if self.made and name in ("index_add", "index_select"):
             return self._indexed(name, func, args, kwargs)
         return None
+
+    def _is_apart(self, item: Any) -> bool:
+        """Whether few functions may see something: positions, or rows behind one more axis."""
+        return any(id(item) in known for known in (self.positions, self.columns, self.lifted))
 
     def _moved(self, name: str, positions: torch.Tensor, options: tuple) -> tuple[Any] | None:
         """Positions in another form: one by one, or without their second axis."""
@@ -88,7 +92,7 @@ class Selections:
         if name == "__len__" or not self.made:
             return
         every = tensors_in((args, kwargs))
-        if any(id(t) in {**self.positions, **self.columns, **self.lifted} for t in every):
+        if any(map(self._is_apart, every)):
             raise RowsMixed(f"{name} of selected rows or of their positions")
         given = [t for t in every if id(t) in self.rows]
         if not given:

@@ -376,8 +376,8 @@ def comparison(build: Builder, call: Call) -> Tensor:
     if len(call.operands) != 2 or not floating or not (x.moves and y.moves):
         return pointwise(build, call)
     difference = build.same([x, y], call.outputs[0].shape, signs=(1, -1))
-    compare = getattr(torch, call.name.strip("_"))
-    sign = "even" if call.name.strip("_") in ("eq", "ne") else "pin"
+    name = call.name.strip("_")
+    compare, sign = getattr(torch, name), "even" if name in ("eq", "ne") else "pin"
     return build.unary(difference, 0, sign, name=call.name, compute=lambda d: compare(d, 0))
 
 

@@ -18,8 +18,7 @@ from paramsym.recording.graph import Call
 def solve_triangular(build: Builder, call: Call) -> Tensor:
     """A X = B or X A = B, of which one triangle of A is read."""
     a, b = build.arguments(call, "input|A|self", "B")
-    options = {"upper": call.kwargs["upper"], "unitriangular": call.kwargs.get("unitriangular")}
-    upper, unit = bool(options["upper"]), bool(options["unitriangular"])
+    upper, unit = bool(call.kwargs["upper"]), bool(call.kwargs.get("unitriangular"))
 
     def inverse(x: torch.Tensor) -> torch.Tensor:
         eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
