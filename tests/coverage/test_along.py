@@ -293,3 +293,45 @@ class Recurrent(nn.Module):
 def test_projected_states_take_any_basis(options: dict[str, bool | int], count: int) -> None:
     found = sound(measured(Recurrent(**options).double(), (FRAMES,)))
     assert (found.explained, found.unexplained) == (count, 0)
+
+
+READ = torch.rand(2, 1, 3, 2, generator=GENERATOR, dtype=torch.float64) - 0.5
+
+
+class Deformable(nn.Module):
+    """Attention that reads an image at positions: each of two heads at its own."""
+
+    def __init__(self, learned: bool) -> None:
+        super().__init__()
+        self.offsets = nn.Linear(5, 2 * 3 * 2) if learned else None
+        self.value, self.weights, self.out = nn.Linear(5, 8), nn.Linear(5, 6), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = len(x)  # 4 by 4 positions
+        value = self.value(x).view(n, 16, 2, 4).permute(0, 2, 3, 1).reshape(2 * n, 4, 4, 4)
+        if self.offsets is not None:
+            grid = self.offsets(x).view(n, 16, 2, 3, 2).transpose(1, 2).flatten(0, 1).tanh()
+        else:
+            grid = READ.expand(2, 16, 3, 2).repeat(n, 1, 1, 1)
+        seen = functional.grid_sample(value, grid.to(value), align_corners=False)
+        weights = self.weights(x).view(n, 16, 2, 3).softmax(-1).transpose(1, 2).flatten(0, 1)
+        found = (seen * weights[:, None]).sum(-1).view(n, 8, 16)
+        return self.out(found.transpose(1, 2)).mean(1)
+
+
+IMAGES = torch.randn(7, 16, 5, generator=GENERATOR).double()
+
+
+def test_heads_take_along_where_they_read() -> None:
+    """Their order; for each a basis, what no output reads, and what softmax does not see."""
+    model = Deformable(learned=True).double()
+    found = sound(measured(model, (IMAGES,)))
+    assert (found.explained, found.unexplained) == (2 * (16 + 2 + 6), 0)
+    heads = [s for s in found.symmetry.spaces.values() if str(s.group) == "Permutation(2)"]
+    assert len(heads) == 1
+    assert heads[0].name in str(found.symmetry.signature["offsets.bias"][0])
+
+
+def test_heads_that_read_at_given_places_keep_their_order() -> None:
+    found = sound(measured(Deformable(learned=False).double(), (IMAGES,)))
+    assert not [s for s in found.symmetry.spaces.values() if str(s.group) == "Permutation(2)"]

@@ -79,6 +79,7 @@ _ROLES = {
         r"_(size|dim|sizes|dims)$|_rank$",
     }.items()
 }
+_PICTURE = 64  # the height and width of an image that six layers may halve
 _SHARES = ("partial_rotary_factor", "rotary_pct")
 _SECTIONS = "mrope_section"
 _ROTARY = (*_SHARES, "rope_parameters", "rope_scaling")
@@ -342,6 +343,8 @@ class _Sizes:
         return free[tokens.index(value)]
 
     def _small_list(self, name: str, value: list, kept: Mapping[int, list[int]]) -> list | None:
+        if self.roles[name] == "image":  # without stages nothing says how often it is halved
+            return [min(v, self._image() if self.stages else _PICTURE) for v in value]
         if self.stages and len(value) == self.stages:
             return self._stages(name, value)
         chosen = kept.get(len(value))

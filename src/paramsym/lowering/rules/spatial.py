@@ -145,8 +145,8 @@ def aten_convolution(build: Builder, call: Call) -> Tensor:
 
 _LINEAR = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
            "adaptive_avg_pool3d", "interpolate", "upsample", "upsample_nearest2d",
-           "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d", "upsample_linear1d",
-           "grid_sample")  # fmt: skip
+           "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
+           "upsample_linear1d")  # fmt: skip
 _MAX = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
         "adaptive_max_pool3d", "_max_pool2d", "_max_pool1d", "max_pool2d_with_indices",
         "boolean_dispatch", "fn", "lp_pool2d")  # fmt: skip
@@ -168,13 +168,10 @@ def pool(build: Builder, call: Call) -> Any:
     )  # fmt: skip
     shape = call.outputs[0].shape
     spatial = _spatial_axes(call, x.ndim)
-    moving = [t for v in call.operands[1:] if (t := build.tensor(v)).moves]
-    if spatial is None or (moving and call.name != "grid_sample"):
+    if spatial is None or any(build.tensor(v).moves for v in call.operands[1:]):
         return None
-    for grid in moving:
-        build.choose(grid)
     windows = "avg" in call.name and "adaptive" not in call.name
-    mean = not (windows and (any(_tuple(padding, 1)) or divisor)) and call.name != "grid_sample"
+    mean = not (windows and (any(_tuple(padding, 1)) or divisor))
     facts = build.again(call, call.operands[0])
     if call.name in _LINEAR:
         return build.mix(x, spatial, shape, how="mean" if mean else "linear", **facts)
@@ -192,6 +189,17 @@ def _largest(build: Builder, call: Call, x: Tensor, spatial: list[int]) -> Any:
         reason = f"positions of maxima are used at {call.where}"
         return [out, *build.opaque_call(call, call.outputs[1:2], reason)]
     return out
+
+
+@rule("grid_sample")
+def grid_sample(build: Builder, call: Call) -> Tensor | None:
+    """Images read at positions: these are held, and each image keeps its own."""
+    x, grid = build.arguments(call, "input", "grid")
+    build.unify(x.axes[0], grid.axes[0])  # heads may stand there
+    if grid.moves:
+        build.steer(grid, range(1, grid.ndim))
+    facts = build.again(call, call.operands[0])
+    return build.mix(x, list(range(2, x.ndim)), call.outputs[0].shape, **facts)
 
 
 @rule("affine_grid")
