@@ -20,6 +20,7 @@ from paramsym import audit, find_symmetry
 from paramsym.primitives.directions import ONES, Columns, Profile, meet, minimal
 from paramsym.primitives.words import Atom, Change, Word, fresh
 from paramsym.tracing.division import canonical, divide, gathered
+from paramsym.tracing.effects import Effects
 from tests.tracing.test_held import M, x
 from tests.tracing.zoo import errors, randomise
 
@@ -366,3 +367,53 @@ def test_sums_cancel_relative_to_their_terms(rest: float, left: float) -> None:
         assert [c.coefficient for _, c in found.values()] == pytest.approx(
             [left * size] * bool(left)
         )
+
+
+class Residual(nn.Module):
+    """Linear blocks in a row, each beside its input."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.head(h)
+
+
+class Forgetful(set):
+    """Where changes spread too far is forgotten at once."""
+
+    def __contains__(self, item: object) -> bool:
+        return False
+
+
+def test_ways_that_double_with_each_block_are_not_all_walked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked = []
+    followed = Effects.of
+
+    def counted(effects: Effects, *arguments: Any) -> Any:
+        walked.append(1)
+        return followed(effects, *arguments)
+
+    def shifts(count: int) -> list[str]:
+        walked.clear()
+        return [shift.name for shift in find_symmetry(Residual(count), torch.rand(5, 3)).shifts]
+
+    monkeypatch.setattr(Effects, "of", counted)
+    quick, few = shifts(10), len(walked)
+    assert shifts(20) and len(walked) < 10 * few  # 2¹⁰ times as many ways
+    made = Effects.__init__
+
+    def forgetful(effects: Effects, *arguments: Any) -> None:
+        made(effects, *arguments)
+        effects._many = Forgetful()
+
+    monkeypatch.setattr(Effects, "__init__", forgetful)
+    assert shifts(10) == quick
+    assert len(walked) > 3 * few

@@ -67,6 +67,7 @@ _ROLES = {
         "experts": r"^(num_(local_)?experts|n_routed_experts|moe_num_experts)$",
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
+        "attended": r"^attention_window$",
         "groups": r"_groups$|^n_group$|^num_expert_group$",
         "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$",
         "chosen groups": r"^topk_group$",
@@ -79,6 +80,7 @@ _ROLES = {
         r"_(size|dim|sizes|dims)$|_rank$",
     }.items()
 }
+_WINDOW = 8  # of attention, each position with four others before and behind
 _PICTURE = 64  # the height and width of an image that six layers may halve
 _SHARES = ("partial_rotary_factor", "rotary_pct")
 _SECTIONS = "mrope_section"
@@ -315,6 +317,7 @@ class _Sizes:
             "chosen groups": min(value, _CHOSEN),
             "patch": min(value, _PATCH), "image": min(value, self._image()),
             "windowed": min(value, _PATCHES) if self.stages else value,
+            "attended": min(value, _WINDOW),
             "groups": min(value, self.heads),
             "width": self.widths.get(value, value),
             "positions": min(value, POSITIONS) if self.profile.positions else value,
@@ -343,14 +346,16 @@ class _Sizes:
         return free[tokens.index(value)]
 
     def _small_list(self, name: str, value: list, kept: Mapping[int, list[int]]) -> list | None:
-        if self.roles[name] == "image":  # without stages nothing says how often it is halved
-            return [min(v, self._image() if self.stages else _PICTURE) for v in value]
+        if self.roles[name] == "image":
+            return [min(v, _PICTURE) for v in value]
         if self.stages and len(value) == self.stages:
             return self._stages(name, value)
         chosen = kept.get(len(value))
         if chosen is None:
             return None
         part = [value[k] for k in chosen]
+        if self.roles[name] == "attended":
+            return [min(v, _WINDOW) for v in part]
         return [self.widths.get(v, v) for v in part] if self.roles[name] == "width" else part
 
     def _stages(self, name: str, value: list) -> list:

@@ -31,6 +31,7 @@ class Effects:
         self.circuit, self.unread = circuit, unread
         self._values: dict[Key, list[Change] | None] = {}
         self._depends: dict[int, frozenset[str] | None] = {}
+        self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
         self._whole: dict[Key, dict[int, int]] = defaultdict(dict)  # stride → length, by name
         for (owner, start, stride), size in circuit.sizes.items():
             self._whole[owner, start][stride] = size
@@ -134,15 +135,20 @@ class Effects:
         if is_unseen(self.unread[key], change):
             return []
         stopped = [(key, change)]
-        if self.circuit.is_seen(key):
+        spread = (key, source, frozenset(change.at))
+        if self.circuit.is_seen(key) or spread in self._many:
             return stopped
-        found: list[Monomial] = []
+        following: list[tuple[Key, Change]] = []
         for joint, k in self.circuit.readers[key]:
-            passed = self.through(joint, k, change, source, met)
+            passed = self._past(joint, k, change, source, met)
             if passed is None:
                 return stopped
-            found += passed
+            following += [(joint.out.key, one) for one in passed]
+        found: list[Monomial] = []
+        for at, one in following:
+            found += self.of(at, one, source, met)
             if len(found) > _MONOMIALS:
+                self._many.add(spread)
                 return stopped
         return found
 
@@ -151,17 +157,21 @@ class Effects:
         met: set[tuple[Letter, Profile]] | None = None,
     ) -> list[Monomial] | None:  # fmt: skip
         """Where a change stops that passes one reader, and what it is there; None if it refuses."""
+        passed = self._past(joint, k, change, source, met)
+        if passed is None:
+            return None
+        return [m for following in passed for m in self.of(joint.out.key, following, source, met)]
+
+    def _past(
+        self, joint: Joint, k: int, change: Change, source: str,
+        met: set[tuple[Letter, Profile]] | None,
+    ) -> list[Change] | None:  # fmt: skip
+        """What a change is behind one reader."""
         patterns = self.unread.through(joint, k)
         if is_unseen(patterns, change):
             return []
         if met is not None and not change.factors:
             met |= set(_kernels_met(patterns, change))
-        passed = self._passed(joint, k, change, source)
-        if passed is None:
-            return None
-        return [m for following in passed for m in self.of(joint.out.key, following, source, met)]
-
-    def _passed(self, joint: Joint, k: int, change: Change, source: str) -> list[Change] | None:
         if not change.at.keys() <= joint.whole(k):
             return None
         if joint.op.multiplies:
