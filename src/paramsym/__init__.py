@@ -158,7 +158,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry", "quantize", "dynamics", "merging",
-    "origin", "training", "waring", "discovery", "ensembles", "privacy",
+    "origin", "training", "waring", "discovery", "ensembles", "privacy", "interop",
 }  # fmt: skip
 
 

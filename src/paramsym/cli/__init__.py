@@ -9,6 +9,7 @@ import typer
 
 from paramsym.cli.discovering import discover
 from paramsym.cli.group import Commands
+from paramsym.cli.mapping import check_mapping, export
 from paramsym.cli.pairs import align, compare, merge
 from paramsym.cli.protecting import protect
 from paramsym.cli.reading import inspect
@@ -54,7 +55,8 @@ def _root(
 
 
 for _command in (
-    inspect, discover, transform, balance, quantize_prep, compare, align, merge,
+    inspect, discover, transform, balance, quantize_prep, compare, align, merge, export,
+    check_mapping,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(protect)

@@ -10,6 +10,8 @@ from paramsym.report.findings import examine as examine
 from paramsym.report.findings import to_json as to_json
 from paramsym.report.ledger import print_ledger as print_ledger
 from paramsym.report.ledger import write_ledger_page as write_ledger_page
+from paramsym.report.mapped import print_exported as print_exported
+from paramsym.report.mapped import print_mapping as print_mapping
 from paramsym.report.page import render_page as render_page
 from paramsym.report.page import write_page as write_page
 from paramsym.report.pairs import print_aligned as print_aligned

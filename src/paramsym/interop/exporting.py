@@ -1,0 +1,165 @@
+"""Scale maps in the forms that tools load, proved before they are written."""
+
+from __future__ import annotations
+
+import json
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from paramsym.checking.trial import Unusable
+from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
+from paramsym.interop.matching import common_ancestor
+from paramsym.interop.replay import Replay
+from paramsym.recording.record import Inputs
+from paramsym.structure.symmetry import ParameterSymmetry
+
+# What llm-compressor 0.14 converts while it calibrates.
+_CONVERTED = frozenset({
+    "GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm", "MuseGlimmerTextCenteredRMSNorm",
+    "Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm",
+})  # fmt: skip
+AWQ = Dialect("llm-compressor's AWQ", partial=True, offset_norms=_CONVERTED)
+SMOOTHQUANT = Dialect("llm-compressor's SmoothQuant", partial=False, offset_norms=_CONVERTED)
+QUARK = Dialect("Quark", partial=True)
+DIALECTS = {"awq": AWQ, "smoothquant": SMOOTHQUANT, "quark": QUARK}
+TOLERANCE = 1e-8  # a relative change of the function in float64
+
+
+class NotProved(RuntimeError):
+    """A map that changed the function when it was replayed: a defect, and nothing is written."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Scale maps for one tool.
+
+    Attributes:
+        tool: awq, smoothquant or quark.
+        entries: the maps, by names of modules.
+        refused: spaces with scales that the format cannot say, and why.
+        error: the largest relative change of the function when all maps were replayed with random
+            scales, at generic weights in float64; None where the model was on the meta device.
+        parents: for each entry the module around its readers, which tools run by itself.
+    """
+
+    tool: str
+    entries: tuple[ScaleMap, ...]
+    refused: tuple[Refused, ...]
+    error: float | None
+    parents: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def rounds(self) -> tuple[tuple[ScaleMap, ...], ...]:
+        """The entries in groups of which each has a parent of its own, for one modifier each.
+
+        llm-compressor 0.14 forgets what it kept of a parent after the first of its entries.
+        """
+        made: list[dict[str, ScaleMap]] = [{}]
+        for entry, parent in zip(self.entries, self.parents, strict=True):
+            free = next((group for group in made if parent not in group), None)
+            if free is None:
+                made.append(free := {})
+            free[parent] = entry
+        return tuple(tuple(group.values()) for group in made)
+
+    def objects(self) -> list[Any]:
+        """What the modifiers of llm-compressor, or AutoAWQ and Quark, take as `mappings`.
+
+        Raises `ImportError` for AWQ without llm-compressor.
+        """
+        if self.tool == "awq":
+            from llmcompressor.modifiers.transform.awq import (  # pyright: ignore
+                AWQMapping,
+            )
+
+            return [AWQMapping(e.smooth, list(e.balance)) for e in self.entries]
+        if self.tool == "smoothquant":
+            return [(list(e.balance), e.smooth) for e in self.entries]
+        return self._layers()
+
+    def recipe(self) -> dict[str, Any]:
+        """The same as a document: a recipe of llm-compressor, or a file of Quark."""
+        if self.tool == "quark":
+            return {"name": "awq", "scaling_layers": self._layers(), "model_decoder_layers": ""}
+        if self.tool == "smoothquant":
+            mappings: list[Any] = [[list(e.balance), e.smooth] for e in self.entries]
+            return {"smooth_stage": {"smooth_modifiers": {"SmoothQuantModifier": {
+                "smoothing_strength": 0.5, "mappings": mappings}}}}  # fmt: skip
+        stages = {}
+        for number, group in enumerate(self.rounds):
+            mappings = [{"smooth_layer": e.smooth, "balance_layers": list(e.balance)}
+                        for e in group]  # fmt: skip
+            stages[f"awq_{number}_stage"] = {
+                "awq_modifiers": {"AWQModifier": {"mappings": mappings}}
+            }
+        return stages
+
+    def text(self) -> str:
+        """The document as text: YAML for llm-compressor, JSON for Quark."""
+        if self.tool == "quark":
+            return json.dumps(self.recipe(), indent=2) + "\n"
+        import yaml
+
+        return yaml.safe_dump(self.recipe(), sort_keys=False, width=10_000)
+
+    def to_json(self) -> str:
+        """All that is known, as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+    def _layers(self) -> list[dict[str, Any]]:
+        return [
+            {"prev_op": e.smooth, "layers": list(e.balance), "inp": e.balance[0],
+             "module2inspect": parent}
+            for e, parent in zip(self.entries, self.parents, strict=True)
+        ]  # fmt: skip
+
+
+def export(
+    tool: str, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None
+) -> Export:
+    """The scale maps of a model in the dialect of a tool; see `awq`."""
+    if tool not in DIALECTS:
+        raise ValueError(
+            f"export(tool={tool!r}): no such tool. Expected one of {', '.join(DIALECTS)}."
+        )
+    dialect = DIALECTS[tool]
+    found = Scales(symmetry, model, dialect).maps()
+    parents = tuple(_parent(entry, model) for entry in found.entries)
+    made = Export(tool, found.entries, found.refused, None, parents)
+    return _proved(made, symmetry, model, inputs, dialect)
+
+
+def _proved(
+    made: Export, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None,
+    dialect: Dialect,
+) -> Export:  # fmt: skip
+    if inputs is None or any(p.device.type == "meta" for p in model.parameters()):
+        return replace(made, note="not replayed: that needs inputs, and a model with weights")
+    try:
+        replay = Replay(model, symmetry, inputs, dialect)
+    except Unusable as error:
+        return replace(made, note=f"not replayed: {error}")
+    error = replay.error(made.entries)
+    if error <= TOLERANCE:
+        return replace(made, error=error)
+    wrong = [e for e in made.entries if replay.error([e]) > TOLERANCE]
+    raise NotProved(
+        f"export: the maps of {', '.join(e.smooth for e in wrong[:4]) or 'several modules'} change "
+        f"the function by {error:.1e} when they are replayed, and at most {TOLERANCE:.0e} was "
+        "expected. Nothing was written; this is a defect of paramsym that you should report."
+    )
+
+
+def _parent(entry: ScaleMap, model: nn.Module) -> str:
+    """The module around the readers that has a forward pass of its own."""
+    name = common_ancestor(entry.balance)
+    modules = dict(model.named_modules())
+    while name and isinstance(modules.get(name), nn.ModuleList):
+        name = name.rpartition(".")[0]
+    return name
+
+

@@ -1,0 +1,312 @@
+"""Scale maps: who writes a feature space, and all who read it.
+
+SmoothQuant and AWQ divide what one module writes by a vector s > 0, and multiply the columns of
+those that read it by s. The function stays if and only if that is an element of the symmetry: if
+there are scales t whose move is
+
+    −log s on the rows (the gain, the bias) of `smooth`,   +log s on the columns of each `balance`,
+
+and nothing on any other parameter. A map that leaves a reader out changes the function silently.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from torch import nn
+
+from paramsym.interop.parts import BY_COLUMNS, NONE, Layer, Part, layers_of, module_names
+from paramsym.interop.torus import Place, Site, Torus
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Kind = Literal[
+    "sound", "missing reader", "reads another space", "layout", "no symmetry", "offset",
+    "unknown module",
+]  # fmt: skip
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True)
+class ScaleMap:
+    """A module that absorbs the inverse of a scale, and all whose input carries it, by name."""
+
+    smooth: str
+    balance: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a map is, and why; `parameters` are those for which it goes wrong."""
+
+    kind: Kind
+    reason: str = ""
+    parameters: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}" if self.reason else self.kind
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A space with scales that a format cannot say, and why."""
+
+    space: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ScaleMaps:
+    """All maps of a model that a tool can be given, and what it cannot."""
+
+    entries: tuple[ScaleMap, ...]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a tool does with a map.
+
+    Attributes:
+        name: of the tool.
+        partial: whether it scales the last rows of a writer that has more rows than there are
+            scales, as a fused projection of queries, keys and values has.
+        offset_norms: class names of norms that store their gain less a constant, and that the tool
+            converts before it divides it.
+    """
+
+    name: str
+    partial: bool = True
+    offset_norms: frozenset[str] = frozenset()
+
+
+@dataclass
+class Scales:
+    """The scales of a model, as a tool may move them."""
+
+    symmetry: ParameterSymmetry
+    model: nn.Module
+    dialect: Dialect
+    torus: Torus = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layers = layers_of(self.model, self.symmetry)
+        self._order = {name: k for k, name in enumerate(module_names(self.model))}
+        parts = [p for layer in self.layers.values() for p in (layer.weight, layer.bias) if p]
+        self.torus = Torus(self.symmetry, parts)
+        self._named = {
+            part: name
+            for name, layer in self.layers.items()
+            for part in (layer.weight, layer.bias)
+            if part
+        }
+
+    # -- one map -------------------------------------------------------------------------------
+    def verdict(self, entry: ScaleMap) -> Verdict:
+        """Whether a map is an element of the symmetry, whatever the scales are."""
+        for name in (entry.smooth, *entry.balance):
+            layer = self.layers.get(name)
+            if layer is None or layer.weight.parameter not in self.symmetry.signature:
+                return Verdict("unknown module", f"{name} has no weight that the function uses")
+        if not entry.balance:
+            return Verdict("layout", f"nothing reads {entry.smooth}")
+        if (refusal := self._offset(entry.smooth)) is not None:
+            return refusal
+        columns = {self._length(self.layers[n].weight, -1) for n in entry.balance}
+        if len(columns) > 1:
+            return Verdict("layout", f"its readers have {sorted(columns)} columns")
+        logs = np.random.default_rng(5).normal(0.0, 0.3, columns.pop())
+        asked = self._asked(entry, logs)
+        if isinstance(asked, Verdict):
+            return asked
+        if self.layers[entry.smooth].weight.parameter in self.symmetry.dead:
+            return self._compared(asked, np.zeros(self.torus.size + 1))
+        t = self._solved(entry, logs)
+        return t if isinstance(t, Verdict) else self._compared(asked, t)
+
+    def _sides(self, part: Part) -> int:
+        return len(self.symmetry.signature[part.parameter]) - (part.expert != NONE)
+
+    def _length(self, part: Part, side: int) -> int:
+        """The number of entries along a side; −1 is the last."""
+        side = self._sides(part) - 1 if side < 0 else side
+        whole = self.symmetry.shape(part.parameter)[part.axis(side)]
+        return len(range(whole)[slice(*part.rows)]) if side == 0 else whole
+
+    def _offset(self, name: str) -> Verdict | None:
+        layer = self.layers[name]
+        offset = self.symmetry.offsets.get(layer.weight.parameter)
+        if not offset or (offset == 1.0 and layer.kind in self.dialect.offset_norms):
+            return None
+        return Verdict(
+            "offset",
+            f"{name} ({layer.kind}) multiplies by its weight plus a constant, and "
+            f"{self.dialect.name} divides the weight alone",
+            (f"{name}.weight",),
+        )
+
+    def _asked(self, entry: ScaleMap, logs: np.ndarray) -> dict[Place, np.ndarray] | Verdict:
+        """By how much the formula of the tool multiplies each side of each part."""
+        found: dict[Place, np.ndarray] = defaultdict(lambda: np.zeros(()))
+        for name in entry.balance:
+            part = self.layers[name].weight
+            place = part, self._sides(part) - 1
+            found[place] = found[place] + logs
+        layer = self.layers[entry.smooth]
+        for leaf, part in (("weight", layer.weight), ("bias", layer.bias)):
+            if part is None or part.parameter not in self.symmetry.signature:
+                continue
+            rows = self._length(part, 0)
+            if rows < len(logs) or (rows > len(logs) and not self._takes_part(leaf)):
+                return Verdict(
+                    "layout",
+                    f"{entry.smooth}.{leaf} has {rows} rows, and its readers have {len(logs)} "
+                    "columns",
+                    (f"{entry.smooth}.{leaf}",),
+                )
+            found[part, 0] = found[part, 0] - np.pad(logs, (rows - len(logs), 0))
+        return dict(found)
+
+    def _takes_part(self, leaf: str) -> bool:
+        """Whether the tool scales the last rows alone; a bias is always divided as a whole."""
+        return self.dialect.partial and leaf == "weight"
+
+    def _solved(self, entry: ScaleMap, logs: np.ndarray) -> np.ndarray | Verdict:
+        """The scales that the writer asks for, of those that the readers carry."""
+        weight = self.layers[entry.smooth].weight
+        wanted = np.zeros(self.torus.size + 1, dtype=bool)
+        for name in entry.balance:
+            part = self.layers[name].weight
+            for line in self.torus.lines((part, self._sides(part) - 1)):
+                wanted[line.at[line.at >= 0]] = True
+        chosen, power = self._chosen(weight, wanted, len(logs))
+        if (chosen < 0).any():
+            what = "no scale" if (chosen < 0).all() else "a part of its rows has no scale"
+            axis = self.symmetry.signature[weight.parameter][weight.axis(0)]
+            return Verdict("no symmetry", f"{entry.smooth} writes {axis}: {what}")
+        t = np.zeros(self.torus.size + 1)
+        t[chosen] = -logs / power
+        if np.abs(t[chosen] * power + logs).max() > _EQUAL:
+            spaces = sorted({line.space for line in self.torus.lines((weight, 0))})
+            return Verdict(
+                "layout",
+                f"several rows of {entry.smooth} or columns of its readers have one scale "
+                f"({', '.join(spaces)}): grouped heads, or pairs that turn",
+            )
+        return t
+
+    def _chosen(self, weight: Part, wanted: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each of the last rows of a writer the coordinate that moves it, and its power."""
+        chosen, power = np.full(count, -1), np.ones(count)
+        for first in (True, False):  # what a reader carries, before what none does
+            for line in self.torus.lines((weight, 0)):
+                at = line.at[-count:]
+                here = (chosen < 0) & (at >= 0) & (wanted[at] | (not first))
+                chosen = np.where(here, at, chosen)
+                power = np.where(here, line.power, power)
+        return chosen, power
+
+    def _compared(self, asked: dict[Place, np.ndarray], t: np.ndarray) -> Verdict:
+        """What the tool multiplies against what the symmetry does."""
+        has = {p: self.torus.moved(p, t) for p in self.torus.touched(np.flatnonzero(t))}
+        has = {place: x for place, x in has.items() if np.abs(x).max(initial=0.0) > _EQUAL}
+        wrong: dict[str, Kind] = {}
+        none = np.zeros(())
+        for part in sorted({p for p, _ in (*has, *asked)}, key=self._name):
+            if part.parameter in self.symmetry.dead:
+                continue
+            sides = range(3)
+            parts = [has.get((part, k), none) - asked.get((part, k), none) for k in sides]
+            if _is_none(parts):
+                continue
+            moves = any((part, k) in has for k in sides)
+            scaled = any((part, k) in asked for k in sides)
+            wrong[self._name(part)] = (
+                "layout" if moves and scaled else "missing reader" if moves else
+                "reads another space"
+            )  # fmt: skip
+        for kind in ("reads another space", "missing reader", "layout"):
+            names = tuple(name for name, found in wrong.items() if found == kind)
+            if names:
+                return Verdict(kind, _few(names), names)
+        return Verdict("sound")
+
+    def _name(self, part: Part) -> str:
+        """The parameter as a tool would call it."""
+        if part.expert == NONE:
+            return part.parameter
+        module = self._named[part]
+        return f"{module}.{'bias' if self.layers[module].bias == part else 'weight'}"
+
+    # -- all maps ------------------------------------------------------------------------------
+    def maps(self) -> ScaleMaps:
+        """All maps that hold, and every space with scales that the format cannot say."""
+        entries: dict[ScaleMap, None] = {}
+        refused = []
+        for site, places in self.torus.places.items():
+            found = self._map_of(site, places)
+            if isinstance(found, ScaleMap):
+                entries[found] = None
+            else:
+                refused.append(found)
+        return ScaleMaps(tuple(entries), tuple(refused))
+
+    def _map_of(self, site: Site, places: Iterable[Place]) -> ScaleMap | Refused:
+        space = site[0] if site[1] == NONE else f"{site[0]} of expert {site[1]}"
+        writers: dict[str, None] = {}
+        readers: dict[str, None] = {}
+        for part, side in places:
+            name = self._named.get(part, "")
+            role = self._role(self.layers.get(name), part, side)
+            if role is None or site[0] in self.torus.across[part]:
+                kind = self.layers[name].kind if name else "parameter of its own"
+                return Refused(space, "format", f"side {side} of {part.parameter} in a {kind}")
+            (readers if role == "reads" else writers)[name] = None
+        if not readers:
+            return Refused(space, "two writers", f"nothing reads it: {_few(tuple(writers))}")
+        if len(writers) != 1:
+            kind = "no writer" if not writers else "writers"
+            return Refused(space, kind, f"{len(writers)} modules write it: {_few(tuple(writers))}")
+        entry = ScaleMap(next(iter(writers)), tuple(sorted(readers, key=self._late)))
+        verdict = self.verdict(entry)
+        if verdict.kind != "sound":
+            return Refused(space, verdict.kind, verdict.reason)
+        return entry
+
+    def _role(self, layer: Layer | None, part: Part, side: int) -> str | None:
+        """What a module does along a side of its parameter; None where no format can say it."""
+        if layer is None or layer.is_table or layer.kind == BY_COLUMNS:
+            return None
+        if side == 2 or self._sides(part) > 2:
+            return None
+        return "reads" if side == 1 else "writes"
+
+    def _late(self, name: str) -> tuple[bool, int]:
+        """Experts come last: a tool takes the input of the first reader, and they see a part."""
+        modules = dict(self.model.named_modules())
+        inside = any(
+            isinstance(modules.get(around), nn.ModuleList) and "expert" in around
+            for around in _above(name)
+        )
+        return inside or self.layers[name].weight.expert != NONE, self._order[name]
+
+
+def _above(module: str) -> Iterator[str]:
+    """The modules around a module, from the outermost."""
+    parts = module.split(".")
+    return (".".join(parts[:k]) for k in range(1, len(parts)))
+
+
+def _is_none(parts: list[np.ndarray]) -> bool:
+    """Whether the axes of one parameter are moved by nothing: a constant may stand on any."""
+    uneven = max((float(np.ptp(x)) for x in parts), default=0.0)
+    return uneven <= _EQUAL and abs(sum(float(x.mean()) for x in parts)) <= _EQUAL
+
+
+def _few(names: tuple[str, ...], shown: int = 4) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -1,0 +1,91 @@
+"""What a tool does with a map, done here: weights divided and multiplied, the function compared.
+
+It knows nothing of symmetries: it reads names, shapes and the formula of the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.trial import State, Trial
+from paramsym.interop.maps import Dialect, ScaleMap
+from paramsym.interop.parts import Layer, Part, layers_of
+from paramsym.recording.record import Inputs, preserved
+from paramsym.structure.origin import added
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+class Replay:
+    """A model at generic weights in float64, with upcasts lifted, to which maps are applied.
+
+    Args:
+        model: only read.
+        symmetry: of which only the constants that norms add to their gains are used.
+        inputs: example inputs.
+        dialect: of the tool.
+        seed: of weights, inputs and scales.
+
+    Raises `Unusable` where the model does not run at generic weights.
+    """
+
+    def __init__(
+        self, model: nn.Module, symmetry: ParameterSymmetry, inputs: Inputs, dialect: Dialect,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.dialect = model, dialect
+        self.offsets, self.layers = symmetry.offsets, layers_of(model, symmetry)
+        self.generator = torch.Generator().manual_seed(seed)
+        with preserved(model, training=False):
+            source = Source(self.generator, torch.float64, pooled=False)
+            state = generic_state(model, symmetry.offsets, source)
+            self.trial = Trial(model, state, inputs, {}, None, False, self.generator)
+
+    def error(self, maps: Iterable[ScaleMap]) -> float:
+        """The largest relative change of an output after maps with random scales.
+
+        Infinite where the shapes do not allow what the tool does.
+        """
+        state = dict(self.trial.state)
+        try:
+            for entry in maps:
+                self._apply(entry, state)
+        except (RuntimeError, KeyError, AttributeError):
+            return float("inf")
+        with preserved(self.model, training=False):
+            return self.trial.error(state, tolerance=1e-10)
+
+    def _apply(self, entry: ScaleMap, state: State) -> None:
+        columns = self._read(self.layers[entry.balance[0]].weight, state).shape[-1]
+        s = torch.exp(0.3 * torch.randn(columns, generator=self.generator, dtype=torch.float64))
+        for name in entry.balance:
+            part = self.layers[name].weight
+            self._write(part, self._read(part, state) * s.view(1, -1), state)
+        self._divide(self.layers[entry.smooth], s, state)
+
+    def _divide(self, layer: Layer, s: Tensor, state: State) -> None:
+        converted = layer.kind in self.dialect.offset_norms
+        offset = self.offsets.get(layer.weight.parameter, 0.0) if converted else 0.0
+        weight = added(self._read(layer.weight, state), offset)
+        if weight.ndim == 1:
+            weight = weight / s
+        else:
+            rows = weight.shape[0] if not self.dialect.partial else len(s)
+            kept, scaled = weight[: weight.shape[0] - rows], weight[weight.shape[0] - rows :]
+            weight = torch.cat([kept, scaled / s.view(-1, 1)])
+        self._write(layer.weight, added(weight, -offset), state)
+        if layer.bias is not None:
+            self._write(layer.bias, self._read(layer.bias, state) / s, state)
+
+    @staticmethod
+    def _read(part: Part, state: State) -> Tensor:
+        return part.of(state[part.parameter])
+
+    @staticmethod
+    def _write(part: Part, value: Tensor, state: State) -> None:
+        made = state[part.parameter].clone()
+        part.of(made).copy_(value)
+        state[part.parameter] = made

@@ -1,0 +1,217 @@
+"""The scales of a symmetry, entry by entry: which of them multiplies which row or column.
+
+The positive diagonal matrices in all groups of a symmetry form a torus. Its coordinates are
+logarithms of scales, one for each unit of each space with scales (one for each pair under rotary
+embeddings). Along an axis of a parameter the entry i is multiplied by
+
+    exp Σ power · t[coordinate],    the sum over the spaces that the axis carries at i.
+
+Permutations, signs and rotations have no part in it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paramsym.algebra import GeneralLinear
+from paramsym.geometry.costs import scales_of
+from paramsym.interop.parts import NONE, Part
+from paramsym.structure.axes import AxisType, Carried, Fixed, Sum
+from paramsym.structure.data import batch_of
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+NOWHERE = -1
+Place = tuple[Part, int]  # a part of a parameter, and one of its sides
+Site = tuple[str, int]  # a space, and the expert whose copy of it is meant
+
+
+@dataclass(frozen=True)
+class Line:
+    """One power of one space along a side: for each entry the coordinate, or `NOWHERE`."""
+
+    space: str
+    power: float
+    at: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Where the coordinates of one space start, how many copies there are, and scales in each."""
+
+    start: int
+    batch: tuple[int, ...]
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(np.prod(self.batch, dtype=int)) * self.count
+
+
+class Torus:
+    """The diagonal part of a symmetry.
+
+    Args:
+        symmetry: whose scales they are.
+        parts: how parameters are cut, where they are; every other one is a part by itself.
+
+    Attributes:
+        places: for each space with scales, and each expert with a copy of its own, who carries it.
+        across: spaces whose copies no side of a part tells apart, by part.
+        size: the number of coordinates.
+    """
+
+    def __init__(self, symmetry: ParameterSymmetry, parts: Iterable[Part]) -> None:
+        self.symmetry = symmetry
+        self._sizes = {name: space.size for name, space in symmetry.spaces.items()}
+        self._families: dict[str, _Family] = {}
+        self.size = 0
+        for name, space in symmetry.spaces.items():
+            if count := _scales(space):
+                family = _Family(self.size, batch_of(symmetry, space), count)
+                self._families[name], self.size = family, family.stop
+        self._units: dict[tuple[str, int], list[Line]] = {}
+        self._lines: dict[tuple[str, int, int, tuple[int | None, ...]], list[Line]] = {}
+        self.places: dict[Site, list[Place]] = defaultdict(list)
+        self.across: dict[Part, set[str]] = defaultdict(set)
+        cut: dict[str, list[Part]] = defaultdict(list)
+        for part in dict.fromkeys(parts):
+            cut[part.parameter].append(part)
+        for parameter, axes in symmetry.signature.items():
+            for part in cut.get(parameter) or [Part(parameter)]:
+                self._enter(part, len(axes))
+
+    def _enter(self, part: Part, axes: int) -> None:
+        for side in range(axes):
+            if part.expert != NONE and axes == 2:
+                side = 2 if side == 1 else 0  # a bias has no columns
+            for space in dict.fromkeys(line.space for line in self.lines((part, side))):
+                own = part.expert if self._by_expert(part, space) else NONE
+                self.places[space, own].append((part, side))
+
+    def _by_expert(self, part: Part, space: str) -> bool:
+        """Whether the experts of a parameter have copies of a space, each its own."""
+        if part.expert == NONE:
+            return False
+        mine = {line.space for line in self._expanded_axis(part.parameter, 0)}
+        return any(base in mine for base in self.symmetry.spaces[space].over)
+
+    # -- axes ----------------------------------------------------------------------------------
+    def lines(self, place: Place) -> list[Line]:
+        """What multiplies the entries of a side of a part."""
+        part, side = place
+        rows = part.rows if side == 0 else (None, None, None)
+        axis = part.axis(side)
+        key = (part.parameter, axis, part.expert, rows)
+        if key not in self._lines:
+            units = self._expanded_axis(part.parameter, axis)
+            if side == 2 and part.expert != NONE:
+                rows = (part.expert, part.expert + 1, None)
+            units = [replace(unit, at=unit.at[slice(*rows)]) for unit in units]
+            self._lines[key] = self._numbered(part, units)
+        return self._lines[key]
+
+    def _expanded_axis(self, parameter: str, axis: int) -> list[Line]:
+        if (parameter, axis) not in self._units:
+            type_ = self.symmetry.signature[parameter][axis]
+            self._units[parameter, axis] = self._expanded(type_)
+        return self._units[parameter, axis]
+
+    def _expanded(self, axis: AxisType) -> list[Line]:
+        """Every space of an axis, also one without scales, with the unit of each entry."""
+        if isinstance(axis, Fixed):
+            return []
+        if isinstance(axis, Carried):
+            units = np.arange(axis.size(self._sizes))
+            return [Line(space, float(power), units) for space, power in axis.factors]
+        if isinstance(axis, Sum):
+            return self._joined(axis)
+        found, inner, outer = [], axis.size(self._sizes), 1
+        for factor in axis.factors:
+            own = factor.size(self._sizes)
+            inner //= own
+            for line in self._expanded(factor):
+                found.append(replace(line, at=np.tile(np.repeat(line.at, inner), outer)))
+            outer *= own
+        return found
+
+    def _joined(self, axis: Sum) -> list[Line]:
+        """The pieces of a direct sum, one line for each power of a space."""
+        found: dict[tuple[str, float, int], np.ndarray] = {}
+        start, size = 0, axis.size(self._sizes)
+        for term in axis.terms:
+            seen: dict[tuple[str, float], int] = defaultdict(int)
+            own = term.size(self._sizes)
+            for line in self._expanded(term):
+                name = line.space, line.power
+                at = found.setdefault((*name, seen[name]), np.full(size, NOWHERE))
+                at[start : start + own] = line.at
+                seen[name] += 1
+            start += own
+        return [Line(space, power, at) for (space, power, _), at in found.items()]
+
+    def _numbered(self, part: Part, units: Sequence[Line]) -> list[Line]:
+        """Lines of coordinates from lines of units."""
+        found = []
+        for line in units:
+            if line.space not in self._families or not line.power:
+                continue
+            family = self._families[line.space]
+            number, known = np.zeros_like(line.at), line.at >= 0
+            over = self.symmetry.spaces[line.space].over
+            for base, length in zip(over, family.batch, strict=True):
+                copies = self._copies(part, units, base, line)
+                number, known = number * length + copies, known & (copies >= 0)
+            number = family.start + number * family.count + line.at % family.count
+            found.append(replace(line, at=np.where(known, number, NOWHERE)))
+        return [line for line in found if (line.at >= 0).any()]
+
+    def _copies(self, part: Part, units: Sequence[Line], base: str, line: Line) -> np.ndarray:
+        """The unit of a space at each entry: as the side says it, or the expert."""
+        found = np.full_like(line.at, NOWHERE)
+        for other in units:
+            if other.space == base:
+                found = np.where(found >= 0, found, other.at)
+        if (found >= 0).any():
+            return found
+        if part.expert != NONE:
+            for other in self._expanded_axis(part.parameter, 0):
+                if other.space == base:
+                    return np.full_like(line.at, other.at[part.expert])
+        self.across[part].add(line.space)
+        return found
+
+    # -- what scales do ------------------------------------------------------------------------
+    def touched(self, coordinates: np.ndarray) -> set[Place]:
+        """Who may move where some coordinates, (count,), are not zero."""
+        names = list(self._families)
+        starts = [family.start for family in self._families.values()]
+        inside = np.searchsorted(starts, coordinates, side="right") - 1
+        sites: set[Site] = set()
+        for number in np.unique(inside):
+            name = names[number]
+            family = self._families[name]
+            sites.add((name, NONE))
+            if family.batch:
+                inner = (family.stop - family.start) // family.batch[0]
+                copies = (coordinates[inside == number] - family.start) // inner
+                sites |= {(name, int(copy)) for copy in np.unique(copies)}
+        return {place for site in sites for place in self.places.get(site, ())}
+
+    def moved(self, place: Place, t: np.ndarray) -> np.ndarray:
+        """The logarithms by which the entries of a side are multiplied.
+
+        Args:
+            place: a part and a side.
+            t: the logarithms of all scales and a zero for `NOWHERE`, (size + 1,).
+        """
+        return sum((line.power * t[line.at] for line in self.lines(place)), np.zeros(()))
+
+
+def _scales(space: Space) -> int:
+    """How many positive scales one copy of a space has; of a change of basis its diagonal."""
+    return space.size if isinstance(space.group, GeneralLinear) else scales_of(space)
