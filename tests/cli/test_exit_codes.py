@@ -40,6 +40,8 @@ def traceback_folder(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> Path:
 def arguments(tmp_path: Path) -> dict[str, list[str]]:
     """A call of each command that succeeds."""
     network, verdict = tmp_path / "network.json", tmp_path / "verdict.json"
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({"scaling_layers": [{"prev_op": "norm", "layers": ["last"]}]}))
     network.write_text(json.dumps(NETWORK))
     write_verdict(decide(read_network(network), read_network(network)), verdict)
     return {
@@ -51,6 +53,8 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
         "compare": ["compare", SMALL, SMALL],
         "align": ["align", SMALL, SMALL, str(tmp_path / "aligned.safetensors")],
         "merge": ["merge", SMALL, SMALL, str(tmp_path / "merged.safetensors")],
+        "export": ["export", SMALL, "--for", "awq"],
+        "check-mapping": ["check-mapping", SMALL, str(mapping)],
         "equivariant": ["equivariant", "--shift", "2x2", "--rank", "1"],
         "relu-equal": ["relu-equal", str(network), str(network)],
         "relu-verify": ["relu-verify", str(verdict), str(network), str(network)],
@@ -76,6 +80,8 @@ INNER = {
     "compare": "paramsym.checkpoints.compare_checkpoints",
     "align": "paramsym.checkpoints.write_aligned",
     "merge": "paramsym.checkpoints.write_merged",
+    "export": "paramsym.checkpoints.export_maps",
+    "check-mapping": "paramsym.checkpoints.check_mapping",
     "equivariant": "paramsym.equivariant.command._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",

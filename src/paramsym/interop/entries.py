@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from paramsym.interop.maps import ScaleMap
-from paramsym.interop.parts import module_names
 from paramsym.interop.matching import Unresolved, module_sets
+from paramsym.interop.parts import module_names
 
 
 class MappingError(ValueError):

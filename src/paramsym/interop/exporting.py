@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ _CONVERTED = frozenset({
     "GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm", "MuseGlimmerTextCenteredRMSNorm",
     "Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm",
 })  # fmt: skip
-AWQ = Dialect("llm-compressor's AWQ", partial=True, offset_norms=_CONVERTED)
+AWQ = Dialect("llm-compressor's AWQ", partial=True, offset_norms=_CONVERTED, head=False)
 SMOOTHQUANT = Dialect("llm-compressor's SmoothQuant", partial=False, offset_norms=_CONVERTED)
 QUARK = Dialect("Quark", partial=True)
 DIALECTS = {"awq": AWQ, "smoothquant": SMOOTHQUANT, "quark": QUARK}
@@ -128,7 +127,8 @@ def export(
         )
     dialect = DIALECTS[tool]
     found = Scales(symmetry, model, dialect).maps()
-    parents = tuple(_parent(entry, model) for entry in found.entries)
+    lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
+    parents = tuple(_parent(entry, lists) for entry in found.entries)
     made = Export(tool, found.entries, found.refused, None, parents)
     return _proved(made, symmetry, model, inputs, dialect)
 
@@ -154,12 +154,9 @@ def _proved(
     )
 
 
-def _parent(entry: ScaleMap, model: nn.Module) -> str:
-    """The module around the readers that has a forward pass of its own."""
+def _parent(entry: ScaleMap, lists: set[str]) -> str:
+    """The module around the readers that has a forward pass of its own, as lists have not."""
     name = common_ancestor(entry.balance)
-    modules = dict(model.named_modules())
-    while name and isinstance(modules.get(name), nn.ModuleList):
+    while name in lists:
         name = name.rpartition(".")[0]
     return name
-
-

@@ -33,7 +33,7 @@ def awq(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = N
 def smoothquant(
     symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None
 ) -> Export:
-    """The SmoothQuant maps of a model, as for `awq`; the writer has as many rows as there are scales.
+    """The SmoothQuant maps of a model, as for `awq`; a writer has as many rows as there are scales.
 
     The modifier divides all rows of the writer by s (Xiao et al., SmoothQuant, 2022, eq. 3), so
     that a fused projection cannot be named; everything else is as in `awq`.

@@ -20,7 +20,7 @@ import numpy as np
 from torch import nn
 
 from paramsym.interop.parts import BY_COLUMNS, NONE, Layer, Part, layers_of, module_names
-from paramsym.interop.torus import Place, Site, Torus
+from paramsym.interop.torus import Logs, Place, Site, Torus
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Kind = Literal[
@@ -36,6 +36,9 @@ class ScaleMap:
 
     smooth: str
     balance: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.smooth} -> {', '.join(self.balance)}"
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ class Dialect:
             scales, as a fused projection of queries, keys and values has.
         offset_norms: class names of norms that store their gain less a constant, and that the tool
             converts before it divides it.
+        head: whether it runs the output head of a language model while it looks for scales.
     """
 
     name: str
     partial: bool = True
     offset_norms: frozenset[str] = frozenset()
+    head: bool = True
 
 
 @dataclass
@@ -98,6 +103,7 @@ class Scales:
         self._order = {name: k for k, name in enumerate(module_names(self.model))}
         parts = [p for layer in self.layers.values() for p in (layer.weight, layer.bias) if p]
         self.torus = Torus(self.symmetry, parts)
+        self._modules = dict(self.model.named_modules())
         self._named = {
             part: name
             for name, layer in self.layers.items()
@@ -124,7 +130,7 @@ class Scales:
         if isinstance(asked, Verdict):
             return asked
         if self.layers[entry.smooth].weight.parameter in self.symmetry.dead:
-            return self._compared(asked, np.zeros(self.torus.size + 1))
+            return self._compared(asked, Logs(np.zeros(0, int), np.zeros(0)))
         t = self._solved(entry, logs)
         return t if isinstance(t, Verdict) else self._compared(asked, t)
 
@@ -175,22 +181,21 @@ class Scales:
         """Whether the tool scales the last rows alone; a bias is always divided as a whole."""
         return self.dialect.partial and leaf == "weight"
 
-    def _solved(self, entry: ScaleMap, logs: np.ndarray) -> np.ndarray | Verdict:
+    def _solved(self, entry: ScaleMap, logs: np.ndarray) -> Logs | Verdict:
         """The scales that the writer asks for, of those that the readers carry."""
         weight = self.layers[entry.smooth].weight
-        wanted = np.zeros(self.torus.size + 1, dtype=bool)
-        for name in entry.balance:
-            part = self.layers[name].weight
-            for line in self.torus.lines((part, self._sides(part) - 1)):
-                wanted[line.at[line.at >= 0]] = True
+        parts = [self.layers[name].weight for name in entry.balance]
+        read = {id(x): x for x in (self.torus.lines((p, self._sides(p) - 1)) for p in parts)}
+        wanted = np.unique(np.concatenate([
+            np.zeros(0, int), *(line.at for lines in read.values() for line in lines)
+        ]))  # fmt: skip
         chosen, power = self._chosen(weight, wanted, len(logs))
         if (chosen < 0).any():
             what = "no scale" if (chosen < 0).all() else "a part of its rows has no scale"
             axis = self.symmetry.signature[weight.parameter][weight.axis(0)]
             return Verdict("no symmetry", f"{entry.smooth} writes {axis}: {what}")
-        t = np.zeros(self.torus.size + 1)
-        t[chosen] = -logs / power
-        if np.abs(t[chosen] * power + logs).max() > _EQUAL:
+        t = Logs.of(chosen, -logs / power)
+        if np.abs(t.get(chosen) * power + logs).max() > _EQUAL:
             spaces = sorted({line.space for line in self.torus.lines((weight, 0))})
             return Verdict(
                 "layout",
@@ -199,20 +204,22 @@ class Scales:
             )
         return t
 
-    def _chosen(self, weight: Part, wanted: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _chosen(
+        self, weight: Part, wanted: np.ndarray, count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """For each of the last rows of a writer the coordinate that moves it, and its power."""
         chosen, power = np.full(count, -1), np.ones(count)
         for first in (True, False):  # what a reader carries, before what none does
             for line in self.torus.lines((weight, 0)):
                 at = line.at[-count:]
-                here = (chosen < 0) & (at >= 0) & (wanted[at] | (not first))
+                here = (chosen < 0) & (at >= 0) & (np.isin(at, wanted) | (not first))
                 chosen = np.where(here, at, chosen)
                 power = np.where(here, line.power, power)
         return chosen, power
 
-    def _compared(self, asked: dict[Place, np.ndarray], t: np.ndarray) -> Verdict:
+    def _compared(self, asked: dict[Place, np.ndarray], t: Logs) -> Verdict:
         """What the tool multiplies against what the symmetry does."""
-        has = {p: self.torus.moved(p, t) for p in self.torus.touched(np.flatnonzero(t))}
+        has = self.torus.moved(t)
         has = {place: x for place, x in has.items() if np.abs(x).max(initial=0.0) > _EQUAL}
         wrong: dict[str, Kind] = {}
         none = np.zeros(())
@@ -271,6 +278,8 @@ class Scales:
         if len(writers) != 1:
             kind = "no writer" if not writers else "writers"
             return Refused(space, kind, f"{len(writers)} modules write it: {_few(tuple(writers))}")
+        if not self.dialect.head and (head := self._head()) in readers:
+            return Refused(space, "head", f"{self.dialect.name} does not run {head}")
         entry = ScaleMap(next(iter(writers)), tuple(sorted(readers, key=self._late)))
         verdict = self.verdict(entry)
         if verdict.kind != "sound":
@@ -285,11 +294,15 @@ class Scales:
             return None
         return "reads" if side == 1 else "writes"
 
+    def _head(self) -> str:
+        """The output head of a model of transformers."""
+        found = getattr(self.model, "get_output_embeddings", lambda: None)()
+        return next((n for n, m in self._modules.items() if m is found), "")
+
     def _late(self, name: str) -> tuple[bool, int]:
         """Experts come last: a tool takes the input of the first reader, and they see a part."""
-        modules = dict(self.model.named_modules())
         inside = any(
-            isinstance(modules.get(around), nn.ModuleList) and "expert" in around
+            isinstance(self._modules.get(around), nn.ModuleList) and "expert" in around
             for around in _above(name)
         )
         return inside or self.layers[name].weight.expert != NONE, self._order[name]

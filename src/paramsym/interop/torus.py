@@ -52,6 +52,27 @@ class _Family:
         return self.start + int(np.prod(self.batch, dtype=int)) * self.count
 
 
+@dataclass(frozen=True)
+class Logs:
+    """Logarithms of some scales: coordinates in increasing order, and numbers beside them."""
+
+    at: np.ndarray
+    value: np.ndarray
+
+    @staticmethod
+    def of(at: np.ndarray, value: np.ndarray) -> Logs:
+        """From coordinates in any order, of which equal ones have equal numbers."""
+        at, first = np.unique(at, return_index=True)
+        return Logs(at, value[first])
+
+    def get(self, coordinates: np.ndarray) -> np.ndarray:
+        """The numbers of some coordinates; zero for others and for `NOWHERE`."""
+        if not len(self.at):
+            return np.zeros(coordinates.shape)
+        k = np.searchsorted(self.at, coordinates).clip(max=len(self.at) - 1)
+        return np.where(self.at[k] == coordinates, self.value[k], 0.0)
+
+
 class Torus:
     """The diagonal part of a symmetry.
 
@@ -74,6 +95,9 @@ class Torus:
             if count := _scales(space):
                 family = _Family(self.size, batch_of(symmetry, space), count)
                 self._families[name], self.size = family, family.stop
+        self._names = list(self._families)
+        self._starts = np.array([family.start for family in self._families.values()])
+        self._own: dict[tuple[str, str], bool] = {}
         self._units: dict[tuple[str, int], list[Line]] = {}
         self._lines: dict[tuple[str, int, int, tuple[int | None, ...]], list[Line]] = {}
         self.places: dict[Site, list[Place]] = defaultdict(list)
@@ -97,8 +121,10 @@ class Torus:
         """Whether the experts of a parameter have copies of a space, each its own."""
         if part.expert == NONE:
             return False
-        mine = {line.space for line in self._expanded_axis(part.parameter, 0)}
-        return any(base in mine for base in self.symmetry.spaces[space].over)
+        if (key := (part.parameter, space)) not in self._own:
+            mine = {line.space for line in self._expanded_axis(part.parameter, 0)}
+            self._own[key] = not mine.isdisjoint(self.symmetry.spaces[space].over)
+        return self._own[key]
 
     # -- axes ----------------------------------------------------------------------------------
     def lines(self, place: Place) -> list[Line]:
@@ -106,11 +132,12 @@ class Torus:
         part, side = place
         rows = part.rows if side == 0 else (None, None, None)
         axis = part.axis(side)
-        key = (part.parameter, axis, part.expert, rows)
+        if side == 2 and part.expert != NONE:
+            rows = (part.expert, part.expert + 1, None)
+        units = self._expanded_axis(part.parameter, axis)
+        own = part.expert if any(self._by_expert(part, unit.space) for unit in units) else NONE
+        key = (part.parameter, axis, own, rows)
         if key not in self._lines:
-            units = self._expanded_axis(part.parameter, axis)
-            if side == 2 and part.expert != NONE:
-                rows = (part.expert, part.expert + 1, None)
             units = [replace(unit, at=unit.at[slice(*rows)]) for unit in units]
             self._lines[key] = self._numbered(part, units)
         return self._lines[key]
@@ -188,12 +215,10 @@ class Torus:
     # -- what scales do ------------------------------------------------------------------------
     def touched(self, coordinates: np.ndarray) -> set[Place]:
         """Who may move where some coordinates, (count,), are not zero."""
-        names = list(self._families)
-        starts = [family.start for family in self._families.values()]
-        inside = np.searchsorted(starts, coordinates, side="right") - 1
+        inside = np.searchsorted(self._starts, coordinates, side="right") - 1
         sites: set[Site] = set()
         for number in np.unique(inside):
-            name = names[number]
+            name = self._names[number]
             family = self._families[name]
             sites.add((name, NONE))
             if family.batch:
@@ -202,14 +227,17 @@ class Torus:
                 sites |= {(name, int(copy)) for copy in np.unique(copies)}
         return {place for site in sites for place in self.places.get(site, ())}
 
-    def moved(self, place: Place, t: np.ndarray) -> np.ndarray:
-        """The logarithms by which the entries of a side are multiplied.
-
-        Args:
-            place: a part and a side.
-            t: the logarithms of all scales and a zero for `NOWHERE`, (size + 1,).
-        """
-        return sum((line.power * t[line.at] for line in self.lines(place)), np.zeros(()))
+    def moved(self, t: Logs) -> dict[Place, np.ndarray]:
+        """The logarithms by which the entries of all sides are multiplied that move."""
+        made: dict[int, np.ndarray] = {}  # experts share lines
+        found = {}
+        for place in self.touched(t.at):
+            lines = self.lines(place)
+            if id(lines) not in made:
+                parts = (line.power * t.get(line.at) for line in lines)
+                made[id(lines)] = sum(parts, np.zeros(()))
+            found[place] = made[id(lines)]
+        return found
 
 
 def _scales(space: Space) -> int:

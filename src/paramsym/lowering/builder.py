@@ -8,7 +8,7 @@ things: it makes axes count the same units (at once, by unification), and it lea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import Any
@@ -356,12 +356,6 @@ class Builder(AbstractMemory):
     def choose(self, index: Tensor) -> None:
         """Let a tensor steer choices: it is held with its order, and kept alive with its origin."""
         self.anchors += self.opaque([index], [()], f"it chooses entries at {self.where}")
-
-    def steer(self, index: Tensor, held: Iterable[int]) -> None:
-        """Let a tensor steer choices entry by entry: its order stays along the axes in `held`."""
-        for k in held:
-            ix.freeze(index.axes[k], f"it chooses entries at {self.where}")
-        self.anchors.append(self.same([index], linear=False, homogeneous=False))
 
     def concatenate(self, tensors: Sequence[Tensor], dim: int) -> Tensor:
         """Join along one axis; the other axes count the same units."""

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_FLAGS = ("has_gate", "has_bias", "is_transposed", "has_post_expert_norm")
+_FLAGS = ("has_gate", "has_bias", "is_transposed")
+_NORMED = "has_post_expert_norm"  # which older releases do not say, and do not have
 _DISPATCHED = "use_experts_implementation"  # the decorator that lets implementations be exchanged
 
 
@@ -88,6 +89,6 @@ def _dense(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights:
     hidden = self._apply_gate(hidden) if self.has_gate else self.act_fn(hidden)
     out = torch.einsum("teh,ehd->ted" if self.is_transposed else "teh,edh->ted", hidden, second)
     out = out if biases[1] is None else out + biases[1]
-    out = self.post_expert_norm(out) if self.has_post_expert_norm else out
+    out = self.post_expert_norm(out) if getattr(self, _NORMED, False) else out
     summed = torch.einsum("te,ted->td", gates.to(out.dtype), out)
     return summed.to(hidden_states.dtype)

@@ -1,4 +1,4 @@
-"""Maps of scales as text: what holds, what a format cannot say, and what is wrong with a mapping."""
+"""Maps of scales as text: what holds, what a format cannot say, what is wrong with a mapping."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from rich.text import Text
 
 from paramsym.checkpoints import Exported, MappingChecked
 from paramsym.interop import Checked, ScaleMap
+from paramsym.interop.matching import common_ancestor
 from paramsym.report.collapse import collapse
 from paramsym.report.words import plural
 
 
 def print_exported(result: Exported, console: Console | None = None) -> None:
-    """Print the maps, folded over layers, and what was refused; the document if none was written."""
+    """Print maps, folded over layers, and what was refused; the document if it was not written."""
     console = console or Console(highlight=False)
     made = result.export
     if result.output is None:
@@ -25,16 +26,17 @@ def print_exported(result: Exported, console: Console | None = None) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("written by", "read by", "maps"):
         table.add_column(head, overflow="fold")
-    for group in collapse(made.entries, lambda e: e.smooth, _readers):
+    for group in collapse(made.entries, lambda e: e.smooth, _readers, enough=0):
         table.add_row(group.label, _readers(group.first), str(group.count))
     console.print(table)
     if made.error is not None:
-        console.print(Text(f"\nreplayed with random scales: the function changes by {made.error:.1e}"))
+        change = f"the function changes by {made.error:.1e}"
+        console.print(Text(f"\nreplayed with random scales: {change}"))
     if made.note:
         console.print(Text(made.note), soft_wrap=True)
     if made.refused:
         console.print(Text(f"\nNot expressible, {plural(len(made.refused), 'space')}:"))
-        for group in collapse(made.refused, lambda r: r.space, lambda r: r.kind):
+        for group in collapse(made.refused, lambda r: r.space, lambda r: r.kind, 0):
             row = f"  {group.label}: {group.first.kind} ({group.first.reason})"
             console.print(Text(row), soft_wrap=True)
 
@@ -54,7 +56,7 @@ def print_mapping(result: MappingChecked, console: Console | None = None) -> Non
 
 
 def _print_wrong(each: Checked, console: Console) -> None:
-    where = each.entry if each.map is None else f"{each.map.smooth} -> {', '.join(each.map.balance)}"
+    where = each.entry if each.map is None else str(each.map)
     console.print(Text(f"\n{where}"), soft_wrap=True)
     console.print(Text(f"  {each.verdict}"), soft_wrap=True)
     if each.change is not None:
@@ -65,8 +67,5 @@ def _print_wrong(each: Checked, console: Console) -> None:
 
 def _readers(entry: ScaleMap) -> str:
     """The readers of a map, by what is theirs behind the name that they share with the writer."""
-    parts = entry.smooth.split(".")
-    shared = next((k for k in range(len(parts), 0, -1)
-                   if all(n.startswith(".".join(parts[:k]) + ".") for n in entry.balance)), 0)
-    start = len(".".join(parts[:shared])) + 1 if shared else 0
-    return ", ".join(name[start:] for name in entry.balance)
+    around = common_ancestor([entry.smooth, *entry.balance])
+    return ", ".join(name[len(around) + bool(around) :] for name in entry.balance)

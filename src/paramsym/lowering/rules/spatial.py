@@ -197,7 +197,9 @@ def grid_sample(build: Builder, call: Call) -> Tensor | None:
     x, grid = build.arguments(call, "input", "grid")
     build.unify(x.axes[0], grid.axes[0])  # heads may stand there
     if grid.moves:
-        build.steer(grid, range(1, grid.ndim))
+        for node in grid.axes[1:]:
+            ix.freeze(node, f"it says where an image is read at {call.where}")
+        build.anchors.append(build.same([grid], linear=False, homogeneous=False))
     facts = build.again(call, call.operands[0])
     return build.mix(x, list(range(2, x.ndim)), call.outputs[0].shape, **facts)
 
