@@ -37,7 +37,6 @@ def late(*_: object) -> None:
     raise Late(f"longer than {LIMIT} seconds")
 
 
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
@@ -106,8 +105,9 @@ def measured(model_type: str, kind: str) -> dict[str, Any] | None:
             row[tool]["wrong"] = [
                 [str(each.map), str(each.verdict)[:200], each.change]
                 for each in checked.maps
-                if each.change is not None and each.sound != (each.change < 1e-8)
+                if each.change and each.sound != (each.change < 1e-8)
             ]
+            row[tool]["unreached"] = sum(not e.sound and e.change == 0 for e in checked.maps)
     return row
 
 
@@ -231,6 +231,9 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         for row in rows:
             counts.update(row[tool].get("checked", {}))
         made[f"{tool} entries of theirs"] = dict(counts)
+        made[f"{tool} entries that no token reaches"] = sum(
+            r[tool].get("unreached", 0) for r in rows
+        )
         made[f"{tool} misjudged"] = sum(len(row[tool].get("wrong", ())) for row in rows)
     return made
 

@@ -1,6 +1,6 @@
 """Seconds to derive the symmetry of a full-size model on the meta device and to export its maps.
 
-    python benchmarks/maps_full_size.py [llama-3-8b qwen3-moe-30b deepseek-v3]
+python benchmarks/maps_full_size.py [llama-3-8b qwen3-moe-30b deepseek-v3]
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -125,7 +126,7 @@ class Scales:
         columns = {self._length(self.layers[n].weight, -1) for n in entry.balance}
         if len(columns) > 1:
             return Verdict("layout", f"its readers have {sorted(columns)} columns")
-        logs = np.random.default_rng(5).normal(0.0, 0.3, columns.pop())
+        logs = _drawn(columns.pop())
         asked = self._asked(entry, logs)
         if isinstance(asked, Verdict):
             return asked
@@ -186,9 +187,7 @@ class Scales:
         weight = self.layers[entry.smooth].weight
         parts = [self.layers[name].weight for name in entry.balance]
         read = {id(x): x for x in (self.torus.lines((p, self._sides(p) - 1)) for p in parts)}
-        wanted = np.unique(np.concatenate([
-            np.zeros(0, int), *(line.at for lines in read.values() for line in lines)
-        ]))  # fmt: skip
+        wanted = [line.at for lines in read.values() for line in lines]
         chosen, power = self._chosen(weight, wanted, len(logs))
         if (chosen < 0).any():
             what = "no scale" if (chosen < 0).all() else "a part of its rows has no scale"
@@ -205,14 +204,17 @@ class Scales:
         return t
 
     def _chosen(
-        self, weight: Part, wanted: np.ndarray, count: int
+        self, weight: Part, wanted: list[np.ndarray], count: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """For each of the last rows of a writer the coordinate that moves it, and its power."""
         chosen, power = np.full(count, -1), np.ones(count)
         for first in (True, False):  # what a reader carries, before what none does
             for line in self.torus.lines((weight, 0)):
                 at = line.at[-count:]
-                here = (chosen < 0) & (at >= 0) & (np.isin(at, wanted) | (not first))
+                meant = at >= 0
+                if first:
+                    meant = meant & np.logical_or.reduce([_within(at, one) for one in wanted])
+                here = (chosen < 0) & meant
                 chosen = np.where(here, at, chosen)
                 power = np.where(here, line.power, power)
         return chosen, power
@@ -221,23 +223,20 @@ class Scales:
         """What the tool multiplies against what the symmetry does."""
         has = self.torus.moved(t)
         has = {place: x for place, x in has.items() if np.abs(x).max(initial=0.0) > _EQUAL}
-        wrong: dict[str, Kind] = {}
         none = np.zeros(())
-        for part in sorted({p for p, _ in (*has, *asked)}, key=self._name):
-            if part.parameter in self.symmetry.dead:
-                continue
-            sides = range(3)
-            parts = [has.get((part, k), none) - asked.get((part, k), none) for k in sides]
-            if _is_none(parts):
-                continue
-            moves = any((part, k) in has for k in sides)
-            scaled = any((part, k) in asked for k in sides)
-            wrong[self._name(part)] = (
-                "layout" if moves and scaled else "missing reader" if moves else
-                "reads another space"
-            )  # fmt: skip
+        apart: dict[Part, list[np.ndarray]] = defaultdict(list)
+        for place in {**has, **asked}:
+            apart[place[0]].append(has.get(place, none) - asked.get(place, none))
+        moves, scaled = {part for part, _ in has}, {part for part, _ in asked}
+        wrong: dict[str, Kind] = {}
+        for part, sides in apart.items():
+            if part.parameter not in self.symmetry.dead and not _is_none(sides):
+                wrong[self._name(part)] = (
+                    "missing reader" if part not in scaled else
+                    "reads another space" if part not in moves else "layout"
+                )  # fmt: skip
         for kind in ("reads another space", "missing reader", "layout"):
-            names = tuple(name for name, found in wrong.items() if found == kind)
+            names = tuple(sorted(name for name, found in wrong.items() if found == kind))
             if names:
                 return Verdict(kind, _few(names), names)
         return Verdict("sound")
@@ -278,7 +277,7 @@ class Scales:
         if len(writers) != 1:
             kind = "no writer" if not writers else "writers"
             return Refused(space, kind, f"{len(writers)} modules write it: {_few(tuple(writers))}")
-        if not self.dialect.head and (head := self._head()) in readers:
+        if not self.dialect.head and (head := self._head) in readers:
             return Refused(space, "head", f"{self.dialect.name} does not run {head}")
         entry = ScaleMap(next(iter(writers)), tuple(sorted(readers, key=self._late)))
         verdict = self.verdict(entry)
@@ -294,6 +293,7 @@ class Scales:
             return None
         return "reads" if side == 1 else "writes"
 
+    @cached_property
     def _head(self) -> str:
         """The output head of a model of transformers."""
         found = getattr(self.model, "get_output_embeddings", lambda: None)()
@@ -306,6 +306,18 @@ class Scales:
             for around in _above(name)
         )
         return inside or self.layers[name].weight.expert != NONE, self._order[name]
+
+
+@cache
+def _drawn(count: int) -> np.ndarray:
+    """Logarithms of scales of which no two are alike."""
+    return np.random.default_rng(5).normal(0.0, 0.3, count)
+
+
+def _within(at: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which entries are among others; where both are one array it need not be sorted."""
+    same = at.shape == others.shape and bool((at == others).all())
+    return np.ones(at.shape, bool) if same else np.isin(at, others)
 
 
 def _above(module: str) -> Iterator[str]:

@@ -10,13 +10,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from paramsym.checking.generic import table_lengths
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.checking.trial import State, Trial
 from paramsym.interop.maps import Dialect, ScaleMap
 from paramsym.interop.parts import Layer, Part, layers_of
-from paramsym.recording.record import Inputs, preserved
+from paramsym.recording.record import Inputs, preserved, record
 from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
+
+_CALLS = 4  # inputs that are drawn: of few tokens some experts see none
 
 
 class Replay:
@@ -39,10 +42,13 @@ class Replay:
         self.model, self.dialect = model, dialect
         self.offsets, self.layers = symmetry.offsets, layers_of(model, symmetry)
         self.generator = torch.Generator().manual_seed(seed)
+        lengths = table_lengths(record(model, inputs, None, False))
         with preserved(model, training=False):
             source = Source(self.generator, torch.float64, pooled=False)
             state = generic_state(model, symmetry.offsets, source)
-            self.trial = Trial(model, state, inputs, {}, None, False, self.generator)
+            self.trial = Trial(
+                model, state, inputs, lengths, None, False, self.generator, calls=_CALLS
+            )
 
     def error(self, maps: Iterable[ScaleMap]) -> float:
         """The largest relative change of an output after maps with random scales.

@@ -62,6 +62,8 @@ class Logs:
     @staticmethod
     def of(at: np.ndarray, value: np.ndarray) -> Logs:
         """From coordinates in any order, of which equal ones have equal numbers."""
+        if (at[1:] > at[:-1]).all():
+            return Logs(at, value)
         at, first = np.unique(at, return_index=True)
         return Logs(at, value[first])
 
@@ -193,38 +195,39 @@ class Torus:
             for base, length in zip(over, family.batch, strict=True):
                 copies = self._copies(part, units, base, line)
                 number, known = number * length + copies, known & (copies >= 0)
-            number = family.start + number * family.count + line.at % family.count
-            found.append(replace(line, at=np.where(known, number, NOWHERE)))
-        return [line for line in found if (line.at >= 0).any()]
+            number = family.start + number * family.count
+            number = number if family.count == 1 else number + line.at % family.count
+            if not known.all():
+                number = np.where(known, number, NOWHERE)
+            if known.any():
+                found.append(Line(line.space, line.power, number))
+        return found
 
     def _copies(self, part: Part, units: Sequence[Line], base: str, line: Line) -> np.ndarray:
         """The unit of a space at each entry: as the side says it, or the expert."""
-        found = np.full_like(line.at, NOWHERE)
-        for other in units:
-            if other.space == base:
-                found = np.where(found >= 0, found, other.at)
-        if (found >= 0).any():
-            return found
+        told = [other.at for other in units if other.space == base]
+        if told:
+            return np.max(told, axis=0) if len(told) > 1 else told[0]
         if part.expert != NONE:
             for other in self._expanded_axis(part.parameter, 0):
                 if other.space == base:
-                    return np.full_like(line.at, other.at[part.expert])
+                    return other.at[part.expert : part.expert + 1]
         self.across[part].add(line.space)
-        return found
+        return np.full_like(line.at, NOWHERE)
 
     # -- what scales do ------------------------------------------------------------------------
     def touched(self, coordinates: np.ndarray) -> set[Place]:
         """Who may move where some coordinates, (count,), are not zero."""
         inside = np.searchsorted(self._starts, coordinates, side="right") - 1
         sites: set[Site] = set()
-        for number in np.unique(inside):
+        for number in {*inside.tolist()}:
             name = self._names[number]
             family = self._families[name]
             sites.add((name, NONE))
             if family.batch:
                 inner = (family.stop - family.start) // family.batch[0]
                 copies = (coordinates[inside == number] - family.start) // inner
-                sites |= {(name, int(copy)) for copy in np.unique(copies)}
+                sites |= {(name, copy) for copy in {*copies.tolist()}}
         return {place for site in sites for place in self.places.get(site, ())}
 
     def moved(self, t: Logs) -> dict[Place, np.ndarray]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from paramsym.checkpoints import Exported, MappingChecked
 from paramsym.interop import Checked, ScaleMap
+from paramsym.interop.exporting import TOLERANCE as KEPT
 from paramsym.interop.matching import common_ancestor
 from paramsym.report.collapse import collapse
 from paramsym.report.words import plural
@@ -60,7 +61,8 @@ def _print_wrong(each: Checked, console: Console) -> None:
     console.print(Text(f"\n{where}"), soft_wrap=True)
     console.print(Text(f"  {each.verdict}"), soft_wrap=True)
     if each.change is not None:
-        console.print(Text(f"  replayed, the function changes by {each.change:.1e}"))
+        silent = "" if each.change > KEPT else ": these inputs do not reach what is wrong"
+        console.print(Text(f"  replayed, the function changes by {each.change:.1e}{silent}"))
     if each.corrected is not None:
         console.print(Text(f"  right: {', '.join(each.corrected.balance)}"), soft_wrap=True)
 
