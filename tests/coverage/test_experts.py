@@ -748,3 +748,38 @@ def test_a_stack_runs_as_before_after_it_was_recorded() -> None:
     assert torch.equal(model(**TEXT).logits, before)
     assert not torch.equal(inside, torch.zeros_like(inside))
     assert torch.allclose(inside, before, atol=1e-6)
+
+
+def test_a_stack_of_a_release_that_says_less_is_a_stack() -> None:
+    model = transformer("Mixtral", None, num_local_experts=3)
+    said = table(find_symmetry(model, TEXT))
+    for module in model.modules():
+        module.__dict__.pop("has_post_expert_norm", None)
+    assert table(find_symmetry(model, TEXT)) == said
+
+
+class Grouped(nn.Module):
+    """Experts of which whole groups are chosen first, and the best of these next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 6)
+        self.w1, self.w2 = parameter(6, HIDDEN, WIDTH), parameter(6, OUT, HIDDEN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.router(x).sigmoid()
+        groups = scores.view(len(x), 3, 2)
+        best = torch.zeros(len(x), 3).to(x).scatter(1, groups.sum(-1).topk(2)[1], 1.0)
+        kept = (groups * best[..., None]).flatten(1)
+        gates = torch.zeros_like(kept).scatter(1, kept.topk(2)[1], 1.0) * kept
+        h = F.relu(torch.einsum("td,ehd->teh", x, self.w1))
+        return torch.einsum("te,teh,eoh->to", gates, h, self.w2)
+
+
+def test_experts_in_groups_have_orders_and_scales_of_their_own() -> None:
+    """A scale for each unit of each expert; not one for each group times one for each place."""
+    found = measured(Grouped().double(), (torch.randn(90, WIDTH).double(),))
+    assert found.refuted == () and found.error < 1e-10
+    assert (found.explained, found.unexplained) == (6 * HIDDEN, 0)
+    orders = [s for s in found.symmetry.spaces.values() if s.size == HIDDEN and s.over]
+    assert [len(s.over) for s in orders] == [2]

@@ -221,3 +221,13 @@ def test_a_model_on_meta_is_exported_without_a_replay() -> None:
     assert made.error is None
     assert "not replayed" in made.note
     assert len(made.entries) == 8
+
+
+def test_experts_that_are_routed_in_groups_have_maps_of_their_own() -> None:
+    groups = {"first_k_dense_replace": 1, "n_group": 2, "topk_group": 1}
+    model, symmetry, inputs = known("DeepseekV3", **groups)
+    entries = {e.smooth: e.balance for e in interop.awq(symmetry, model, inputs).entries}
+    experts = [n for n in layers_of(model, symmetry) if "experts." in n and n.endswith("up_proj")]
+    assert len(experts) == 4 + 1  # and those that all tokens share
+    for name in experts:
+        assert entries[name] == (name.replace("up_proj", "down_proj"),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,28 +120,33 @@ def _in_document(document: Any, tool: str, layers: str = "") -> Iterator[Given]:
 
 
 def _entry(given: Any, layers: str = "") -> Entry:
-    if isinstance(given, Mapping):
-        fields = {str(key): value for key, value in given.items()}
-    elif hasattr(given, "balance_layers"):
-        names = ("smooth_layer", "smooth_layers", "balance_layers")
-        fields = {name: getattr(given, name) for name in names if hasattr(given, name)}
-    elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
-        fields = {"balance_layers": given[0], "smooth_layers": given[1]}
-    else:
-        fields = {}
-    smooth = fields.get("smooth_layer") or fields.get("smooth_layers") or fields.get("prev_op")
-    balance = fields.get("balance_layers") or fields.get("layers")
+    smooth, balance = _said(given)
     if isinstance(smooth, Sequence) and not isinstance(smooth, str) and len(smooth) == 1:
         smooth = smooth[0]
-    if isinstance(balance, str):
-        balance = [balance]
+    balance = [balance] if isinstance(balance, str) else balance
     if not isinstance(smooth, str) or not _are_names(balance):
         raise MappingError(
             f"read_mapping: the entry {str(given)[:120]!r} does not say one module and those that "
             "read it. Expected smooth_layer and balance_layers, prev_op and layers, or a pair "
             "(balance_layers, smooth_layer), each a name or 're:' and a regex."
         )
-    return Entry(smooth, tuple(balance or ()), layers)
+    return Entry(smooth, tuple(balance), layers)
+
+
+def _said(given: Any) -> tuple[Any, Any]:
+    """What an entry has in the place of the writer and of the readers."""
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+        named = hasattr(given, "balance_layers")  # a tuple with names, in whatever order
+        if not named:
+            return given[1], given[0]
+    get = given.get if isinstance(given, Mapping) else partial(getattr, given)
+    smooth = next((x for name in _WRITER if (x := get(name, None)) is not None), None)
+    balance = next((x for name in _READERS if (x := get(name, None)) is not None), None)
+    return smooth, balance
+
+
+_WRITER = ("smooth_layer", "smooth_layers", "prev_op")
+_READERS = ("balance_layers", "layers")
 
 
 def _are_names(names: Any) -> bool:

@@ -35,22 +35,27 @@ def module_sets(modules: Iterable[str], targets: Sequence[str]) -> Iterator[list
     """
     found: dict[str, list[str]] = {target: [] for target in targets}
     context: str | None = None
-    for name in modules:
-        matching = [target for target in found if _matches(name, target)]
-        if len(matching) > 1:
-            raise Unresolved(f"{name} is matched by {' and by '.join(map(repr, matching))}")
-        for target in matching:
-            around = name if context is None else common_ancestor([name, context])
-            if all(found.values()) and around != context:
-                yield [found[each] for each in targets]
-                found, around = {each: [] for each in targets}, name
-            found[target].append(name)
-            context = around
+    for name, target in _matched(modules, list(found)):
+        around = name if context is None else common_ancestor([name, context])
+        if all(found.values()) and around != context:
+            yield [found[each] for each in targets]
+            found, around = {each: [] for each in targets}, name
+        found[target].append(name)
+        context = around
     if all(found.values()):
         yield [found[each] for each in targets]
     elif any(found.values()):
         missing = [target for target, names in found.items() if not names]
         raise Unresolved(f"nothing matches {', '.join(map(repr, missing))} in the last set")
+
+
+def _matched(modules: Iterable[str], targets: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every module that a target matches, with that target."""
+    for name in modules:
+        matching = [target for target in targets if _matches(name, target)]
+        if len(matching) > 1:
+            raise Unresolved(f"{name} is matched by {' and by '.join(map(repr, matching))}")
+        yield from ((name, target) for target in matching)
 
 
 def _matches(name: str, target: str) -> bool:

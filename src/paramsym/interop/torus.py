@@ -99,6 +99,7 @@ class Torus:
                 self._families[name], self.size = family, family.stop
         self._names = list(self._families)
         self._starts = np.array([family.start for family in self._families.values()])
+        self._experts: dict[str, int] = {}  # for a space with copies by expert how many there are
         self._own: dict[tuple[str, str], bool] = {}
         self._units: dict[tuple[str, int], list[Line]] = {}
         self._lines: dict[tuple[str, int, int, tuple[int | None, ...]], list[Line]] = {}
@@ -116,7 +117,10 @@ class Torus:
             if part.expert != NONE and axes == 2:
                 side = 2 if side == 1 else 0  # a bias has no columns
             for space in dict.fromkeys(line.space for line in self.lines((part, side))):
-                own = part.expert if self._by_expert(part, space) else NONE
+                own = NONE
+                if self._by_expert(part, space):
+                    own = part.expert
+                    self._experts[space] = self.symmetry.shape(part.parameter)[0]
                 self.places[space, own].append((part, side))
 
     def _by_expert(self, part: Part, space: str) -> bool:
@@ -224,8 +228,8 @@ class Torus:
             name = self._names[number]
             family = self._families[name]
             sites.add((name, NONE))
-            if family.batch:
-                inner = (family.stop - family.start) // family.batch[0]
+            if name in self._experts:
+                inner = (family.stop - family.start) // self._experts[name]
                 copies = (coordinates[inside == number] - family.start) // inner
                 sites |= {(name, copy) for copy in {*copies.tolist()}}
         return {place for site in sites for place in self.places.get(site, ())}

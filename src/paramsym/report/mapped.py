@@ -61,7 +61,11 @@ def _print_wrong(each: Checked, console: Console) -> None:
     console.print(Text(f"\n{where}"), soft_wrap=True)
     console.print(Text(f"  {each.verdict}"), soft_wrap=True)
     if each.change is not None:
-        silent = "" if each.change > KEPT else ": these inputs do not reach what is wrong"
+        silent = (
+            ""
+            if each.change > KEPT
+            else ": these inputs do not reach it, or a symmetry is missing here"
+        )
         console.print(Text(f"  replayed, the function changes by {each.change:.1e}{silent}"))
     if each.corrected is not None:
         console.print(Text(f"  right: {', '.join(each.corrected.balance)}"), soft_wrap=True)

@@ -156,11 +156,17 @@ def _on_one_axis(leaves: list[Node]) -> Iterator[Component]:
 
 
 def _across_axes(block: Block) -> Iterator[Component]:
-    """The first axis of a stack of matrices with either axis of the matrices, positions aside."""
+    """The first axis of a stack of matrices with either axis of the matrices, positions aside.
+
+    Its own leaves are taken one by one, and where there are two, together.
+    """
     first, *others = [[n for n, _ in p.leaves if not _is_position(n)] for p in block.places if p]
-    for a, b in itertools.product(first, itertools.chain(*others)):
-        if a is not b:
-            yield tuple(sorted((a.serial, b.serial)))
+    for b in itertools.chain(*others):
+        for a in first:
+            if a is not b:
+                yield tuple(sorted((a.serial, b.serial)))
+        if len(whole := {n.serial for n in (*first, b)}) == 3 == 1 + len(first):
+            yield tuple(sorted(whole))  # the matrices are counted by group and place
 
 
 def _is_position(leaf: Node) -> bool:
