@@ -14,6 +14,7 @@ from torch import nn
 from paramsym.interop.entries import Entry, MappingError, read_mapping, resolved
 from paramsym.interop.maps import ScaleMap
 from paramsym.interop.matching import Unresolved, common_ancestor, module_sets
+from paramsym.interop.parts import module_names
 
 NAMES = [
     f"layers.{k}.{name}"
@@ -97,7 +98,7 @@ def test_names_inside_layers_are_repeated() -> None:
         nn.ModuleDict({"norm": nn.LayerNorm(3), "q": nn.Linear(3, 3)}) for _ in range(2)
     )
     model = nn.ModuleDict({"layers": layers})
-    found = resolved(Entry("norm", ("q",), "layers"), model)
+    found = resolved(Entry("norm", ("q",), "layers"), module_names(model))
     assert found == [ScaleMap(f"layers.{k}.norm", (f"layers.{k}.q",)) for k in range(2)]
     with pytest.raises(Unresolved, match="no layer"):
-        resolved(Entry("norm", ("k",), "layers"), model)
+        resolved(Entry("norm", ("k",), "layers"), module_names(model))

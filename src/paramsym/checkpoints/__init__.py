@@ -17,11 +17,11 @@ from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
 from paramsym.checkpoints.keys import Ask as Ask
 from paramsym.checkpoints.keys import Freeing as Freeing
-from paramsym.checkpoints.mapped import REPLAYED as REPLAYED
 from paramsym.checkpoints.mapped import Exported as Exported
 from paramsym.checkpoints.mapped import MappingChecked as MappingChecked
 from paramsym.checkpoints.mapped import check_mapping as check_mapping
 from paramsym.checkpoints.mapped import export_maps as export_maps
+from paramsym.checkpoints.mapped import open_mapped as open_mapped
 from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
 from paramsym.checkpoints.merged import write_merged as write_merged
 from paramsym.checkpoints.plan import Plan as Plan

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
+from paramsym.checkpoints.sources import needs_weights, open_checkpoint
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
 from paramsym.checkpoints.writing import refuse_existing
 from paramsym.formats.drafts import replacing
 from paramsym.interop import Export, MappingCheck, check, export
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
-REPLAYED = 20_000_000  # parameters up to which a model itself is replayed
+_REPLAYED = 20_000_000  # parameters up to which a model itself is replayed
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,17 @@ class MappingChecked(Told):
     def numbers(self) -> dict[str, Any]:
         """Every map with its verdict."""
         return {"sound": self.check.sound, **asdict(self.check)}
+
+
+def open_mapped(
+    source: str, weights: str | None = None, inputs: str | None = None, key: str | None = None
+) -> Checkpoint:
+    """A source for its maps: without its weights where it has none, or is too large to be replayed.
+
+    Arguments and errors are those of `open_checkpoint`.
+    """
+    wanted = needs_weights(source, False, True, _REPLAYED)
+    return open_checkpoint(source, weights, inputs, not wanted, key)
 
 
 def export_maps(
@@ -70,12 +83,9 @@ def export_maps(
     """
     if output is not None:
         refuse_existing(output, force, "--output")
-    progress("deriving the symmetry")
-    with fitting(checkpoint):
-        symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
+    symmetry, inputs = _derived(checkpoint, progress)
     progress("replaying the maps")
-    given = checkpoint.inputs if checkpoint.has_weights else None
-    made = export(tool, symmetry, checkpoint.model, given)
+    made = export(tool, symmetry, checkpoint.model, inputs)
     if not checkpoint.has_weights:
         made = _by_twin(made, checkpoint, tool)
     if output is not None:
@@ -126,9 +136,16 @@ def check_mapping(
 
     Raises `MappingError` for a mapping that cannot be read.
     """
+    symmetry, inputs = _derived(checkpoint, progress)
+    progress("judging the maps")
+    return MappingChecked(check(symmetry, checkpoint.model, mapping, inputs, tool))
+
+
+def _derived(
+    checkpoint: Checkpoint, progress: Callable[[str], None]
+) -> tuple[ParameterSymmetry, Inputs | None]:
+    """The symmetry of a checkpoint, and the inputs on which it can be run, if it can."""
     progress("deriving the symmetry")
     with fitting(checkpoint):
         symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    progress("judging the maps")
-    given = checkpoint.inputs if checkpoint.has_weights else None
-    return MappingChecked(check(symmetry, checkpoint.model, mapping, given, tool))
+    return symmetry, checkpoint.inputs if checkpoint.has_weights else None

@@ -354,9 +354,9 @@ class _Sizes:
         if chosen is None:
             return None
         part = [value[k] for k in chosen]
-        if self.roles[name] == "attended":
-            return [min(v, _WINDOW) for v in part]
-        return [self.widths.get(v, v) for v in part] if self.roles[name] == "width" else part
+        if self.roles[name] in ("width", "attended"):
+            return [self._small(self.roles[name], v, kept) if _is_size(v) else v for v in part]
+        return part
 
     def _stages(self, name: str, value: list) -> list:
         part = value[:_STAGES]

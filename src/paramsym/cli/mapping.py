@@ -38,8 +38,7 @@ def export(
         from paramsym import checkpoints, report
 
         progress(f"reading {source}")
-        wanted = checkpoints.needs_weights(source, False, True, checkpoints.REPLAYED)
-        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, not wanted, key)
+        checkpoint = checkpoints.open_mapped(source, weights, inputs, key)
         done = checkpoints.export_maps(checkpoint, tool, output, force, progress)
     say_notes(checkpoint.notes)
     if as_json:
@@ -73,8 +72,7 @@ def check_mapping(
         from paramsym import checkpoints, report
 
         progress(f"reading {source}")
-        wanted = checkpoints.needs_weights(source, False, True, checkpoints.REPLAYED)
-        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, not wanted, key)
+        checkpoint = checkpoints.open_mapped(source, weights, inputs, key)
         done = checkpoints.check_mapping(checkpoint, mapping, tool, progress)
     say_notes(checkpoint.notes)
     if as_json:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
-from paramsym.checking.trial import Unusable
 from paramsym.interop.entries import Entry, read_mapping, resolved
 from paramsym.interop.exporting import DIALECTS
 from paramsym.interop.maps import ScaleMap, Scales, Verdict
 from paramsym.interop.matching import Unresolved
-from paramsym.interop.replay import Replay
+from paramsym.interop.parts import module_names
+from paramsym.interop.replay import replay_of
 from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -58,10 +57,6 @@ class MappingCheck:
         """Whether every map keeps the function."""
         return all(each.sound for each in self.maps)
 
-    def to_json(self) -> str:
-        """All of it as JSON."""
-        return json.dumps({"sound": self.sound, **asdict(self)}, indent=2)
-
 
 def check(
     symmetry: ParameterSymmetry, model: nn.Module, mapping: Any, inputs: Inputs | None = None,
@@ -85,34 +80,36 @@ def check(
     Raises `MappingError` for a mapping that cannot be read.
     """
     given = read_mapping(mapping, tool)
-    scales = Scales(symmetry, model, DIALECTS[given.tool])
-    right = {entry.smooth: entry for entry in scales.maps().entries}
-    replay, note = None, "not replayed: that needs inputs, and a model with weights"
-    meta = any(p.device.type == "meta" for p in model.parameters())
-    if inputs is not None and not meta:
-        try:
-            replay, note = Replay(model, symmetry, inputs, DIALECTS[given.tool]), ""
-        except Unusable as error:
-            note = f"not replayed: {error}"
+    dialect = DIALECTS[given.tool]
+    scales = Scales(symmetry, model, dialect)
+    replay, note = replay_of(model, symmetry, inputs, dialect)
     found = []
-    for entry, one in _all(given.entries, model):
+    for entry, one in _all(given.entries, module_names(model)):
         if isinstance(one, Verdict):
             found.append(Checked(str(entry), None, one, None, None))
             continue
         verdict = scales.verdict(one)
         change = None if replay is None or verdict.kind == "unknown module" else replay.error([one])
-        corrected = right.get(one.smooth) if verdict.kind != "sound" else None
-        found.append(Checked(str(entry), one, verdict, change, corrected))
-    return MappingCheck(given.tool, tuple(found), note)
+        found.append(Checked(str(entry), one, verdict, change, None))
+    return MappingCheck(given.tool, tuple(_corrected(found, scales)), note)
+
+
+def _corrected(found: list[Checked], scales: Scales) -> Iterator[Checked]:
+    """The same with the right map beside each that is wrong, where there is one."""
+    wrong = any(each.map is not None and not each.sound for each in found)
+    right = {entry.smooth: entry for entry in scales.maps().entries} if wrong else {}
+    for each in found:
+        known = None if each.sound or each.map is None else right.get(each.map.smooth)
+        yield replace(each, corrected=known)
 
 
 def _all(
-    entries: tuple[Entry, ...], model: nn.Module
+    entries: tuple[Entry, ...], modules: Sequence[str]
 ) -> Iterator[tuple[Entry, ScaleMap | Verdict]]:
     """Every map that the entries mean, or why one means none."""
     for entry in entries:
         try:
-            for one in resolved(entry, model):
+            for one in resolved(entry, modules):
                 yield entry, one
         except Unresolved as error:
             yield entry, Verdict("unknown module", str(error))

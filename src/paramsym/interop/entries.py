@@ -9,11 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from paramsym.interop.maps import ScaleMap
 from paramsym.interop.matching import Unresolved, module_sets
-from paramsym.interop.parts import module_names
 
 
 class MappingError(ValueError):
@@ -153,12 +150,11 @@ def _are_names(names: Any) -> bool:
     return isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
 
 
-def resolved(entry: Entry, model: nn.Module) -> list[ScaleMap]:
-    """The maps of modules that an entry means.
+def resolved(entry: Entry, names: Sequence[str]) -> list[ScaleMap]:
+    """The maps of modules that an entry means, by the names of all modules in order.
 
     Raises `Unresolved` for regexes that match nothing, or one module twice.
     """
-    names = module_names(model)
     if entry.layers:
         return _in_layers(entry, names)
     found = []

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
-from paramsym.checking.trial import Unusable
 from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
 from paramsym.interop.matching import common_ancestor
-from paramsym.interop.replay import Replay
+from paramsym.interop.replay import replay_of
 from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -105,10 +104,6 @@ class Export:
 
         return yaml.safe_dump(self.recipe(), sort_keys=False, width=10_000)
 
-    def to_json(self) -> str:
-        """All that is known, as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
     def _layers(self) -> list[dict[str, Any]]:
         return [
             {"prev_op": e.smooth, "layers": list(e.balance), "inp": e.balance[0],
@@ -137,12 +132,9 @@ def _proved(
     made: Export, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None,
     dialect: Dialect,
 ) -> Export:  # fmt: skip
-    if inputs is None or any(p.device.type == "meta" for p in model.parameters()):
-        return replace(made, note="not replayed: that needs inputs, and a model with weights")
-    try:
-        replay = Replay(model, symmetry, inputs, dialect)
-    except Unusable as error:
-        return replace(made, note=f"not replayed: {error}")
+    replay, note = replay_of(model, symmetry, inputs, dialect)
+    if replay is None:
+        return replace(made, note=note)
     error = replay.error(made.entries)
     if error <= TOLERANCE:
         return replace(made, error=error)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
 from torch import nn
 
-from paramsym.interop.parts import BY_COLUMNS, NONE, Layer, Part, layers_of, module_names
+from paramsym.interop.parts import BY_COLUMNS, NONE, Layer, Part, layers_of
 from paramsym.interop.torus import Logs, Place, Site, Torus
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -90,27 +90,21 @@ class Dialect:
     head: bool = True
 
 
-@dataclass
 class Scales:
     """The scales of a model, as a tool may move them."""
 
-    symmetry: ParameterSymmetry
-    model: nn.Module
-    dialect: Dialect
-    torus: Torus = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.layers = layers_of(self.model, self.symmetry)
-        self._order = {name: k for k, name in enumerate(module_names(self.model))}
-        parts = [p for layer in self.layers.values() for p in (layer.weight, layer.bias) if p]
-        self.torus = Torus(self.symmetry, parts)
-        self._modules = dict(self.model.named_modules())
+    def __init__(self, symmetry: ParameterSymmetry, model: nn.Module, dialect: Dialect) -> None:
+        self.symmetry, self.model, self.dialect = symmetry, model, dialect
+        self.layers = layers_of(model, symmetry)
+        self._order = {name: k for k, name in enumerate(self.layers)}
+        self._modules = dict(model.named_modules())
         self._named = {
             part: name
             for name, layer in self.layers.items()
             for part in (layer.weight, layer.bias)
             if part
         }
+        self.torus = Torus(symmetry, self._named)
 
     # -- one map -------------------------------------------------------------------------------
     def verdict(self, entry: ScaleMap) -> Verdict:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from paramsym.recording.experts import is_stack, stacked_weights
 from paramsym.structure.symmetry import ParameterSymmetry
 
 NONE = -1
@@ -74,31 +75,24 @@ def layers_of(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Layer]
 
 def module_names(model: nn.Module) -> list[str]:
     """The names of all modules in order, experts taken apart."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     for name, module in model.named_modules():
-        found.append(name)
-        experts = dict(_experts(name, module))
-        for layer in experts:
-            around = layer.rpartition(".")[0]
-            if around not in found[-3:]:
-                found.append(around)
-            found.append(layer)
-    return found
+        found[name] = None
+        for layer, _ in _experts(name, module):
+            found[layer.rpartition(".")[0]] = found[layer] = None
+    return list(found)
 
 
 def _experts(name: str, module: nn.Module) -> Iterator[tuple[str, Layer]]:
     """The layers of each expert of a module that holds them in tensors, as transformers says so."""
-    if getattr(module, "is_transposed", None) is None or not hasattr(module, "down_proj"):
+    if not is_stack(module):
         return
-    down = module.down_proj
-    first = getattr(module, "gate_up_proj" if module.has_gate else "up_proj", None)
-    if not isinstance(down, Tensor) or not isinstance(first, Tensor) or down.ndim != 3:
-        return
-    transposed, biased = bool(module.is_transposed), bool(module.has_bias)
+    first, down = stacked_weights(module)
+    transposed = bool(module.is_transposed)
     for expert in range(len(down)):
         for layer, leaf, rows in _pieces(module, first.shape[2 if transposed else 1]):
             weight = Part(f"{name}.{leaf}", expert, rows, transposed)
-            bias = Part(f"{name}.{leaf}_bias", expert, rows) if biased else None
+            bias = Part(f"{name}.{leaf}_bias", expert, rows) if module.has_bias else None
             yield f"{name}.{expert}.{layer}", Layer(weight, bias, "Linear")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paramsym.checking.generic import table_lengths
 from paramsym.checking.generic_weights import Source, generic_state
-from paramsym.checking.trial import State, Trial
+from paramsym.checking.trial import State, Trial, Unusable
 from paramsym.interop.maps import Dialect, ScaleMap
 from paramsym.interop.parts import Layer, Part, layers_of
 from paramsym.recording.record import Inputs, preserved, record
@@ -95,3 +95,15 @@ class Replay:
         made = state[part.parameter].clone()
         part.of(made).copy_(value)
         state[part.parameter] = made
+
+
+def replay_of(
+    model: nn.Module, symmetry: ParameterSymmetry, inputs: Inputs | None, dialect: Dialect
+) -> tuple[Replay | None, str]:
+    """A replay, or why there is none: no inputs, no weights, or a model that does not run."""
+    if inputs is None or any(p.device.type == "meta" for p in model.parameters()):
+        return None, "not replayed: that needs inputs, and a model with weights"
+    try:
+        return Replay(model, symmetry, inputs, dialect), ""
+    except Unusable as error:
+        return None, f"not replayed: {error}"

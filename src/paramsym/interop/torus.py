@@ -85,18 +85,17 @@ class Torus:
     Attributes:
         places: for each space with scales, and each expert with a copy of its own, who carries it.
         across: spaces whose copies no side of a part tells apart, by part.
-        size: the number of coordinates.
     """
 
     def __init__(self, symmetry: ParameterSymmetry, parts: Iterable[Part]) -> None:
         self.symmetry = symmetry
         self._sizes = {name: space.size for name, space in symmetry.spaces.items()}
         self._families: dict[str, _Family] = {}
-        self.size = 0
+        start = 0
         for name, space in symmetry.spaces.items():
             if count := _scales(space):
-                family = _Family(self.size, batch_of(symmetry, space), count)
-                self._families[name], self.size = family, family.stop
+                family = _Family(start, batch_of(symmetry, space), count)
+                self._families[name], start = family, family.stop
         self._names = list(self._families)
         self._starts = np.array([family.start for family in self._families.values()])
         self._experts: dict[str, int] = {}  # for a space with copies by expert how many there are

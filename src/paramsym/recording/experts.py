@@ -56,7 +56,7 @@ def is_stack(module: nn.Module) -> bool:
         getattr(module, "num_experts", None), int
     ):
         return False
-    first, second = _weights(module)
+    first, second = stacked_weights(module)
     stacked = (isinstance(w, Tensor) and w.ndim == 3 for w in (first, second))
     return all(stacked) and first.shape[0] == second.shape[0] == module.num_experts
 
@@ -66,14 +66,15 @@ def _is_dispatched(forward: Any) -> bool:
     return code is not None and _DISPATCHED in code.co_qualname
 
 
-def _weights(module: Any) -> tuple[Any, Any]:
+def stacked_weights(module: Any) -> tuple[Any, Any]:
+    """The tensors of a stack that read the stream, and that write it: (expert, …, …) each."""
     first = "gate_up_proj" if module.has_gate else "up_proj"
     return getattr(module, first, None), getattr(module, "down_proj", None)
 
 
 def _dense(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """Σ_e g_te f_e(x_t) for tokens in rows, in the precision of the weights."""
-    first, second = _weights(self)
+    first, second = stacked_weights(self)
     biases = (None, None)
     if self.has_bias:
         name = "gate_up_proj_bias" if self.has_gate else "up_proj_bias"

@@ -61,12 +61,9 @@ def _print_wrong(each: Checked, console: Console) -> None:
     console.print(Text(f"\n{where}"), soft_wrap=True)
     console.print(Text(f"  {each.verdict}"), soft_wrap=True)
     if each.change is not None:
-        silent = (
-            ""
-            if each.change > KEPT
-            else ": these inputs do not reach it, or a symmetry is missing here"
-        )
-        console.print(Text(f"  replayed, the function changes by {each.change:.1e}{silent}"))
+        console.print(Text(f"  replayed, the function changes by {each.change:.1e}"), end="")
+        seen = each.change > KEPT
+        console.print("" if seen else ": these inputs do not reach it, or a symmetry is missing")
     if each.corrected is not None:
         console.print(Text(f"  right: {', '.join(each.corrected.balance)}"), soft_wrap=True)
 
