@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from paramsym import find_symmetry
+from paramsym.geometry.updates import updates_of
 from paramsym.privacy import Key, commuting_subgroup, encode
-from paramsym.privacy.keys.updates import updates_of
 
 
 def generator():

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from paramsym.algebra import GeneralLinear, Group, Orthogonal, SignedPermutation
+from paramsym.geometry.updates import _UPDATES, updates_of
 from paramsym.privacy import Kind, Update
-from paramsym.privacy.keys.updates import _UPDATES, updates_of
 
 ROWS, COLUMNS, STEPS = 6, 5, 25
 OPTIM = torch.optim

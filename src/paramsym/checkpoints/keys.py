@@ -16,8 +16,8 @@ from paramsym.checkpoints.moves import moves_of
 from paramsym.checkpoints.tensors import require_file
 from paramsym.checkpoints.writing import check_name, refuse_source
 from paramsym.formats.errors import reading
+from paramsym.geometry.updates import updates_of
 from paramsym.privacy import Key, secret_generator
-from paramsym.privacy.keys.updates import updates_of
 from paramsym.structure.stored import owner
 from paramsym.structure.symmetry import ParameterSymmetry
 

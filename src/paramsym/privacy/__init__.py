@@ -6,6 +6,11 @@ The owner of a key g sends g·x and g·θ and undoes g on what comes back. That 
 whom, and until which attack, is what `audit` measures.
 """
 
+from paramsym.geometry.commuting import commuting_subgroup as commuting_subgroup
+from paramsym.geometry.plain_orders import plain_orders as plain_orders
+from paramsym.geometry.updates import Kind as Kind
+from paramsym.geometry.updates import Update as Update
+
 from .attacks.attempt import Attempt as Attempt
 from .attacks.attempt import NotApplicable as NotApplicable
 from .audit import Audit as Audit
@@ -24,16 +29,12 @@ from .inference import ModelOwner as ModelOwner
 from .inference import Polarity as Polarity
 from .job import Job as Job
 from .job import View as View
-from .keys.commuting import commuting_subgroup as commuting_subgroup
 from .keys.key import Key as Key
 from .keys.losses import Loss as Loss
-from .keys.plain_orders import plain_orders as plain_orders
 from .keys.randomness import secret_generator as secret_generator
 from .keys.rates import Rates as Rates
 from .keys.tokens import renumber as renumber
 from .keys.tokens import with_tokens as with_tokens
-from .keys.updates import Kind as Kind
-from .keys.updates import Update as Update
 from .retracing.expected import Expected as Expected
 from .retracing.expected import expectation as expectation
 from .retracing.runs import Retraced as Retraced

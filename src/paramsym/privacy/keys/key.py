@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from paramsym.algebra import Group, Trivial, parse_group
-from paramsym.privacy.keys.commuting import commuting_subgroup
+from paramsym.geometry.commuting import commuting_subgroup
+from paramsym.geometry.updates import Optimizers, Update, updates_of
 from paramsym.privacy.keys.losses import Loss, Losses, loss_of
 from paramsym.privacy.keys.rates import Rates, rates_of, require_rates
 from paramsym.privacy.keys.refusals import (
@@ -26,7 +27,6 @@ from paramsym.privacy.keys.refusals import (
     require_repeatable,
     require_within,
 )
-from paramsym.privacy.keys.updates import Optimizers, Update, updates_of
 from paramsym.structure import stored
 from paramsym.structure.element import GroupElement, parts_of, word_of
 from paramsym.structure.symmetry import ParameterSymmetry

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from paramsym.algebra import Element
-from paramsym.privacy.keys.updates import Update
+from paramsym.geometry.updates import Update
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.symmetry import ParameterSymmetry

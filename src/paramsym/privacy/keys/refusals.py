@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from paramsym.algebra import Element, Group, Trivial
+from paramsym.geometry.updates import Update
 from paramsym.privacy.keys.losses import Loss
-from paramsym.privacy.keys.updates import Update
 from paramsym.structure.element import GroupElement
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from paramsym.geometry.updates import Update, updates_of
 from paramsym.privacy.keys.key import Key
-from paramsym.privacy.keys.updates import Update, updates_of
 from paramsym.structure.element import Slide
 from paramsym.structure.symmetry import ParameterSymmetry
 

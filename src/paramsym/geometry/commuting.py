@@ -20,8 +20,8 @@ from dataclasses import replace
 
 from paramsym.algebra import AbstractMonomial, Group, Permutation, Trivial
 from paramsym.algebra.lattice import monomial
-from paramsym.privacy.keys.plain_orders import plain_orders
-from paramsym.privacy.keys.updates import Kind, Optimizers, Update, updates_of
+from paramsym.geometry.plain_orders import plain_orders
+from paramsym.geometry.updates import Kind, Optimizers, Update, updates_of
 from paramsym.structure.axes import AxisType, parts_of, spaces_of
 from paramsym.structure.origin import Diagonal
 from paramsym.structure.shift import Shift
