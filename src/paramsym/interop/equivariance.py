@@ -1,0 +1,138 @@
+"""Does a step commute with a symmetry? Two copies are trained, one of them moved, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from paramsym.geometry.commuting import commuting_subgroup
+from paramsym.geometry.updates import Kind, Update
+from paramsym.structure.action import act, act_dual
+from paramsym.structure.element import GroupElement
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = Mapping[str, Tensor]
+Optimizer = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
+Gradient = Callable[[dict[str, Tensor]], Params]
+_ORTHOGONAL = Update("any step of inner products", Kind.INNER_PRODUCTS, decays=True)
+
+
+def assert_equivariant(
+    optimizer: Optimizer,
+    symmetry: ParameterSymmetry,
+    params: Params | None = None,
+    gradient: Gradient | None = None,
+    *,
+    steps: int = 200,
+    tolerance: float = 1e-8,
+    generator: torch.Generator | None = None,
+) -> float:
+    """Show that the step of an optimiser commutes with a symmetry: step(g·θ) = g·step(θ).
+
+    Two copies are trained for some steps, one from θ and one from g·θ, with gradients that belong
+    together, and g·θ_t is compared with θ'_t at the end. Drawn are elements g that act by
+    orthogonal matrices; no step of gradients commutes with a change of scale.
+
+    Args:
+        optimizer: makes one from names and parameters, such as a class of `torch.optim` or
+            `lambda named: SGD(named, lr=0.1)`; it is called once for each copy.
+        symmetry: of the model, or a restriction of it that is asked about.
+        params: θ, in float64; by default random numbers in the shapes of the signature.
+        gradient: of the loss at given parameters, by name, for a pair of real models; by default
+            gradients are drawn, and moved as those of a loss that is constant along orbits.
+        steps: how many.
+        tolerance: the largest relative difference of a parameter.
+        generator: of parameters, gradients and elements.
+
+    Returns:
+        The largest relative difference of a parameter.
+
+    Raises:
+        AssertionError: the step does not commute; with the parameter, and the spaces that alone
+            make a difference.
+        ValueError: no element of the symmetry acts by an orthogonal matrix other than the identity.
+
+    Source: Bernstein and Newhouse, Old Optimizer, New Norm (2024), for steps of steepest descent in
+    a norm, which commute with what keeps the norm.
+    """
+    generator = generator or torch.Generator().manual_seed(0)
+    kept = commuting_subgroup(symmetry, _ORTHOGONAL)
+    theta = dict(params) if params is not None else _drawn(kept, generator)
+    element = kept.sample(generator)
+    _require_motion(kept, element, theta)
+    trial = _Trial(optimizer, kept, theta, gradient, steps, generator.get_state())
+    error, name = trial.error(element)
+    if error <= tolerance:
+        return error
+    alone = ((space, trial.error(kept.sample(generator, only=[space]))[0]) for space in kept.spaces)
+    blamed = [space for space, error in alone if not error <= tolerance]
+    said = ", ".join(f"{s} ({kept.spaces[s].group})" for s in blamed[:4]) or "several together"
+    raise AssertionError(
+        f"assert_equivariant: after {steps} steps {name} differs by {error:.1e} of its size from "
+        f"what the moved copy has, and at most {tolerance:.0e} was expected. Guilty: {said}. Give "
+        "such parameters a step that treats them as matrices, in the blocks of optimizer_groups."
+    )
+
+
+class _Trial:
+    """A training run from θ, and one from g·θ for each g that is asked about."""
+
+    def __init__(
+        self, optimizer: Optimizer, symmetry: ParameterSymmetry, theta: Params,
+        gradient: Gradient | None, steps: int, seed: Tensor,
+    ) -> None:  # fmt: skip
+        self.optimizer, self.symmetry, self.steps = optimizer, symmetry, steps
+        self.theta, self.gradient, self.seed = theta, gradient, seed
+        self.plain = self._trained(None)
+
+    def error(self, element: GroupElement) -> tuple[float, str]:
+        """The largest relative difference of g·θ_t and θ'_t, and the parameter that has it."""
+        expected, found = act(self.symmetry, element, self.plain), self._trained(element)
+        apart = {
+            name: float((x - expected[name]).norm() / expected[name].norm().clamp(min=1e-300))
+            for name, x in found.items()
+        }
+        worst = max(apart, key=lambda name: (apart[name] != apart[name], apart[name]))
+        return apart[worst], worst
+
+    def _trained(self, element: GroupElement | None) -> dict[str, Tensor]:
+        start = self.theta if element is None else act(self.symmetry, element, self.theta)
+        trained = [n for n in self.symmetry.signature if n not in self.symmetry.buffers]
+        copy = {name: nn.Parameter(start[name].detach().clone()) for name in trained}
+        optimizer = self.optimizer(list(copy.items()))
+        generator = torch.Generator()
+        generator.set_state(self.seed)
+        for _ in range(self.steps):
+            gradients = self._gradients(copy, element, generator)
+            for name, parameter in copy.items():
+                parameter.grad = gradients[name].detach().clone()
+            optimizer.step()
+        return {name: parameter.detach() for name, parameter in copy.items()}
+
+    def _gradients(
+        self, at: dict[str, nn.Parameter], element: GroupElement | None, generator: torch.Generator
+    ) -> Params:
+        if self.gradient is not None:
+            return self.gradient({name: p.detach() for name, p in at.items()})
+        drawn = {name: _normal(p.shape, generator) for name, p in at.items()}
+        return drawn if element is None else act_dual(self.symmetry, element, self.theta, drawn)
+
+
+def _drawn(symmetry: ParameterSymmetry, generator: torch.Generator) -> dict[str, Tensor]:
+    return {name: _normal(symmetry.shape(name), generator) for name in symmetry.signature}
+
+
+def _normal(shape: Iterable[int], generator: torch.Generator) -> Tensor:
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
+
+
+def _require_motion(symmetry: ParameterSymmetry, element: GroupElement, theta: Params) -> None:
+    moved = act(symmetry, element, theta)
+    if all(torch.equal(moved[name], theta[name]) for name in symmetry.signature):
+        raise ValueError(
+            "assert_equivariant: no element of this symmetry but the identity acts by orthogonal "
+            f"matrices ({len(symmetry.spaces)} spaces). Expected orders, signs or rotations: with "
+            "scales no step of gradients commutes. Ask about a network that has some."
+        )
