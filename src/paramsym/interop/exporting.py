@@ -112,14 +112,10 @@ class Export:
         ]  # fmt: skip
 
 
-def export(
-    tool: str, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None
+def export_scales(
+    tool: str, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None
 ) -> Export:
     """The scale maps of a model in the dialect of a tool; see `awq`."""
-    if tool not in DIALECTS:
-        raise ValueError(
-            f"export(tool={tool!r}): no such tool. Expected one of {', '.join(DIALECTS)}."
-        )
     dialect = DIALECTS[tool]
     found = Scales(symmetry, model, dialect).maps()
     lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 from torch import nn
 
-from paramsym.interop.exporting import Export, export
+from paramsym.interop.blocks import OptimizerGroups, optimizer_groups
+from paramsym.interop.exporting import Export, export_scales
+from paramsym.interop.spinning import RotationExport, export_rotations
 from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -27,7 +32,7 @@ def awq(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = N
 
     Raises `NotProved` where a replayed map changes the function; nothing is returned then.
     """
-    return export("awq", symmetry, model, inputs)
+    return export_scales("awq", symmetry, model, inputs)
 
 
 def smoothquant(
@@ -48,7 +53,7 @@ def smoothquant(
 
     Raises `NotProved` where a replayed map changes the function.
     """
-    return export("smoothquant", symmetry, model, inputs)
+    return export_scales("smoothquant", symmetry, model, inputs)
 
 
 def quark(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None) -> Export:
@@ -66,4 +71,58 @@ def quark(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None =
 
     Raises `NotProved` where a replayed map changes the function.
     """
-    return export("quark", symmetry, model, inputs)
+    return export_scales("quark", symmetry, model, inputs)
+
+
+def spinquant(
+    symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None
+) -> RotationExport:
+    """The rotation maps of a model: what SpinQuant and QuaRot may turn, and the norms to fold.
+
+    Every space whose group has all rotations and that rows and columns of linear layers and
+    embeddings alone carry: the stream (R1), values of a head (R2), and latent spaces as well. The
+    gain of a norm in between is folded into all who read it (Ashkboos et al., SliceGPT, 2024,
+    theorem 1). Centring the embeddings under RMS norm is no symmetry, and is left out.
+
+    Args:
+        symmetry: of the model, from `find_symmetry`; of `untied(model)` where the head is tied.
+        model: for the types of modules; the meta device suffices.
+        inputs: example inputs; with them all rotations are replayed at random, and compared.
+
+    Returns:
+        Rotations and norms by names of modules, and what cannot be turned, with the reason.
+        `text()` is a recipe, `objects()` is the `SpinQuantModifier`.
+
+    Raises `NotProved` where a replayed rotation changes the function; nothing is returned then.
+    """
+    return export_rotations(symmetry, model, inputs)
+
+
+Exports: TypeAlias = Export | RotationExport | OptimizerGroups
+_TOOLS: dict[str, Callable[..., Any]] = {
+    "awq": awq, "smoothquant": smoothquant, "quark": quark, "spinquant": spinquant,
+    "optimizer": lambda symmetry, _model, _inputs: optimizer_groups(symmetry),
+}  # fmt: skip
+
+
+def export(
+    tool: str, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = None
+) -> Exports:
+    """What a tool wants to be told, by the name of the tool.
+
+    Args:
+        tool: awq, smoothquant, quark, spinquant or optimizer.
+        symmetry: of the model.
+        model: for the types of modules; the meta device suffices.
+        inputs: example inputs, for the replay.
+
+    Returns:
+        What the function of that name returns; each has `text()`.
+
+    Raises:
+        ValueError: there is no such tool.
+        NotProved: a replayed map changes the function.
+    """
+    if tool not in _TOOLS:
+        raise ValueError(f"export(tool={tool!r}): no such tool. Expected one of {[*_TOOLS]}.")
+    return _TOOLS[tool](symmetry, model, inputs)

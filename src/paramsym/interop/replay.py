@@ -5,7 +5,7 @@ It knows nothing of symmetries: it reads names, shapes and the formula of the to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -51,47 +51,57 @@ class Replay:
             )
 
     def error(self, maps: Iterable[ScaleMap]) -> float:
-        """The largest relative change of an output after maps with random scales.
+        """The largest relative change of an output after maps with random scales."""
+
+        def change(state: State) -> None:
+            for entry in maps:
+                self._apply(entry, state)
+
+        return self.change(change)
+
+    def change(self, change: Callable[[State], None]) -> float:
+        """The largest relative change of an output after a change of weights.
 
         Infinite where the shapes do not allow what the tool does.
         """
         state = dict(self.trial.state)
         try:
-            for entry in maps:
-                self._apply(entry, state)
+            change(state)
         except (RuntimeError, KeyError, AttributeError):
             return float("inf")
         with preserved(self.model, training=False):
             return self.trial.error(state, tolerance=1e-10)
 
     def _apply(self, entry: ScaleMap, state: State) -> None:
-        columns = self._read(self.layers[entry.balance[0]].weight, state).shape[-1]
+        columns = self.read(self.layers[entry.balance[0]].weight, state).shape[-1]
         s = torch.exp(0.3 * torch.randn(columns, generator=self.generator, dtype=torch.float64))
         for name in entry.balance:
             part = self.layers[name].weight
-            self._write(part, self._read(part, state) * s.view(1, -1), state)
+            self.write(part, self.read(part, state) * s.view(1, -1), state)
         self._divide(self.layers[entry.smooth], s, state)
 
     def _divide(self, layer: Layer, s: Tensor, state: State) -> None:
         converted = layer.kind in self.dialect.offset_norms
         offset = self.offsets.get(layer.weight.parameter, 0.0) if converted else 0.0
-        weight = added(self._read(layer.weight, state), offset)
+        weight = added(self.read(layer.weight, state), offset)
         if weight.ndim == 1:
             weight = weight / s
         else:
             rows = weight.shape[0] if not self.dialect.partial else len(s)
             kept, scaled = weight[: weight.shape[0] - rows], weight[weight.shape[0] - rows :]
             weight = torch.cat([kept, scaled / s.view(-1, 1)])
-        self._write(layer.weight, added(weight, -offset), state)
+        self.write(layer.weight, added(weight, -offset), state)
         if layer.bias is not None:
-            self._write(layer.bias, self._read(layer.bias, state) / s, state)
+            self.write(layer.bias, self.read(layer.bias, state) / s, state)
 
     @staticmethod
-    def _read(part: Part, state: State) -> Tensor:
+    def read(part: Part, state: State) -> Tensor:
+        """The part of a parameter as the tool sees it."""
         return part.of(state[part.parameter])
 
     @staticmethod
-    def _write(part: Part, value: Tensor, state: State) -> None:
+    def write(part: Part, value: Tensor, state: State) -> None:
+        """Put a value there; the tensor that stood in the state is not touched."""
         made = state[part.parameter].clone()
         part.of(made).copy_(value)
         state[part.parameter] = made
