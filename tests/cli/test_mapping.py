@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
 NORM = "model.layers.0.input_layernorm"
 
@@ -64,7 +66,69 @@ def test_bad_input_is_said_and_nothing_is_written(run, folder: Path, tmp_path: P
     assert out.read_text() == "kept"
     run("export", folder, "--for", "gptq", code=2)
     away = tmp_path / "nowhere" / "a.yaml"
-    assert "cannot be written" in run("export", folder, "--for", "awq", "--output", away,
+    assert "nothing can be written there" in run("export", folder, "--for", "awq", "--output", away,
                                       code=2).output  # fmt: skip
     assert "Expected a recipe" in run("check-mapping", folder, tmp_path / "none.yaml",
                                       code=2).output  # fmt: skip
+
+
+def test_rotations_and_blocks_are_exported(run, folder: Path, tmp_path: Path):
+    out = tmp_path / "recipe.yaml"
+    said = run("export", folder, "--for", "spinquant", "--output", out).stdout
+    assert "norms to fold" in said and "replayed with random rotations" in said
+    (stage,) = yaml.safe_load(out.read_text()).values()
+    assert stage["rotation_modifiers"]["SpinQuantModifier"]["transform_config"]
+    found = json.loads(run("export", folder, "--for", "spinquant", "--json").stdout)
+    assert found["error"] < 1e-10 and found["rotations"][0]["space"] == "residual"
+    out = tmp_path / "blocks.json"
+    assert "hidden" in run("export", folder, "--for", "optimizer", "--output", out).stdout
+    found = json.loads(run("export", folder, "--for", "optimizer", "--json").stdout)
+    assert found["parameters"] == json.loads(out.read_text())["parameters"]
+
+
+def test_what_the_format_cannot_say_is_moved(run, folder: Path, tmp_path: Path):
+    out = tmp_path / "moved"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    said = run("export", folder, "--for", "awq", "--apply", out).stdout
+    assert "of the weights moved; outputs differ by" in said
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    a, b = load_file(folder / "model.safetensors"), load_file(out / "model.safetensors")
+    changed = {name.rpartition("self_attn.")[2] for name in a if not torch.equal(a[name], b[name])}
+    attention = {f"{p}_proj.weight" for p in "qkvo"}
+    assert changed == {*attention, "model.norm.weight", "lm_head.weight"}  # all that is refused
+    assert "up to symmetry" in run("compare", folder, out).stdout
+
+
+def test_given_scales_are_those_of_the_move(run, folder: Path, tmp_path: Path):
+    out, scales = tmp_path / "moved", tmp_path / "scales.safetensors"
+    weight = load_file(folder / "model.safetensors")["model.layers.0.self_attn.v_proj.weight"]
+    s = torch.linspace(0.5, 2.0, len(weight))
+    save_file({"layers.0.attn.vo": s}, scales)
+    run("export", folder, "--for", "awq", "--apply", out, "--scales", scales)
+    moved = load_file(out / "model.safetensors")["model.layers.0.self_attn.v_proj.weight"]
+    assert torch.allclose(moved, weight * s.reshape(-1, 1))
+
+
+@pytest.mark.parametrize(
+    ("scales", "said"),
+    [
+        ({"layers.0.attn.vo": -torch.ones(4)}, "not positive"),
+        ({"nowhere": torch.ones(4)}, "nowhere"),
+        ({"layers.0.attn.vo": torch.ones(3)}, "layers.0.attn.vo"),
+    ],
+)
+def test_wrong_scales_are_refused(run, folder: Path, tmp_path: Path, scales, said: str):
+    out, file = tmp_path / "moved", tmp_path / "scales.safetensors"
+    save_file(scales, file)
+    told = run("export", folder, "--for", "awq", "--apply", out, "--scales", file, code=2).output
+    assert said in told and not out.exists()
+
+
+def test_options_that_do_not_go_together_are_refused(run, folder: Path, tmp_path: Path):
+    out, file = tmp_path / "moved", tmp_path / "none.safetensors"
+    assert "told of no scales" in run("export", folder, "--for", "optimizer", "--apply", out,
+                                      code=2).output  # fmt: skip
+    assert "no --apply" in run("export", folder, "--for", "awq", "--scales", file, code=2).output
+    assert "cannot be read" in run("export", folder, "--for", "awq", "--apply", out, "--scales",
+                                   file, code=2).output  # fmt: skip
+    assert "source" in run("export", folder, "--for", "awq", "--apply", folder, code=2).output

@@ -100,7 +100,7 @@ def test_temporary_folders_are_made_in_one_place():
         for path in source.rglob("*.py")
         if "paramsym.formats.drafts import" in path.read_text(encoding="utf-8")
     }
-    assert users >= {"stored", "page", "writing"}
+    assert users >= {"stored", "writing"}
 
 
 def test_a_relative_path_is_where_the_writer_began(tmp_path: Path, monkeypatch):

@@ -10,14 +10,24 @@ from typing import Any
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
-from paramsym.checkpoints.errors import CheckpointError, first_line
+from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
+from paramsym.checkpoints.errors import first_line
 from paramsym.checkpoints.fitting import fitting
+from paramsym.checkpoints.scaled import require_scales, scaled
 from paramsym.checkpoints.sources import needs_weights, open_checkpoint
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
-from paramsym.checkpoints.writing import refuse_existing
-from paramsym.formats.drafts import replacing
-from paramsym.interop import Export, MappingCheck, check, export
+from paramsym.checkpoints.writing import refuse_existing, write_text
+from paramsym.interop import (
+    Export,
+    Exports,
+    MappingCheck,
+    OptimizerGroups,
+    RotationExport,
+    check,
+    export,
+    untied,
+)
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
@@ -26,14 +36,21 @@ _REPLAYED = 20_000_000  # parameters up to which a model itself is replayed
 
 @dataclass(frozen=True)
 class Exported(Told):
-    """Maps of one model; `output` is where they were written, None for nowhere."""
+    """What a tool is told of one model; `output` is where it was written, None for nowhere.
 
-    export: Export
+    `moved` is the equivalent checkpoint that was written for what the tool cannot be told.
+    """
+
+    export: Exports
     output: Path | None
+    moved: Transformed | None = None
 
     def numbers(self) -> dict[str, Any]:
-        """Maps, refusals, the error of the replay, and where they stand."""
-        return {"output": self.output and str(self.output), **asdict(self.export)}
+        """What is told, where it stands, and what was moved."""
+        said = self.export
+        told = said.document() if isinstance(said, OptimizerGroups) else asdict(said)
+        moved = self.moved and self.moved.numbers()
+        return {"output": self.output and str(self.output), **told, "moved": moved}
 
 
 @dataclass(frozen=True)
@@ -48,13 +65,17 @@ class MappingChecked(Told):
 
 
 def open_mapped(
-    source: str, weights: str | None = None, inputs: str | None = None, key: str | None = None
+    source: str,
+    weights: str | None = None,
+    inputs: str | None = None,
+    key: str | None = None,
+    moved: bool = False,
 ) -> Checkpoint:
     """A source for its maps: without its weights where it has none, or is too large to be replayed.
 
-    Arguments and errors are those of `open_checkpoint`.
+    Arguments and errors are those of `open_checkpoint`; `moved` asks for its weights anyhow.
     """
-    wanted = needs_weights(source, False, True, _REPLAYED)
+    wanted = moved or needs_weights(source, False, True, _REPLAYED)
     return open_checkpoint(source, weights, inputs, not wanted, key)
 
 
@@ -62,39 +83,57 @@ def export_maps(
     checkpoint: Checkpoint,
     tool: str,
     output: Path | None = None,
+    apply: Path | None = None,
+    scales: Path | None = None,
     force: bool = False,
     progress: Callable[[str], None] = silent,
 ) -> Exported:
-    """Derive the maps of a checkpoint for a tool, replay them, and write them.
+    """Derive what a tool wants to be told of a checkpoint, replay it, and write it.
 
-    Where only the structure was opened, the maps of a small model of the same configuration are
-    replayed in their place.
+    Where only the structure was opened, or where it is large, the maps of a small model of the same
+    configuration are replayed in their place. For rotations a tied output head is untied.
 
     Args:
         checkpoint: from `open_checkpoint`; with or without weights.
-        tool: awq, smoothquant or quark.
+        tool: awq, smoothquant, quark, spinquant or optimizer.
         output: the file, completely written or not at all; nothing is written without it.
+        apply: where an equivalent checkpoint is written, in which the spaces that the format cannot
+            say are moved already; the source stays as it is.
+        scales: a safetensors file of the scales for that by the names of spaces, positive; by
+            default those of the least squared norm, see `balance`.
         force: replace what stands there.
         progress: receives what is being done.
 
     Raises:
-        CheckpointError: the file is there already, or nothing can be written.
+        CheckpointError: the file is there already, nothing can be written, the scales are none of
+            the model's, or nothing was refused that could be moved.
         NotProved: a replayed map changed the function.
     """
     if output is not None:
         refuse_existing(output, force, "--output")
+    if apply is not None:
+        require_scales(tool, scales)
+        require_writable(checkpoint, apply, force)
+    if tool == "spinquant":
+        checkpoint.model = untied(checkpoint.model)
     symmetry, inputs = _derived(checkpoint, progress)
     progress("replaying the maps")
     made = export(tool, symmetry, checkpoint.model, inputs)
-    if not checkpoint.has_weights:
+    if inputs is None and not isinstance(made, OptimizerGroups):
         made = _by_twin(made, checkpoint, tool)
+    moved = None
+    if apply is not None and isinstance(made, Export):
+        move = scaled(made, scales, checkpoint.label)
+        moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
     if output is not None:
-        _write(made.text(), output)
-    return Exported(made, output)
+        write_text(made.text(), output, "--output")
+    return Exported(made, output, moved)
 
 
-def _by_twin(made: Export, checkpoint: Checkpoint, tool: str) -> Export:
-    """The error that the maps of a small model have, where the model has no weights."""
+def _by_twin(
+    made: Export | RotationExport, checkpoint: Checkpoint, tool: str
+) -> Export | RotationExport:
+    """The error that the maps of a small model have, where the model itself is not run."""
     config = getattr(checkpoint.model, "config", None)
     if config is None:
         return made
@@ -102,21 +141,12 @@ def _by_twin(made: Export, checkpoint: Checkpoint, tool: str) -> Export:
         small, inputs = twin(config, kind=type(checkpoint.model).__name__)
     except (NoTwin, TypeError) as error:
         return replace(made, note=f"not replayed: {first_line(error)}")
+    small = untied(small) if tool == "spinquant" else small
     found = export(tool, find_symmetry(small, inputs), small, inputs)
-    note = f"replayed on a small model of the same configuration, {len(found.entries)} maps"
+    assert not isinstance(found, OptimizerGroups)
+    count = len(found.entries if isinstance(found, Export) else found.rotations)
+    note = f"replayed on a small model of the same configuration, {count} maps"
     return replace(made, error=found.error, note=found.note or note)
-
-
-def _write(text: str, output: Path) -> None:
-    try:
-        with replacing(output, mode=0o644) as draft:
-            draft.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"--output {output}", f"it cannot be written ({first_line(error)})",
-            "a file in a folder that exists, on a disk with room",
-            "Choose another place",
-        ) from error  # fmt: skip
 
 
 def check_mapping(
@@ -148,4 +178,5 @@ def _derived(
     progress("deriving the symmetry")
     with fitting(checkpoint):
         symmetry = find_symmetry(checkpoint.model, checkpoint.inputs)
-    return symmetry, checkpoint.inputs if checkpoint.has_weights else None
+    runs = checkpoint.has_weights and checkpoint.parameters <= _REPLAYED
+    return symmetry, checkpoint.inputs if runs else None

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
-from paramsym.formats.drafts import draft_in, flush, remove_stale, workshop
+from paramsym.formats.drafts import draft_in, flush, remove_stale, replacing, workshop
 from paramsym.formats.weights import metadata_of
 
 ARCHIVES = (".pt", ".pth", ".bin")  # what `torch.save` writes
@@ -172,6 +172,22 @@ def system_reason(error: BaseException) -> str | None:
     if "PytorchStreamWriter failed" in text or "iostream error" in text:
         return "the file could not be written to its end"
     return None
+
+
+def write_text(text: str, path: Path, option: str) -> None:
+    """Write a file of text, completely or not at all; `option` says where it was given.
+
+    Raises:
+        CheckpointError: nothing can be written there.
+    """
+    try:
+        with replacing(path, mode=0o644) as draft:
+            draft.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(
+            f"{option} {path}", f"nothing can be written there ({error.strerror})",
+            "a file in an existing folder", "Create the folder, or choose another place",
+        ) from error  # fmt: skip
 
 
 def refuse_source(out: Path, sources: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""`paramsym export` and `paramsym check-mapping`: scales as other tools move them."""
+"""`paramsym export` and `paramsym check-mapping`: maps and blocks as other tools take them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,31 @@ from paramsym.terminal import ExitCode, Progress
 def export(
     source: Source,
     tool: Annotated[
-        Literal["awq", "smoothquant", "quark"],
-        typer.Option("--for", help="Whose form: llm-compressor's AWQ or SmoothQuant, or Quark's."),
+        Literal["awq", "smoothquant", "spinquant", "quark", "optimizer"],
+        typer.Option(
+            "--for",
+            help="Whose form: llm-compressor's AWQ, SmoothQuant or SpinQuant, Quark's, or blocks "
+            "for an optimiser such as Muon.",
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Where it is written, YAML or JSON. By default it is printed."
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write an equivalent checkpoint, too, in which the spaces that the format cannot "
+            "say are moved: to the least norm, or by --scales.",
+        ),
+    ] = None,
+    scales: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Scales for --apply: safetensors, by the names of spaces."
         ),
     ] = None,
     weights: Weights = None,
@@ -29,17 +47,22 @@ def export(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the maps by which a quantiser moves scales through this model, proved by replaying
-    them. No weights are needed: names and shapes suffice.
+    """Write what another tool has to know of this model: the maps by which a quantiser moves
+    scales or rotations through it, proved by replaying them, or the logical matrices of its
+    parameters. No weights are needed: names and shapes suffice.
 
     Example: paramsym export Qwen/folder --for awq --output recipe.yaml"""
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import checkpoints, report
 
+        if scales is not None and apply is None:
+            raise checkpoints.CheckpointError(
+                f"--scales {scales}", "no --apply OUT beside it", "both", "Give --apply OUT, too"
+            )
         progress(f"reading {source}")
-        checkpoint = checkpoints.open_mapped(source, weights, inputs, key)
-        done = checkpoints.export_maps(checkpoint, tool, output, force, progress)
+        checkpoint = checkpoints.open_mapped(source, weights, inputs, key, apply is not None)
+        done = checkpoints.export_maps(checkpoint, tool, output, apply, scales, force, progress)
     say_notes(checkpoint.notes)
     if as_json:
         typer.echo(done.to_json())

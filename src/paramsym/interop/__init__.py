@@ -6,13 +6,13 @@ from paramsym.interop.checking import Checked, MappingCheck, check
 from paramsym.interop.entries import MappingError, read_mapping
 from paramsym.interop.equivariance import assert_equivariant
 from paramsym.interop.exporting import Export, NotProved
-from paramsym.interop.formats import awq, export, quark, smoothquant, spinquant
+from paramsym.interop.formats import Exports, awq, export, quark, smoothquant, spinquant
 from paramsym.interop.maps import Refused, ScaleMap, Verdict
 from paramsym.interop.rotations import Fold, Rotation, untied
 from paramsym.interop.spinning import RotationExport
 
 __all__ = [
-    "Block", "Checked", "Export", "Fold", "MappingCheck", "MappingError", "NotProved",
+    "Block", "Checked", "Export", "Exports", "Fold", "MappingCheck", "MappingError", "NotProved",
     "OptimizerGroups", "Refused", "Rotation", "RotationExport", "ScaleMap", "Verdict",
     "assert_equivariant", "awq", "check", "export", "optimizer_groups", "quark", "read_mapping",
     "smoothquant", "spinquant", "untied",

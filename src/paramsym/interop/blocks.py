@@ -100,14 +100,17 @@ class OptimizerGroups:
             if all(block.role == role for block in blocks)
         ]  # fmt: skip
 
+    def document(self) -> dict[str, Any]:
+        """The blocks by parameter, with the version of the format."""
+        named = {name: [b.numbers() for b in own] for name, own in self.by_parameter.items()}
+        return {"format": "paramsym/optimizer-blocks", "version": 1, "parameters": named}
+
     def text(self) -> str:
-        """A JSON document, by parameter."""
-        parameters = {
-            name: [b.numbers() for b in blocks] for name, blocks in self.by_parameter.items()
-        }
-        head = '{"format": "paramsym/optimizer-blocks", "version": 1, "parameters": {\n'
-        rows = (f"{json.dumps(n)}: {json.dumps(rows)}" for n, rows in parameters.items())
-        return head + ",\n".join(rows) + "\n}}\n"
+        """The document as JSON, a line for each parameter."""
+        document = self.document()
+        rows = (f"{json.dumps(n)}: {json.dumps(b)}" for n, b in document["parameters"].items())
+        head = json.dumps({**document, "parameters": {}}).removesuffix("}}")
+        return head + "\n" + ",\n".join(rows) + "\n}}\n"
 
 
 def optimizer_groups(symmetry: ParameterSymmetry, *, heads: bool = False) -> OptimizerGroups:

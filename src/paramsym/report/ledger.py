@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from paramsym.checkpoints.writing import write_text
 from paramsym.dynamics.ledger_report import LedgerReport
-from paramsym.report.page import write_whole
 
 
 def print_ledger(
@@ -50,7 +50,7 @@ def verdict(report: LedgerReport) -> str:
 
 
 def write_ledger_page(source: str, model: str, report: LedgerReport, path: Path) -> None:
-    """Write the page, completely or not at all; see `write_whole`."""
+    """Write the page, completely or not at all; see `write_text`."""
     environment = Environment(
         loader=PackageLoader("paramsym.report", "templates"),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -58,4 +58,4 @@ def write_ledger_page(source: str, model: str, report: LedgerReport, path: Path)
     text = environment.get_template("ledger.html").render(
         source=source, model=model, report=report, verdict=verdict(report)
     )
-    write_whole(text, path)
+    write_text(text, path, "--html")

@@ -1,4 +1,4 @@
-"""Maps of scales as text: what holds, what a format cannot say, what is wrong with a mapping."""
+"""Maps and blocks as text: what holds, what a format cannot say, what is wrong with a mapping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from paramsym.checkpoints import Exported, MappingChecked
-from paramsym.interop import Checked, ScaleMap
+from paramsym.interop import (
+    Block,
+    Checked,
+    Export,
+    Exports,
+    OptimizerGroups,
+    Rotation,
+    RotationExport,
+    ScaleMap,
+)
 from paramsym.interop.exporting import TOLERANCE as KEPT
 from paramsym.interop.matching import common_ancestor
 from paramsym.report.collapse import collapse
@@ -17,26 +26,82 @@ from paramsym.report.words import plural
 
 
 def print_exported(result: Exported, console: Console | None = None) -> None:
-    """Print maps, folded over layers, and what was refused; the document if it was not written."""
+    """Print what was exported, folded over layers; the document if it was not written."""
     console = console or Console(highlight=False)
     made = result.export
-    if result.output is None:
+    if result.output is None and result.moved is None:
         console.print(Text(made.text()), soft_wrap=True)
         return
-    console.print(Text(f"{result.output}: {plural(len(made.entries), 'map')} for {made.tool}\n"))
+    if result.output is not None:
+        console.print(Text(f"{result.output}: {_counted(made)}\n"))
+    console.print(_rows(made))
+    if not isinstance(made, OptimizerGroups):
+        _print_proof(made, console)
+    if result.moved is not None:
+        moved = result.moved
+        console.print(Text(f"\n{moved.path}: {moved.share:.0%} of the weights moved; outputs "
+                           f"differ by {moved.error:.1e}"))  # fmt: skip
+
+
+def _counted(made: Exports) -> str:
+    if isinstance(made, OptimizerGroups):
+        counts = Counter(block.role for block in made.blocks)
+        return ", ".join(f"{count} {role}" for role, count in counts.items()) + " blocks"
+    if isinstance(made, RotationExport):
+        count, folds = len(made.rotations), len(made.folds)
+        return f"{plural(count, 'rotation')}, {plural(folds, 'norm')} to fold"
+    return f"{plural(len(made.entries), 'map')} for {made.tool}"
+
+
+def _rows(made: Exports) -> Table:
+    """One row for what all layers have alike."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("written by", "read by", "maps"):
+    rows: list[tuple[str, ...]]
+    if isinstance(made, OptimizerGroups):
+        heads = ("parameter", "role", "blocks", "rows × columns")
+        groups = collapse(list(made.by_parameter.items()), lambda e: e[0], _shapes, enough=0)
+        rows = [(g.label, g.first[1][0].role, str(len(g.first[1])), _shapes(g.first))
+                for g in groups]  # fmt: skip
+    elif isinstance(made, RotationExport):
+        heads = ("turned", "size", "written by", "read by", "spaces")
+        turned = collapse(made.rotations, lambda r: r.space, lambda r: f"{_sides(r)}", enough=0)
+        rows = [(g.label, str(g.first.size), *_sides(g.first), str(g.count)) for g in turned]
+    else:
+        heads = ("written by", "read by", "maps")
+        maps = collapse(made.entries, lambda e: e.smooth, _readers, enough=0)
+        rows = [(g.label, _readers(g.first), str(g.count)) for g in maps]
+    for head in heads:
         table.add_column(head, overflow="fold")
-    for group in collapse(made.entries, lambda e: e.smooth, _readers, enough=0):
-        table.add_row(group.label, _readers(group.first), str(group.count))
-    console.print(table)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _shapes(entry: tuple[str, tuple[Block, ...]]) -> str:
+    shapes = dict.fromkeys(" × ".join(map(str, block.shape)) for block in entry[1])
+    return ", ".join(shapes)
+
+
+def _sides(rotation: Rotation) -> tuple[str, str]:
+    """The kinds of modules on both sides, with how many there are."""
+
+    def kinds(names: tuple[str, ...]) -> str:
+        counts = Counter(name.rpartition(".")[2] for name in names)
+        return ", ".join(f"{n} {kind}" if n > 1 else kind for kind, n in counts.items())
+
+    return kinds(rotation.writers), kinds(rotation.readers)
+
+
+def _print_proof(made: Export | RotationExport, console: Console) -> None:
+    """The replay, and what was refused."""
     if made.error is not None:
+        what = "rotations" if isinstance(made, RotationExport) else "scales"
         change = f"the function changes by {made.error:.1e}"
-        console.print(Text(f"\nreplayed with random scales: {change}"))
+        console.print(Text(f"\nreplayed with random {what}: {change}"))
     if made.note:
         console.print(Text(made.note), soft_wrap=True)
     if made.refused:
-        console.print(Text(f"\nNot expressible, {plural(len(made.refused), 'space')}:"))
+        console.print(Text(f"\nLeft out, {plural(len(made.refused), 'space')}:"))
         for group in collapse(made.refused, lambda r: r.space, lambda r: r.kind, 0):
             row = f"  {group.label}: {group.first.kind} ({group.first.reason})"
             console.print(Text(row), soft_wrap=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from paramsym.checkpoints import CheckpointError
-from paramsym.formats.drafts import replacing
+from paramsym.checkpoints.writing import write_text
 from paramsym.report import words
 from paramsym.report.drawing import draw
 from paramsym.report.findings import Findings
@@ -58,21 +57,9 @@ def breakable(name: str) -> Markup:
 
 
 def write_page(findings: Findings, path: Path) -> None:
-    """Write the page, completely or not at all; see `write_whole`."""
-    write_whole(render_page(findings), path)
-
-
-def write_whole(text: str, path: Path) -> None:
-    """Write a page, completely or not at all.
+    """Write the page, completely or not at all.
 
     Raises:
         CheckpointError: nothing can be written there.
     """
-    try:
-        with replacing(path, mode=0o644) as draft:
-            draft.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"--html {path}", f"nothing can be written there ({error.strerror})",
-            "a file in an existing folder", "Create the folder, or choose another place",
-        ) from error  # fmt: skip
+    write_text(render_page(findings), path, "--html")

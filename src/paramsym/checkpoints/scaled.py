@@ -1,0 +1,93 @@
+"""Moves by scales of the spaces that no format of a tool can say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from paramsym.algebra import GeneralLinear
+from paramsym.checkpoints.errors import CheckpointError, first_line, refused
+from paramsym.geometry.balance import balance
+from paramsym.interop import Export
+from paramsym.structure.action import act
+from paramsym.structure.scale import to_scale
+from paramsym.structure.symmetry import ParameterSymmetry
+
+State = Mapping[str, torch.Tensor]
+Move = Callable[[ParameterSymmetry, State], State]
+_TOOLS = ("awq", "smoothquant", "quark")
+
+
+def require_scales(tool: str, scales: Path | None) -> None:
+    """Raise where a tool moves no scales, or where a file of them is no such file."""
+    if tool not in _TOOLS:
+        raise CheckpointError(
+            f"--apply with --for {tool}", "a tool that is told of no scales",
+            f"--for {' or '.join(_TOOLS)}",
+            "Use transform or balance to write an equivalent checkpoint",
+        )  # fmt: skip
+    if scales is not None:
+        _read(scales)
+
+
+def scaled(made: Export, scales: Path | None, label: str) -> Move:
+    """The move of the spaces that were refused, by given scales or those of the least norm.
+
+    Raises:
+        CheckpointError: nothing was refused that has scales.
+    """
+
+    def given(symmetry: ParameterSymmetry, params: State) -> State:
+        assert scales is not None
+        values = {name: _value(symmetry, name, s) for name, s in _read(scales).items()}
+        try:
+            return act(symmetry, to_scale(symmetry.element(values), params), params)
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"--scales {scales}", str(error).strip("'").rstrip("."),
+                "positive scales of spaces, by their names", "inspect says names and sizes",
+            ) from error  # fmt: skip
+
+    def least(symmetry: ParameterSymmetry, params: State) -> State:
+        wanted = {refusal.space.partition(" of expert ")[0] for refusal in made.refused}
+        others = [n for n in (*symmetry.spaces, *symmetry.shift_of) if n not in wanted]
+        with refused(label, "weights that can be balanced"):
+            return balance(symmetry, params, hold=others).params
+
+    if scales is None and not made.refused:
+        raise CheckpointError(
+            f"--apply for {label}", "no space that the format cannot say", "one that it refuses",
+            "Use balance to move all spaces, or --scales FILE to move some",
+        )  # fmt: skip
+    return least if scales is None else given
+
+
+def _value(symmetry: ParameterSymmetry, name: str, scales: torch.Tensor) -> torch.Tensor:
+    """Scales as the group of a space has them: on a diagonal where it has all matrices."""
+    space = symmetry.spaces.get(name)
+    full = space is not None and isinstance(space.group, GeneralLinear)
+    return torch.diag_embed(scales) if full else scales
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        found = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"--scales {path}", f"it cannot be read ({first_line(error)})",
+            "a safetensors file with a vector of scales for each space",
+            "Save one with safetensors.torch.save_file({'layers.0.mlp.scale': s}, FILE)",
+        ) from error  # fmt: skip
+    wrong = next(
+        (n for n, s in found.items() if not bool((s > 0).all() & s.isfinite().all())), None
+    )
+    if wrong is not None:
+        raise CheckpointError(
+            f"--scales {path}", f"{wrong!r} has scales that are not positive or not finite",
+            "positive numbers", "Take absolute values, and leave out what has none",
+        )  # fmt: skip
+    return found
