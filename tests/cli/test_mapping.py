@@ -45,8 +45,11 @@ def test_a_configuration_alone_is_enough(run, folder: Path, tmp_path: Path):
     out = tmp_path / "layers.json"
     said = run("export", folder, "--for", "quark", "--output", out).stdout
     assert "replayed on a small model of the same configuration" in said
-    layers = json.loads(out.read_text())["scaling_layers"]
-    assert layers[0]["prev_op"] == NORM and layers[0]["inp"] == layers[0]["layers"][0]
+    document = json.loads(out.read_text())
+    layers = document["scaling_layers"]
+    assert document["model_decoder_layers"] == "model.layers"
+    assert layers[0]["prev_op"] == NORM.rpartition(".")[2]
+    assert layers[0]["inp"] == layers[0]["layers"][0]
     assert "not replayed" in run("check-mapping", folder, out).stdout
 
 

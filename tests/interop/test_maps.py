@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, find_symmetry, interop, twin
 from paramsym.interop.exporting import AWQ, DIALECTS, SMOOTHQUANT
@@ -111,6 +111,47 @@ def test_norms_that_store_less_one_go_to_tools_that_convert_them() -> None:
     model, symmetry, inputs = known("Gemma2")
     refused = interop.quark(symmetry, model, inputs).refused
     assert any(r.kind == "offset" for r in refused)
+
+
+class Gated(nn.Module):
+    """One of two layers with modules of the same names; in the second the gate reads `a`, too."""
+
+    def __init__(self, both: bool) -> None:
+        super().__init__()
+        self.a, self.gate, self.b = nn.Linear(5, 6), nn.Linear(6, 6), nn.Linear(6, 5)
+        self.both = both
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x).relu()
+        gate = self.gate(h if self.both else h.new_ones(6))
+        return x + self.b(h) * gate.mean(-1, keepdim=True)
+
+
+class Stack(nn.Module):
+    def __init__(self, *kinds: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Gated(both) for both in kinds)
+        self.head = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x).sin()
+
+
+@pytest.mark.parametrize("kinds", [(False, False), (True, True), (False, True)])
+def test_a_map_is_repeated_where_every_layer_of_these_names_has_it(kinds: tuple[bool, ...]) -> None:
+    model, inputs = Stack(*kinds), torch.randn(3, 5)
+    symmetry = find_symmetry(model, inputs)
+    made = interop.quark(symmetry, model, inputs)
+    found = interop.check(symmetry, model, made.recipe(), inputs)
+    assert found.sound and made.layers == "layers"
+    said = [(one["prev_op"], one["layers"]) for one in made.recipe()["scaling_layers"]]
+    if kinds[0] == kinds[1]:
+        assert said == [("a", ["gate", "b"] if kinds[0] else ["b"])]
+    else:  # what is right for the second is no map of the first, whose gate reads ones
+        assert said == []
+        assert sum(r.kind == "layer" for r in made.refused) == 2
 
 
 def test_a_tied_head_leaves_no_map_for_the_last_norm() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from paramsym.interop.layered import layered, relative
 from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
 from paramsym.interop.matching import common_ancestor
 from paramsym.interop.replay import replay_of
@@ -41,6 +42,7 @@ class Export:
         error: the largest relative change of the function when all maps were replayed with random
             scales, at generic weights in float64; None where the model was on the meta device.
         parents: for each entry the module around its readers, which tools run by itself.
+        layers: the list of layers in each of which Quark repeats its entries; else empty.
     """
 
     tool: str
@@ -49,6 +51,7 @@ class Export:
     error: float | None
     parents: tuple[str, ...]
     note: str = ""
+    layers: str = ""
 
     @property
     def rounds(self) -> tuple[tuple[ScaleMap, ...], ...]:
@@ -82,7 +85,11 @@ class Export:
     def recipe(self) -> dict[str, Any]:
         """The same as a document: a recipe of llm-compressor, or a file of Quark."""
         if self.tool == "quark":
-            return {"name": "awq", "scaling_layers": self._layers(), "model_decoder_layers": ""}
+            return {
+                "name": "awq",
+                "scaling_layers": self._layers(),
+                "model_decoder_layers": self.layers,
+            }
         if self.tool == "smoothquant":
             mappings: list[Any] = [[list(e.balance), e.smooth] for e in self.entries]
             return {"smooth_stage": {"smooth_modifiers": {"SmoothQuantModifier": {
@@ -105,10 +112,15 @@ class Export:
         return yaml.safe_dump(self.recipe(), sort_keys=False, width=10_000)
 
     def _layers(self) -> list[dict[str, Any]]:
+        """The entries as AutoAWQ and Quark write them, each once for all layers."""
+        said: dict[ScaleMap, str] = {}
+        for entry, parent in zip(self.entries, self.parents, strict=True):
+            own = relative(entry, self.layers)
+            said.setdefault(own, parent[len(entry.smooth) - len(own.smooth) :])
         return [
-            {"prev_op": e.smooth, "layers": list(e.balance), "inp": e.balance[0],
+            {"prev_op": own.smooth, "layers": list(own.balance), "inp": own.balance[0],
              "module2inspect": parent}
-            for e, parent in zip(self.entries, self.parents, strict=True)
+            for own, parent in said.items()
         ]  # fmt: skip
 
 
@@ -117,10 +129,12 @@ def export_scales(
 ) -> Export:
     """The scale maps of a model in the dialect of a tool; see `awq`."""
     dialect = DIALECTS[tool]
-    found = Scales(symmetry, model, dialect).maps()
+    layers, found = "", Scales(symmetry, model, dialect).maps()
+    if dialect is QUARK:
+        layers, found = layered(found, model)
     lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
     parents = tuple(_parent(entry, lists) for entry in found.entries)
-    made = Export(tool, found.entries, found.refused, None, parents)
+    made = Export(tool, found.entries, found.refused, None, parents, layers=layers)
     return _proved(made, symmetry, model, inputs, dialect)
 
 

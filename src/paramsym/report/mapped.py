@@ -39,8 +39,8 @@ def print_exported(result: Exported, console: Console | None = None) -> None:
         _print_proof(made, console)
     if result.moved is not None:
         moved = result.moved
-        console.print(Text(f"\n{moved.path}: {moved.share:.0%} of the weights moved; outputs "
-                           f"differ by {moved.error:.1e}"))  # fmt: skip
+        said = f"{moved.share:.0%} of the weights moved; outputs differ by {moved.error:.1e}"
+        console.print(Text(f"\n{moved.path}: {said}"), soft_wrap=True)
 
 
 def _counted(made: Exports) -> str:
