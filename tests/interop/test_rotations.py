@@ -125,6 +125,30 @@ def test_a_tied_head_is_refused_and_untying_makes_a_copy() -> None:
     assert again.rotations[0].space == "residual"
 
 
+class Shared(nn.Module):
+    """Two modules with one weight, around an interface of width four."""
+
+    def __init__(self, shared: bool) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 4), nn.Linear(4, 6)
+        self.c, self.d = nn.Linear(5, 4), nn.Linear(4, 6)
+        if shared:
+            self.c.weight, self.d.weight = self.a.weight, self.b.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x)).sin() * self.d(self.c(x)).cos()
+
+
+def test_two_modules_with_one_weight_would_be_turned_twice() -> None:
+    inputs = torch.randn(3, 5)
+    for shared in (False, True):
+        model = Shared(shared)
+        made = interop.spinquant(find_symmetry(model, inputs), model, inputs)
+        assert made.error is not None and made.error < 1e-12
+        assert len(made.rotations) == (0 if shared else 2)
+        assert any(r.kind == "tied" for r in made.refused) is shared
+
+
 def test_the_recipe_says_all_and_leaves_the_roles_of_the_tool_empty() -> None:
     made, _ = turnable("DeepseekV3ForCausalLM")
     (stage,) = yaml.safe_load(made.text()).values()

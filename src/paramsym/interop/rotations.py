@@ -112,11 +112,23 @@ class Rotations:
             if not self._is_whole(type_, name):
                 raise _Refusal("format", f"{parameter} carries it in {type_}, beside others")
             norms.update(dict.fromkeys(self._gains(parameter, type_)))
-            for module in self.owners[parameter] or [""]:
-                rows = self._is_row(module, parameter, axis)
-                (writers if rows else readers)[module] = None
+            owners = self._owners(parameter)
+            rows = [self._is_row(module, parameter, axis) for module in owners]
+            (writers if all(rows) else readers).update(dict.fromkeys(owners))
         folds = [self._fold(norm) for norm in norms]
         return Rotation(name, space.size, tuple(writers), tuple(readers)), folds
+
+    def _owners(self, parameter: str) -> list[str]:
+        """The modules of a parameter: one, or the experts that are parts of it."""
+        owners = self.owners[parameter] or [""]
+        whole = [name for name in owners if not self._is_expert(name)]
+        if len(whole) > 1:
+            raise _Refusal("tied", f"{' and '.join(whole[:3])} have one weight, turned only once")
+        return owners
+
+    def _is_expert(self, module: str) -> bool:
+        layer = self.scales.layers.get(module)
+        return layer is not None and layer.weight.expert != NONE
 
     def _say_why_not(self, name: str) -> None:
         """A stream that embeddings write, and that cannot be turned, is worth a word."""
@@ -144,9 +156,8 @@ class Rotations:
     def _is_row(self, module: str, parameter: str, axis: int) -> bool:
         """Whether the axis is the rows of a module that the tool can turn; else its columns."""
         layer: Layer | None = self.scales.layers.get(module)
-        made = type(self.modules.get(module))
-        expert = layer is not None and layer.weight.expert != NONE
-        if layer is None or not (expert or made in (nn.Linear, nn.Embedding)):
+        plain = type(self.modules.get(module)) in (nn.Linear, nn.Embedding)
+        if layer is None or not (plain or self._is_expert(module)):
             raise _Refusal("format", f"{parameter} is no weight of a Linear or an Embedding")
         part = layer.weight if layer.weight.parameter == parameter else layer.bias
         assert part is not None
@@ -177,7 +188,7 @@ class Rotations:
         linears = [
             module for name, axes in self.symmetry.signature.items()
             for axis in axes if parameter in (frame.parameter for frame in frames_of(axis))
-            for module in self.owners[name]
+            for module in self._owners(name)
         ]  # fmt: skip
         verdict = self.scales.verdict(ScaleMap(norm, tuple(linears)))
         if verdict.kind != "sound":
