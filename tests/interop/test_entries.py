@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from paramsym.interop.entries import Entry, MappingError, read_mapping, resolved
@@ -84,6 +87,17 @@ def test_a_set_that_is_incomplete_or_matched_twice_is_refused() -> None:
     with pytest.raises(Unresolved, match="no regex"):
         list(module_sets(NAMES, ["re:(", "re:.*up$"]))
     assert list(module_sets(NAMES, ["re:x", "re:y"])) == []
+
+
+@given(st.lists(st.sampled_from([*NAMES, "nowhere"]), min_size=1, max_size=5, unique=True))
+def test_exact_names_mean_what_their_regexes_mean(targets: list[str]) -> None:
+    def sets(targets: list[str]) -> Any:
+        try:
+            return [*module_sets(NAMES, targets)]
+        except Unresolved:
+            return "unresolved"
+
+    assert sets(targets) == sets([f"re:{re.escape(name)}$" for name in targets])
 
 
 def test_ancestors() -> None:

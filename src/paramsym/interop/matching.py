@@ -8,7 +8,8 @@ common ancestor of the set another one begins the next set.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 
 class Unresolved(ValueError):
@@ -24,7 +25,7 @@ def common_ancestor(names: Sequence[str]) -> str:
     return ".".join(parts[0][:depth])
 
 
-def module_sets(modules: Iterable[str], targets: Sequence[str]) -> Iterator[list[list[str]]]:
+def module_sets(modules: Sequence[str], targets: Sequence[str]) -> Iterator[list[list[str]]]:
     """Sets of names, each with the matches of every target.
 
     Args:
@@ -49,19 +50,29 @@ def module_sets(modules: Iterable[str], targets: Sequence[str]) -> Iterator[list
         raise Unresolved(f"nothing matches {', '.join(map(repr, missing))} in the last set")
 
 
-def _matched(modules: Iterable[str], targets: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Every module that a target matches, with that target."""
+def _matched(modules: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every module that a target matches in order, with that target."""
+    exact = {target for target in targets if not target.startswith("re:")}
+    regexes = [target for target in targets if target not in exact]
+    if not regexes:  # thousands of entries by name would each walk thousands of modules
+        order = _order(tuple(modules))
+        found = sorted((order[name], name) for name in exact if name in order)
+        yield from ((name, name) for _, name in found)
+        return
     for name in modules:
-        matching = [target for target in targets if _matches(name, target)]
+        matching = [*([name] if name in exact else []), *(t for t in regexes if _matches(name, t))]
         if len(matching) > 1:
             raise Unresolved(f"{name} is matched by {' and by '.join(map(repr, matching))}")
         yield from ((name, target) for target in matching)
 
 
-def _matches(name: str, target: str) -> bool:
-    if target.startswith("re:"):
-        try:
-            return re.match(target[3:], name) is not None
-        except re.error as error:
-            raise Unresolved(f"{target!r} is no regex: {error}") from error
-    return target == name
+@lru_cache(maxsize=4)
+def _order(modules: tuple[str, ...]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(modules)}
+
+
+def _matches(name: str, regex: str) -> bool:
+    try:
+        return re.match(regex[3:], name) is not None
+    except re.error as error:
+        raise Unresolved(f"{regex!r} is no regex: {error}") from error

@@ -73,14 +73,14 @@ def layers_of(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Layer]
     return found
 
 
-def module_names(model: nn.Module) -> list[str]:
+def module_names(model: nn.Module) -> tuple[str, ...]:
     """The names of all modules in order, experts taken apart."""
     found: dict[str, None] = {}
     for name, module in model.named_modules():
         found[name] = None
         for layer, _ in _experts(name, module):
             found[layer.rpartition(".")[0]] = found[layer] = None
-    return list(found)
+    return tuple(found)
 
 
 def _experts(name: str, module: nn.Module) -> Iterator[tuple[str, Layer]]:
