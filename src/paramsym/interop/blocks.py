@@ -183,16 +183,20 @@ class _Cut:
         something: of a bias, before the last one.
         """
         axes = self.symmetry.signature[parameter]
-        carrying = [{*spaces_of(axis)} for axis in axes]
-        below = [{s for name in mine for s in self.symmetry.spaces[name].over} for mine in carrying]
-        counting = {
-            k for k, mine in enumerate(carrying)
-            if any(mine & base for j, base in enumerate(below) if j != k)
-        }  # fmt: skip
-        sides = [k for k, mine in enumerate(carrying) if mine and k not in counting]
+        counting = self._counting(axes)
+        sides = [k for k, x in enumerate(axes) if k not in counting and any(spaces_of(x))]
         count = 1 if self._is_bias(axes, parameter) else 2
         first = sides[-count] if len(sides) > count else sides[0] if counting and sides else 0
         return [k for k in range(first, len(axes)) if k not in counting]
+
+    def _counting(self, axes: tuple[AxisType, ...]) -> set[int]:
+        """The axes whose spaces something on another axis stands over."""
+        carrying = [{*spaces_of(axis)} for axis in axes]
+        below = [{s for name in mine for s in self.symmetry.spaces[name].over} for mine in carrying]
+        return {
+            k for k, mine in enumerate(carrying)
+            if any(mine & base for j, base in enumerate(below) if j != k)
+        }  # fmt: skip
 
     def _is_bias(self, axes: tuple[AxisType, ...], parameter: str) -> bool:
         """Whether it has the axes of another parameter of its module but for one."""
