@@ -144,6 +144,33 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     return x
 
 
+def test_the_gates_of_a_recurrent_cell_are_one_matrix() -> None:
+    model = nn.LSTM(5, 6)
+    found = optimizer_groups(find_symmetry(model, torch.randn(3, 2, 5))).by_parameter
+    assert [(b.role, b.shape) for b in found["weight_hh_l0"]] == [("hidden", (24, 6))]
+
+
+def test_each_space_is_moved_although_orders_of_two_are_often_none() -> None:
+    widths = [(4, 2), (2, 2), (2, 2), (2, 3)]
+    layers = [part for size in widths for part in (nn.Linear(*size), nn.ReLU())][:-1]
+    symmetry = find_symmetry(nn.Sequential(*layers).double(), torch.randn(5, 4).double())
+
+    class Partial(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # pyright: ignore
+            for group in self.param_groups:
+                for name, p in zip(group["param_names"], group["params"], strict=True):
+                    if p.grad is not None and name == "0.weight":
+                        p.grad[0] *= 3
+            super().step()
+
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        with pytest.raises(AssertionError, match="Guilty: mlp"):
+            assert_equivariant(
+                lambda named: Partial(named, lr=0.1), symmetry, steps=3, generator=generator
+            )
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum, then nearly the nearest matrix with orthonormal rows, block by block."""
 

@@ -149,6 +149,24 @@ def test_two_modules_with_one_weight_would_be_turned_twice() -> None:
         assert any(r.kind == "tied" for r in made.refused) is shared
 
 
+class Transposed(nn.Module):
+    """A bias that writes what its weight reads: the tool would turn both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(x @ self.a.weight + self.a.bias).sin()
+
+
+def test_a_weight_and_a_bias_that_carry_different_things_are_refused() -> None:
+    model, inputs = Transposed(), torch.randn(3, 8)
+    made = interop.spinquant(find_symmetry(model, inputs), model, inputs)
+    assert not made.rotations and made.error is not None and made.error < 1e-12
+    assert any("rows of a.weight do not carry it" in r.reason for r in made.refused)
+
+
 def test_the_recipe_says_all_and_leaves_the_roles_of_the_tool_empty() -> None:
     made, _ = turnable("DeepseekV3ForCausalLM")
     (stage,) = yaml.safe_load(made.text()).values()

@@ -11,13 +11,13 @@ from typing import Any
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
-from paramsym.checkpoints.errors import first_line
+from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.scaled import require_scales, scaled
 from paramsym.checkpoints.sources import needs_weights, open_checkpoint
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
-from paramsym.checkpoints.writing import refuse_existing, write_text
+from paramsym.checkpoints.writing import refuse_existing, refuse_source, write_text
 from paramsym.interop import (
     Export,
     Exports,
@@ -111,7 +111,12 @@ def export_maps(
     """
     if output is not None:
         refuse_existing(output, force, "--output")
+        refuse_source(output, checkpoint.files)
     if apply is not None:
+        if output is not None and output.absolute() == apply.absolute():
+            raise CheckpointError(
+                f"--output {output}", "this is --apply, too", "another place", "Choose another name"
+            )
         require_scales(tool, scales)
         require_writable(checkpoint, apply, force)
     if tool == "spinquant":
@@ -122,11 +127,11 @@ def export_maps(
     if inputs is None and not isinstance(made, OptimizerGroups):
         made = _by_twin(made, checkpoint, tool)
     moved = None
+    if output is not None:  # before what takes long: where it cannot stand nothing is moved
+        write_text(made.text(), output, "--output")
     if apply is not None and isinstance(made, Export):
         move = scaled(made, scales, checkpoint.label)
         moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
-    if output is not None:
-        write_text(made.text(), output, "--output")
     return Exported(made, output, moved)
 
 

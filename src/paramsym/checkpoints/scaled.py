@@ -87,7 +87,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
     )
     if wrong is not None:
         raise CheckpointError(
-            f"--scales {path}", f"{wrong!r} has scales that are not positive or not finite",
+            f"--scales {path}", f"{wrong!r} has scales not positive, not finite or no vector",
             "positive numbers", "Take absolute values, and leave out what has none",
         )  # fmt: skip
     return found

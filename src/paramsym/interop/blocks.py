@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -45,7 +45,8 @@ class Block:
         axes: what the rows and the columns carry; of a vector what its entries do.
         groups: for each of these the groups of its spaces, by name.
         role: "hidden" between two feature spaces, "outer" where one side is the data's, "vector".
-        updates: which steps commute with every orthogonal element of these groups.
+        updates: which steps commute with every orthogonal element of these groups; none where a
+            cut goes through a space that can be turned.
         shape: rows and columns; of a vector its length.
     """
 
@@ -159,12 +160,13 @@ class _Cut:
             list(self._pieces(axis) if k in own else self._entries(axis))
             for k, axis in enumerate(axes)
         ]
+        cut = {s for k, axis in enumerate(axes) if k not in own for s in spaces_of(axis)}
+        whole = self.turned.isdisjoint(cut)
         for chosen in itertools.product(*pieces):
-            yield self._block(
-                parameter, [chosen[k] for k in own], tuple(runs for _, runs in chosen)
-            )
+            at = tuple(runs for _, runs in chosen)
+            yield self._block(parameter, [chosen[k] for k in own], at, whole)
 
-    def _block(self, parameter: str, own: list[Piece], at: tuple[Runs, ...]) -> Block:
+    def _block(self, parameter: str, own: list[Piece], at: tuple[Runs, ...], whole: bool) -> Block:
         types = [type_ for type_, _ in own]
         counts = [sum(b - a for a, b in runs) for _, runs in own]
         if len(types) > 1:
@@ -173,7 +175,9 @@ class _Cut:
         role: Role = "vector" if len(types) < 2 else "hidden" if all(carried) else "outer"
         groups = tuple({s: self.symmetry.spaces[s].group for s in names} for names in carried)
         plain = all(self.turned.isdisjoint(names) for names in carried)
-        updates = (_INNER, *[Kind.MATRICES] * (len(types) == 2), *[Kind.ENTRYWISE] * plain)
+        matrices = len(types) == 2 and not self._crosses(*carried)
+        updates = (_INNER, *[Kind.MATRICES] * matrices, *[Kind.ENTRYWISE] * plain)
+        updates = updates if whole else ()
         return Block(parameter, at, tuple(types), groups, role, updates, tuple(counts))
 
     def _own(self, parameter: str) -> list[int]:
@@ -190,13 +194,23 @@ class _Cut:
         return [k for k in range(first, len(axes)) if k not in counting]
 
     def _counting(self, axes: tuple[AxisType, ...]) -> set[int]:
-        """The axes whose spaces something on another axis stands over."""
+        """The axes that carry nothing but what spaces on other axes stand over."""
         carrying = [{*spaces_of(axis)} for axis in axes]
-        below = [{s for name in mine for s in self.symmetry.spaces[name].over} for mine in carrying]
+        below = [self._below(mine) for mine in carrying]
         return {
             k for k, mine in enumerate(carrying)
-            if any(mine & base for j, base in enumerate(below) if j != k)
+            if mine and mine <= {s for j, base in enumerate(below) if j != k for s in base}
         }  # fmt: skip
+
+    def _below(self, carried: Iterable[str]) -> set[str]:
+        """What the spaces of an axis stand over, and do not carry themselves."""
+        own = {*carried}
+        wide = (self.symmetry.spaces[name] for name in own)
+        return {base for space in wide if space.size > 1 for base in space.over} - own
+
+    def _crosses(self, rows: Iterable[str], columns: Iterable[str]) -> bool:
+        """Whether copies of what one side carries are told apart by the other."""
+        return bool(self._below(rows) & {*columns} or self._below(columns) & {*rows})
 
     def _is_bias(self, axes: tuple[AxisType, ...], parameter: str) -> bool:
         """Whether it has the axes of another parameter of its module but for one."""

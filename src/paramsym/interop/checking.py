@@ -89,7 +89,8 @@ def check(
             found.append(Checked(str(entry), None, one, None, None))
             continue
         verdict = scales.verdict(one)
-        change = None if replay is None or verdict.kind == "unknown module" else replay.error([one])
+        runs = replay is not None and one.balance and verdict.kind != "unknown module"
+        change = replay.error([one]) if replay is not None and runs else None
         found.append(Checked(str(entry), one, verdict, change, None))
     return MappingCheck(given.tool, tuple(_corrected(found, scales)), note)
 

@@ -115,8 +115,20 @@ class Rotations:
             owners = self._owners(parameter)
             rows = [self._is_row(module, parameter, axis) for module in owners]
             (writers if all(rows) else readers).update(dict.fromkeys(owners))
+        self._require_wholes(name, writers)
         folds = [self._fold(norm) for norm in norms]
         return Rotation(name, space.size, tuple(writers), tuple(readers)), folds
+
+    def _require_wholes(self, name: str, writers: Iterable[str]) -> None:
+        """The tool turns the weight and the bias of a writer together."""
+        for module in writers:
+            layer = self.scales.layers[module]
+            for part in (layer.weight, layer.bias):
+                if part is None or part.parameter not in self.symmetry.signature:
+                    continue
+                place = part.parameter, 1 if layer.is_table else part.axis(0)
+                if place not in self.carriers[name] and part.parameter not in self.symmetry.dead:
+                    raise _Refusal("format", f"the rows of {part.parameter} do not carry it")
 
     def _owners(self, parameter: str) -> list[str]:
         """The modules of a parameter: one, or the experts that are parts of it."""
