@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from paramsym.algebra import GeneralLinear
 from paramsym.checkpoints.errors import CheckpointError, first_line, refused
+from paramsym.formats.weights import read_safetensors
 from paramsym.geometry.balance import balance
 from paramsym.interop import Export
 from paramsym.structure.action import act
@@ -75,19 +75,21 @@ def _value(symmetry: ParameterSymmetry, name: str, scales: torch.Tensor) -> torc
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
     try:
-        found = load_file(path)
+        found = {name: scales.double() for name, scales in read_safetensors(path)}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"--scales {path}", f"it cannot be read ({first_line(error)})",
             "a safetensors file with a vector of scales for each space",
             "Save one with safetensors.torch.save_file({'layers.0.mlp.scale': s}, FILE)",
         ) from error  # fmt: skip
-    wrong = next(
-        (n for n, s in found.items() if not bool((s > 0).all() & s.isfinite().all())), None
-    )
+    wrong = next((name for name, s in found.items() if not _are_scales(s)), None)
     if wrong is not None:
         raise CheckpointError(
             f"--scales {path}", f"{wrong!r} has scales not positive, not finite or no vector",
             "positive numbers", "Take absolute values, and leave out what has none",
         )  # fmt: skip
     return found
+
+
+def _are_scales(values: torch.Tensor) -> bool:
+    return values.ndim > 0 and bool((values > 0).all() & values.isfinite().all())
