@@ -13,7 +13,7 @@ from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
-from paramsym.checkpoints.scaled import require_scales, scaled
+from paramsym.checkpoints.scaled import read_scales, scaled
 from paramsym.checkpoints.sources import needs_weights, open_checkpoint
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
@@ -117,8 +117,8 @@ def export_maps(
             raise CheckpointError(
                 f"--output {output}", "this is --apply, too", "another place", "Choose another name"
             )
-        require_scales(tool, scales)
         require_writable(checkpoint, apply, force)
+    by = None if apply is None else read_scales(tool, scales)
     if tool == "spinquant":
         checkpoint.model = untied(checkpoint.model)
     symmetry, inputs = _derived(checkpoint, progress)
@@ -129,8 +129,8 @@ def export_maps(
     moved = None
     if output is not None:  # before what takes long: where it cannot stand nothing is moved
         write_text(made.text(), output, "--output")
-    if apply is not None and isinstance(made, Export):
-        move = scaled(made, scales, checkpoint.label)
+    if apply is not None and by is not None and isinstance(made, Export):
+        move = scaled(made, by, checkpoint.label)
         moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
     return Exported(made, output, moved)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 
 from paramsym.algebra import GeneralLinear
-from paramsym.checkpoints.errors import CheckpointError, first_line, refused
+from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.formats.weights import read_safetensors
 from paramsym.geometry.balance import balance
 from paramsym.interop import Export
@@ -22,19 +22,26 @@ Move = Callable[[ParameterSymmetry, State], State]
 _TOOLS = ("awq", "smoothquant", "quark")
 
 
-def require_scales(tool: str, scales: Path | None) -> None:
-    """Raise where a tool moves no scales, or where a file of them is no such file."""
+@dataclass(frozen=True)
+class Scales:
+    """What `--apply` moves by: the scales of a file by the names of spaces, or nothing given."""
+
+    file: Path | None
+    values: Mapping[str, torch.Tensor]
+
+
+def read_scales(tool: str, file: Path | None) -> Scales:
+    """Scales to apply. Raises for a tool that moves none, or a file that holds none."""
     if tool not in _TOOLS:
         raise CheckpointError(
             f"--apply with --for {tool}", "a tool that is told of no scales",
             f"--for {' or '.join(_TOOLS)}",
             "Use transform or balance to write an equivalent checkpoint",
         )  # fmt: skip
-    if scales is not None:
-        _read(scales)
+    return Scales(file, {} if file is None else _read(file))
 
 
-def scaled(made: Export, scales: Path | None, label: str) -> Move:
+def scaled(made: Export, scales: Scales, label: str) -> Move:
     """The move of the spaces that were refused, by given scales or those of the least norm.
 
     Raises:
@@ -42,13 +49,12 @@ def scaled(made: Export, scales: Path | None, label: str) -> Move:
     """
 
     def given(symmetry: ParameterSymmetry, params: State) -> State:
-        assert scales is not None
-        values = {name: _value(symmetry, name, s) for name, s in _read(scales).items()}
+        values = {name: _value(symmetry, name, s) for name, s in scales.values.items()}
         try:
             return act(symmetry, to_scale(symmetry.element(values), params), params)
         except (KeyError, ValueError) as error:
             raise CheckpointError(
-                f"--scales {scales}", str(error).strip("'").rstrip("."),
+                f"--scales {scales.file}", str(error).strip("'").rstrip("."),
                 "positive scales of spaces, by their names", "inspect says names and sizes",
             ) from error  # fmt: skip
 
@@ -58,12 +64,12 @@ def scaled(made: Export, scales: Path | None, label: str) -> Move:
         with refused(label, "weights that can be balanced"):
             return balance(symmetry, params, hold=others).params
 
-    if scales is None and not made.refused:
+    if scales.file is None and not made.refused:
         raise CheckpointError(
             f"--apply for {label}", "no space that the format cannot say", "one that it refuses",
             "Use balance to move all spaces, or --scales FILE to move some",
         )  # fmt: skip
-    return least if scales is None else given
+    return least if scales.file is None else given
 
 
 def _value(symmetry: ParameterSymmetry, name: str, scales: torch.Tensor) -> torch.Tensor:
@@ -74,14 +80,7 @@ def _value(symmetry: ParameterSymmetry, name: str, scales: torch.Tensor) -> torc
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        found = {name: scales.double() for name, scales in read_safetensors(path)}
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"--scales {path}", f"it cannot be read ({first_line(error)})",
-            "a safetensors file with a vector of scales for each space",
-            "Save one with safetensors.torch.save_file({'layers.0.mlp.scale': s}, FILE)",
-        ) from error  # fmt: skip
+    found = {name: scales.double() for name, scales in read_safetensors(path)}
     wrong = next((name for name, s in found.items() if not _are_scales(s)), None)
     if wrong is not None:
         raise CheckpointError(

@@ -72,6 +72,14 @@ def commuting_subgroup(
     return replace(smaller, shifts=tuple(_translations(smaller, updates)))
 
 
+def orthogonal_part(symmetry: ParameterSymmetry) -> ParameterSymmetry:
+    """The elements that act by orthogonal matrices on every trained tensor: no translations."""
+    return commuting_subgroup(symmetry, _ANY_LINEAR)
+
+
+_ANY_LINEAR = Update("any step of inner products", Kind.INNER_PRODUCTS, decays=True)
+
+
 def _require_known(symmetry: ParameterSymmetry, trainable: Collection[str]) -> None:
     """Raise a `ValueError` for a name of no parameter: what trains unseen would be moved freely."""
     known = {*symmetry.signature, *symmetry.ties} - {*symmetry.buffers}

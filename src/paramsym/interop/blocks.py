@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from paramsym.algebra import GeneralLinear, Group, Orthogonal
-from paramsym.geometry.commuting import commuting_subgroup
+from paramsym.geometry.commuting import orthogonal_part
 from paramsym.geometry.updates import Kind, Update
-from paramsym.structure.axes import AxisType, Fixed, Product, Sum, spaces_of
+from paramsym.structure.axes import AxisType, Fixed, Product, Sum, nodes_of, spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Role = Literal["hidden", "outer", "vector"]
@@ -144,7 +144,7 @@ class _Cut:
     def __init__(self, symmetry: ParameterSymmetry, heads: bool) -> None:
         self.symmetry = symmetry
         self.sizes = {name: space.size for name, space in symmetry.spaces.items()}
-        kept = commuting_subgroup(symmetry, Update("inner products", _INNER, decays=True)).spaces
+        kept = orthogonal_part(symmetry).spaces
         self.turned = {  # the others have orders and signs alone, with which any step commutes
             s.name for s in kept.values() if s.group != s.group & _ENTRYWISE.group(s.size)
         }
@@ -223,13 +223,15 @@ class _Cut:
 
     def _heads(self) -> Iterator[str]:
         """What stands before a change of basis on some axis: heads, and the groups of heads."""
-        for product in (
-            p for a in self.symmetry.signature.values() for x in a for p in _products(x)
-        ):
+        for product in self._products():
             bases = [k for k, factor in enumerate(product.factors) if self._has_basis(factor)]
             for factor in product.factors[: bases[-1] if bases else 0]:
                 if not self._has_basis(factor):
                     yield from spaces_of(factor)
+
+    def _products(self) -> Iterator[Product]:
+        axes = (axis for own in self.symmetry.signature.values() for axis in own)
+        return (p for axis in axes for p in nodes_of(axis) if isinstance(p, Product))
 
     def _has_basis(self, axis: AxisType) -> bool:
         groups = (self.symmetry.spaces[s].group for s in spaces_of(axis))
@@ -281,15 +283,6 @@ def _flat(axes: Sequence[AxisType]) -> AxisType:
     """Several axes as one, row-major; what is one long is left out."""
     kept = [axis for axis in axes if axis != Fixed(1)] or [Fixed(1)]
     return kept[0] if len(kept) == 1 else Product(tuple(kept))
-
-
-def _products(axis: AxisType) -> Iterator[Product]:
-    """Every product in an axis."""
-    if isinstance(axis, Product):
-        yield axis
-    parts = axis.factors if isinstance(axis, Product) else ()
-    for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from _products(part)
 
 
 def _module(parameter: str) -> str:

@@ -8,8 +8,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from paramsym.geometry.commuting import commuting_subgroup
-from paramsym.geometry.updates import Kind, Update
+from paramsym.geometry.commuting import orthogonal_part
 from paramsym.structure.action import act, act_dual
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -17,7 +16,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 Params = Mapping[str, Tensor]
 Optimizer = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 Gradient = Callable[[dict[str, Tensor]], Params]
-_ORTHOGONAL = Update("any step of inner products", Kind.INNER_PRODUCTS, decays=True)
 _TRIES = 20  # elements of a space until one moves something
 
 
@@ -60,7 +58,7 @@ def assert_equivariant(
     a norm, which commute with what keeps the norm.
     """
     generator = generator or torch.Generator().manual_seed(0)
-    kept = commuting_subgroup(symmetry, _ORTHOGONAL)
+    kept = orthogonal_part(symmetry)
     theta = dict(params) if params is not None else _drawn(kept, generator)
     moves = _moves(kept, theta, generator)
     element = reduce(lambda g, h: h @ g, moves.values(), kept.identity())

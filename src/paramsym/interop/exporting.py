@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -24,6 +25,7 @@ AWQ = Dialect("llm-compressor's AWQ", partial=True, offset_norms=_CONVERTED, hea
 SMOOTHQUANT = Dialect("llm-compressor's SmoothQuant", partial=False, offset_norms=_CONVERTED)
 QUARK = Dialect("Quark", partial=True)
 DIALECTS = {"awq": AWQ, "smoothquant": SMOOTHQUANT, "quark": QUARK}
+Part = TypeVar("Part")
 TOLERANCE = 1e-8  # a relative change of the function in float64
 
 
@@ -135,24 +137,25 @@ def export_scales(
     lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
     parents = tuple(_parent(entry, lists) for entry in found.entries)
     made = Export(tool, found.entries, found.refused, None, parents, layers=layers)
-    return _proved(made, symmetry, model, inputs, dialect)
-
-
-def _proved(
-    made: Export, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None,
-    dialect: Dialect,
-) -> Export:  # fmt: skip
     replay, note = replay_of(model, symmetry, inputs, dialect)
     if replay is None:
         return replace(made, note=note)
-    error = replay.error(made.entries)
+    error = proved(made.entries, replay.error, lambda entry: f"the map of {entry.smooth}")
+    return replace(made, error=error)
+
+
+def proved(
+    parts: Sequence[Part], error_of: Callable[[Sequence[Part]], float], named: Callable[[Part], str]
+) -> float:
+    """The error of all parts of an export together; raises `NotProved` where it is too large."""
+    error = error_of(parts)
     if error <= TOLERANCE:
-        return replace(made, error=error)
-    wrong = [e for e in made.entries if replay.error([e]) > TOLERANCE]
+        return error
+    wrong = [named(part) for part in parts if error_of([part]) > TOLERANCE]
     raise NotProved(
-        f"export: the maps of {', '.join(e.smooth for e in wrong[:4]) or 'several modules'} change "
-        f"the function by {error:.1e} when they are replayed, and at most {TOLERANCE:.0e} was "
-        "expected. Nothing was written; this is a defect of paramsym that you should report."
+        f"export: {', '.join(wrong[:4]) or 'several together'} changed the function by {error:.1e} "
+        f"when replayed, and at most {TOLERANCE:.0e} was expected. Nothing was written; this is a "
+        "defect of paramsym that you should report."
     )
 
 

@@ -232,7 +232,7 @@ class Scales:
         for kind in ("reads another space", "missing reader", "layout"):
             names = tuple(sorted(name for name, found in wrong.items() if found == kind))
             if names:
-                return Verdict(kind, _few(names), names)
+                return Verdict(kind, few_of(names), names)
         return Verdict("sound")
 
     def _name(self, part: Part) -> str:
@@ -267,10 +267,11 @@ class Scales:
                 return Refused(space, "format", f"side {side} of {part.parameter} in a {kind}")
             (readers if role == "reads" else writers)[name] = None
         if not readers:
-            return Refused(space, "two writers", f"nothing reads it: {_few(tuple(writers))}")
+            return Refused(space, "two writers", f"nothing reads it: {few_of(tuple(writers))}")
         if len(writers) != 1:
             kind = "no writer" if not writers else "writers"
-            return Refused(space, kind, f"{len(writers)} modules write it: {_few(tuple(writers))}")
+            detail = f"{len(writers)} modules write it: {few_of(tuple(writers))}"
+            return Refused(space, kind, detail)
         if not self.dialect.head and (head := self._head) in readers:
             return Refused(space, "head", f"{self.dialect.name} does not run {head}")
         entry = ScaleMap(next(iter(writers)), tuple(sorted(readers, key=self._late)))
@@ -326,6 +327,7 @@ def _is_none(parts: list[np.ndarray]) -> bool:
     return uneven <= _EQUAL and abs(sum(float(x.mean()) for x in parts)) <= _EQUAL
 
 
-def _few(names: tuple[str, ...], shown: int = 4) -> str:
+def few_of(names: tuple[str, ...], shown: int = 4) -> str:
+    """The first few of many names, and how many more there are."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from paramsym.algebra import GeneralLinear, Orthogonal
 from paramsym.algebra.linear import OrthogonalFixingOnes
-from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
+from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales, few_of
 from paramsym.interop.parts import NONE, Layer
 from paramsym.structure.axes import AxisType, Carried, Product, Sizes, frames_of, spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -45,7 +45,8 @@ class Rotation:
     readers: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.space} ({self.size}): {_few(self.writers)} -> {_few(self.readers)}"
+        writers, readers = few_of(self.writers, 3), few_of(self.readers, 3)
+        return f"{self.space} ({self.size}): {writers} -> {readers}"
 
 
 @dataclass(frozen=True)
@@ -121,13 +122,14 @@ class Rotations:
 
     def _require_wholes(self, name: str, writers: Iterable[str]) -> None:
         """The tool turns the weight and the bias of a writer together."""
+        carriers = {*self.carriers[name]}
         for module in writers:
             layer = self.scales.layers[module]
             for part in (layer.weight, layer.bias):
                 if part is None or part.parameter not in self.symmetry.signature:
                     continue
                 place = part.parameter, 1 if layer.is_table else part.axis(0)
-                if place not in self.carriers[name] and part.parameter not in self.symmetry.dead:
+                if place not in carriers and part.parameter not in self.symmetry.dead:
                     raise _Refusal("format", f"the rows of {part.parameter} do not carry it")
 
     def _owners(self, parameter: str) -> list[str]:
@@ -262,8 +264,3 @@ def _flattened(axis: AxisType) -> Iterator[AxisType]:
             yield from _flattened(factor)
     else:
         yield axis
-
-
-def _few(names: Iterable[str]) -> str:
-    names = [*names]
-    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)

@@ -136,13 +136,17 @@ def _all_dual(axis: AxisType) -> bool:
     return bool(powers) and all(power == -1 for power in powers)
 
 
-def parts_of(axis: AxisType) -> Iterator[Carried]:
-    """Everything that an axis carries, piece by piece."""
-    if isinstance(axis, Carried):
-        yield axis
+def nodes_of(axis: AxisType) -> Iterator[AxisType]:
+    """An axis and everything that it is made of, from the outside."""
+    yield axis
     parts = axis.factors if isinstance(axis, Product) else ()
     for part in axis.terms if isinstance(axis, Sum) else parts:
-        yield from parts_of(part)
+        yield from nodes_of(part)
+
+
+def parts_of(axis: AxisType) -> Iterator[Carried]:
+    """Everything that an axis carries, piece by piece."""
+    return (part for part in nodes_of(axis) if isinstance(part, Carried))
 
 
 def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
