@@ -71,7 +71,7 @@ def test_bad_input_is_said_and_nothing_is_written(run, folder: Path, tmp_path: P
     away = tmp_path / "nowhere" / "a.yaml"
     assert "nothing can be written there" in run("export", folder, "--for", "awq", "--output", away,
                                       code=2).output  # fmt: skip
-    assert "Expected a recipe" in run("check-mapping", folder, tmp_path / "none.yaml",
+    assert "a recipe in YAML" in run("check-mapping", folder, tmp_path / "none.yaml",
                                       code=2).output  # fmt: skip
 
 
@@ -135,3 +135,35 @@ def test_options_that_do_not_go_together_are_refused(run, folder: Path, tmp_path
     assert "cannot be read" in run("export", folder, "--for", "awq", "--apply", out, "--scales",
                                    file, code=2).output  # fmt: skip
     assert "source" in run("export", folder, "--for", "awq", "--apply", folder, code=2).output
+
+
+def test_a_mapping_that_cannot_be_read_is_told_before_anything_is_derived(
+    run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("paramsym.checkpoints.mapped.find_symmetry", None)
+    file = tmp_path / "empty.yaml"
+    file.write_text("AWQModifier: {mappings: []}")
+    said = run("check-mapping", folder, file, code=2).output
+    assert "came" in said and "without entries" in said and "instead" in said
+
+
+def test_quantised_weights_are_not_needed(run, folder: Path, tmp_path: Path):
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"packed": torch.zeros(3)}, folder / "model.safetensors")
+    out = tmp_path / "recipe.yaml"
+    said = run("export", folder, "--for", "awq", "--output", out)
+    assert "quantised by gptq" in said.output and "replayed on a small model" in said.output
+    assert run("check-mapping", folder, out).exit_code == 0
+    moved = tmp_path / "moved"
+    assert "quantised by gptq" in run("export", folder, "--for", "awq", "--apply", moved,
+                                      code=2).output  # fmt: skip
+    assert "quantised by gptq" in run("inspect", folder, code=2).output
+    assert not moved.exists()
+
+
+def test_an_adapter_is_named(run, tmp_path: Path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    said = run("export", tmp_path, "--for", "awq", code=2).output
+    assert "adapter on top of 'some/base'" in said and "merge_and_unload" in said

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from paramsym.formats.errors import CheckpointError
 from paramsym.interop.entries import Entry, MappingError, read_mapping, resolved
 from paramsym.interop.maps import ScaleMap
 from paramsym.interop.matching import Unresolved, common_ancestor, module_sets
@@ -52,14 +53,59 @@ def test_files_are_read_by_what_they_hold(tmp_path: Path) -> None:
     assert read_mapping(str(tmp_path / "a.json")).tool == "quark"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"a": 1}, [{"smooth_layer": "x"}], [("a", "b", "c")], 3, {**FORMS["AWQ"], **FORMS["Quark"]}],
-    ids=["nothing", "no readers", "three", "a number", "two tools"],
-)
-def test_what_is_no_mapping_is_refused(given: Any) -> None:
-    with pytest.raises(MappingError, match=r"(?s)read_mapping: .*Expected"):
+MAP = {"smooth_layer": "a", "balance_layers": ["b"]}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "nothing": ({"a": 1}, "no mappings"),
+    "no readers": ([{"smooth_layer": "x"}], "without a writer or its readers"),
+    "three": ([("a", "b", "c")], "without a writer"),
+    "a number": (3, "a int"),
+    "two tools": ({**FORMS["AWQ"], **FORMS["Quark"]}, "awq and quark"),
+    "no entries": ({"AWQModifier": {"mappings": []}}, "without entries"),
+    "an empty list": ([], "without entries"),
+    "another version": ({"version": 2, "scaling_layers": [MAP]}, "version 2"),
+    "a version of its own": ({"x": {"format_version": "3.1", "mappings": [MAP]}}, "version 3.1"),
+    "a misspelt key": ([{**MAP, "ballance_layers": ["c"]}], "with 'ballance_layers'"),
+    "numbers": ([{"smooth_layer": 1, "balance_layers": [2]}], "without a writer"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_mapping_is_refused_in_four_parts(name: str) -> None:
+    given, came = REFUSED[name]
+    with pytest.raises(MappingError) as caught:
         read_mapping(given)
+    error = caught.value
+    assert error.where == "read_mapping" and came in error.came
+    assert all(part and not part.endswith(".") for part in (error.expected, error.instead))
+
+
+def test_keys_that_say_nothing_about_scales_are_read() -> None:
+    known = {"activation_hook_target": "mlp", "inp": "b", "module2inspect": "m", "kwargs": {}}
+    document = {"version": "1.0", "quant_config": {"version": "GEMM"}, "mappings": [MAP | known]}
+    assert read_mapping(document).entries == (Entry("a", ("b",)),)
+
+
+def test_what_was_read_is_returned_and_lists_are_counted() -> None:
+    twice = {f"stage_{k}": {"AWQModifier": {"mappings": [MAP, MAP]}} for k in range(2)}
+    given = read_mapping(twice)
+    assert [entry.modifier for entry in given.entries] == [0, 0, 1, 1]
+    assert read_mapping(given) is given
+
+
+def test_documents_without_end_are_refused(tmp_path: Path) -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    with pytest.raises(MappingError, match="more than"):
+        read_mapping({"a": ring})
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(MappingError, match="neither YAML nor JSON"):
+        read_mapping(deep)
+    laughs = tmp_path / "laughs.yaml"
+    rows = [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 12)]
+    laughs.write_text("a0: &a0 [x]\n" + "\n".join(rows))
+    with pytest.raises(MappingError, match="more than"):
+        read_mapping(laughs)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -67,7 +113,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(MappingError, match=name):
             read_mapping(tmp_path / name)
-    with pytest.raises(MappingError, match="missing"):
+    with pytest.raises(CheckpointError, match="missing"):
         read_mapping(tmp_path / "missing.yaml")
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, find_symmetry, interop, twin
 from paramsym.interop.exporting import AWQ, DIALECTS, SMOOTHQUANT
-from paramsym.interop.maps import ScaleMap, Scales
+from paramsym.interop.maps import ScaleMap, ScaleMaps, Scales
 from paramsym.interop.parts import layers_of, module_names
 from paramsym.interop.replay import Replay
 
@@ -144,11 +144,11 @@ def test_a_map_is_repeated_where_every_layer_of_these_names_has_it(kinds: tuple[
     model, inputs = Stack(*kinds), torch.randn(3, 5)
     symmetry = find_symmetry(model, inputs)
     made = interop.quark(symmetry, model, inputs)
-    found = interop.check(symmetry, model, made.recipe(), inputs)
-    assert found.sound and made.layers == "layers"
+    assert made.layers == "layers"
     said = [(one["prev_op"], one["layers"]) for one in made.recipe()["scaling_layers"]]
     if kinds[0] == kinds[1]:
         assert said == [("a", ["gate", "b"] if kinds[0] else ["b"])]
+        assert interop.check(symmetry, model, made.recipe(), inputs).sound
     else:  # what is right for the second is no map of the first, whose gate reads ones
         assert said == []
         assert sum(r.kind == "layer" for r in made.refused) == 2
@@ -272,3 +272,61 @@ def test_experts_that_are_routed_in_groups_have_maps_of_their_own() -> None:
     assert len(experts) == 4 + 1  # and those that all tokens share
     for name in experts:
         assert entries[name] == (name.replace("up_proj", "down_proj"),)
+
+
+class Twice(nn.Module):
+    """Two pairs of layers whose readers lie in one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 6), nn.Linear(5, 6)
+        parts = {name: nn.Linear(6, 4) for name in ("a", "b", "c", "d")}
+        self.inner = nn.ModuleDict(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, g = self.first(x).relu(), self.second(x).relu()
+        return (self.inner["a"](h) * self.inner["b"](h)).sin() + self.inner["c"](g).cos() * (
+            self.inner["d"](g).sin()
+        )
+
+
+def test_two_maps_of_one_modifier_with_one_parent_are_told() -> None:
+    model, inputs = Twice(), torch.randn(3, 5)
+    symmetry = find_symmetry(model, inputs)
+    made = interop.awq(symmetry, model, inputs)
+    assert [len(each) for each in made.rounds] == [1, 1] and {*made.parents} == {"inner"}
+    found = interop.check(symmetry, model, made.recipe(), inputs)
+    assert found.sound and not found.note
+    mappings = [{"smooth_layer": e.smooth, "balance_layers": [*e.balance]} for e in made.entries]
+    found = interop.check(symmetry, model, {"AWQModifier": {"mappings": mappings}}, inputs)
+    assert found.sound and "'inner': llm-compressor 0.14 stops there" in found.note
+
+
+def test_each_modifier_has_its_own_list_of_objects() -> None:
+    model, symmetry, inputs = known("DeepseekV3")
+    (quark,) = interop.quark(symmetry, model, inputs).objects()
+    made = interop.smoothquant(symmetry, model, inputs)
+    (pairs,) = made.objects()
+    assert pairs == [([*e.balance], e.smooth) for e in made.entries] and quark
+
+
+def test_a_map_that_is_wrong_is_left_out_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A defect of the derivation is made here: a map that lost a reader."""
+    model, symmetry, inputs = known("Llama")
+    right = interop.awq(symmetry, model, inputs).entries
+    first, *rest = right
+    lost = ScaleMap(first.smooth, first.balance[1:])
+    monkeypatch.setattr(Scales, "maps", lambda _: ScaleMaps((lost, *rest), ()))
+    made = interop.awq(symmetry, model, inputs)
+    assert made.entries == tuple(rest) and len(made.parents) == len(rest)
+    assert made.error is not None and made.error < 1e-10
+    assert [(r.space, r.kind) for r in made.refused] == [(first.smooth, "not proved")]
+
+
+def test_what_is_wrong_only_together_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, symmetry, inputs = known("Llama")
+    monkeypatch.setattr(Replay, "error", lambda _, maps: 1.0 if len([*maps]) > 1 else 0.0)
+    with pytest.raises(interop.NotProved, match="several together"):
+        interop.awq(symmetry, model, inputs)

@@ -97,7 +97,15 @@ def is_configuration_alone(path: Path) -> bool:
     return not any(item.name.endswith(_WEIGHTS) for item in path.iterdir())
 
 
+def quantised_by(path: Path) -> str:
+    """The method by which the weights in a folder are quantised, as its configuration says it."""
+    said = read_configuration(path / "config.json")
+    found = said.get("quantization_config") or said.get("compression_config")
+    return str(found.get("quant_method", "some method")) if isinstance(found, dict) else ""
+
+
 def _config(path: Path) -> Any:
+    _refuse_adapter(path)
     require_file(path / "config.json")
     expected = "the configuration of a model in transformers"
     try:
@@ -117,6 +125,17 @@ def _config(path: Path) -> Any:
             "Code that a folder brings along is never run here; where the model has its own, "
             "write a factory: package.module:factory --weights FILE",
         ) from error  # fmt: skip
+
+
+def _refuse_adapter(path: Path) -> None:
+    file = path / "adapter_config.json"
+    if file.is_file() and not (path / "config.json").is_file():
+        base = read_configuration(file).get("base_model_name_or_path", "")
+        raise CheckpointError(
+            str(path), f"an adapter on top of {str(base)[:100]!r}", "a model with its own weights",
+            "Name the folder of that model, or merge the adapter into it: peft's merge_and_unload, "
+            "then save_pretrained",
+        )  # fmt: skip
 
 
 def _check_files(path: Path) -> dict[str, Any]:
@@ -150,9 +169,13 @@ def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
     except CheckpointError:
         raise
     except Exception as error:
+        method = quantised_by(path)
         raise CheckpointError(
             str(path), f"from_pretrained stopped with {first_line(error)}",
-            f"weights that fit {kind.__name__}", "Check that config.json belongs to the weights",
+            f"weights that fit {kind.__name__}",
+            f"The weights are quantised by {method}: take those that they were made from, or ask "
+            "what needs no weights (inspect --no-verify, export, check-mapping)"
+            if method else "Check that config.json belongs to the weights",
         ) from error  # fmt: skip
     _check_loading(path, kind, info)
     return model.eval()

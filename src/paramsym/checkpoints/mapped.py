@@ -13,8 +13,9 @@ from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
+from paramsym.checkpoints.folder import quantised_by
 from paramsym.checkpoints.scaled import read_scales, scaled
-from paramsym.checkpoints.sources import needs_weights, open_checkpoint
+from paramsym.checkpoints.sources import needs_weights, open_checkpoint, path_of
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
 from paramsym.checkpoints.writing import refuse_existing, refuse_source, write_text
@@ -26,6 +27,7 @@ from paramsym.interop import (
     RotationExport,
     check,
     export,
+    read_mapping,
     untied,
 )
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -73,10 +75,23 @@ def open_mapped(
 ) -> Checkpoint:
     """A source for its maps: without its weights where it has none, or is too large to be replayed.
 
-    Arguments and errors are those of `open_checkpoint`; `moved` asks for its weights anyhow.
+    Arguments and errors are those of `open_checkpoint`; `moved` asks for its weights anyhow. Of
+    quantised weights the structure is enough.
     """
-    wanted = moved or needs_weights(source, False, True, _REPLAYED)
-    return open_checkpoint(source, weights, inputs, not wanted, key)
+    folder = path_of(source)
+    method = quantised_by(folder) if (folder / "config.json").is_file() else ""
+    if method and moved:
+        raise CheckpointError(
+            f"--apply for {source}", f"weights that are quantised by {method}",
+            "weights in floating point", "Take the checkpoint that they were made from",
+        )  # fmt: skip
+    wanted = moved or (not method and needs_weights(source, False, True, _REPLAYED))
+    found = open_checkpoint(source, weights, inputs, not wanted, key)
+    if method:
+        found.notes.append(
+            f"the weights are quantised by {method}; the configuration is used alone"
+        )
+    return found
 
 
 def export_maps(
@@ -169,11 +184,12 @@ def check_mapping(
         tool: whose it is, where it does not say.
         progress: receives what is being done.
 
-    Raises `MappingError` for a mapping that cannot be read.
+    Raises `MappingError` for a mapping that cannot be read, as `read_mapping`.
     """
+    given = read_mapping(mapping, tool)  # before what takes long
     symmetry, inputs = _derived(checkpoint, progress)
     progress("judging the maps")
-    return MappingChecked(check(symmetry, checkpoint.model, mapping, inputs, tool))
+    return MappingChecked(check(symmetry, checkpoint.model, given, inputs))
 
 
 def _derived(

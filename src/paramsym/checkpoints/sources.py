@@ -31,7 +31,7 @@ def open_checkpoint(
     Raises:
         CheckpointError: whatever is wrong with the source, in four parts.
     """
-    path = _path(source)
+    path = path_of(source)
     given: Inputs | None = None if inputs is None else parse_inputs(inputs)
     if weights is not None and (path.exists() or ":" not in source):
         raise CheckpointError(
@@ -73,7 +73,7 @@ def needs_weights(source: str, verify: bool, audit: bool, limit: int) -> bool:
     Not where a folder has none, or its model exceeds the limit of an audit, which then goes through
     a twin: the configuration alone says all that is needed.
     """
-    folder = _path(source)
+    folder = path_of(source)
     if not audit or not (folder / "config.json").is_file():
         return verify or audit
     if is_configuration_alone(folder):
@@ -81,7 +81,7 @@ def needs_weights(source: str, verify: bool, audit: bool, limit: int) -> bool:
     return verify or open_folder(folder, None, weights=False).parameters <= limit
 
 
-def _path(source: str) -> Path:
+def path_of(source: str) -> Path:
     """The source as a path, if it can be one."""
     try:
         path = Path(source).expanduser()

@@ -83,7 +83,6 @@ _WORDED = {
     "paramsym.checkpoints.errors": "CheckpointError",
     "paramsym.dynamics.descent": "LedgerError",
     "paramsym.equivariant.errors": "EquivariantError",
-    "paramsym.interop.entries": "MappingError",
     "paramsym.recording.refusals": "TraceError",
     "paramsym.relu.errors": "ReLUError",
 }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
+from paramsym.formats.errors import few
 from paramsym.interop.entries import Entry, read_mapping, resolved
-from paramsym.interop.exporting import DIALECTS
+from paramsym.interop.exporting import DIALECTS, parents_of
 from paramsym.interop.maps import ScaleMap, Scales, Verdict
 from paramsym.interop.matching import Unresolved
 from paramsym.interop.parts import module_names
@@ -77,13 +79,14 @@ def check(
     Returns:
         A verdict for each map, with the change measured and the right map beside a wrong one.
 
-    Raises `MappingError` for a mapping that cannot be read.
+    Raises `MappingError` for a mapping that cannot be read, as `read_mapping`.
     """
     given = read_mapping(mapping, tool)
     dialect = DIALECTS[given.tool]
     scales = Scales(symmetry, model, dialect)
     replay, note = replay_of(model, symmetry, inputs, dialect)
-    found = []
+    found: list[Checked] = []
+    lists: dict[int, list[ScaleMap]] = defaultdict(list)
     for entry, one in _all(given.entries, module_names(model)):
         if isinstance(one, Verdict):
             found.append(Checked(str(entry), None, one, None, None))
@@ -92,7 +95,23 @@ def check(
         runs = replay is not None and one.balance and verdict.kind != "unknown module"
         change = replay.error([one]) if replay is not None and runs else None
         found.append(Checked(str(entry), one, verdict, change, None))
+        lists[entry.modifier].append(one)
+    if given.tool == "awq":
+        note = ". ".join(filter(None, (note, *_collisions(lists.values(), model))))
     return MappingCheck(given.tool, tuple(_corrected(found, scales)), note)
+
+
+def _collisions(lists: Iterable[list[ScaleMap]], model: nn.Module) -> Iterator[str]:
+    """What stops llm-compressor: maps of one modifier whose readers lie in one module."""
+    for maps in lists:
+        read = [one for one in maps if one.balance]
+        counts = Counter(parents_of(read, model))
+        twice = [name for name, count in counts.items() if name and count > 1]
+        if twice:
+            yield (
+                f"several maps of one modifier have their readers in {few(twice)}: llm-compressor "
+                "0.14 stops there with a KeyError. Give each an AWQModifier of its own"
+            )
 
 
 def _corrected(found: list[Checked], scales: Scales) -> Iterator[Checked]:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from paramsym.formats.errors import CheckpointError, few, reading
 from paramsym.interop.maps import ScaleMap
 from paramsym.interop.matching import Unresolved, module_sets
 
 
-class MappingError(ValueError):
-    """A mapping that cannot be read."""
+class MappingError(CheckpointError):
+    """A mapping that cannot be read, in four parts."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One entry of a mapping, as it is written: names or regexes.
 
-    `layers` is what the names are relative to, where a tool repeats an entry for each layer.
+    `layers` is what the names are relative to, where a tool repeats an entry for each layer, and
+    `modifier` counts the lists of entries of a document.
     """
 
     smooth: str
     balance: tuple[str, ...]
     layers: str = ""
+    modifier: int = 0
 
     def __str__(self) -> str:
         return f"{self.smooth} -> {', '.join(self.balance)}"
@@ -46,93 +49,136 @@ def read_mapping(source: Any, tool: str = "awq") -> Given:
     Args:
         source: the path of a recipe of llm-compressor (YAML) or of a Quark file (JSON); what they
             hold, as dictionaries and lists; lists of `AWQMapping`s, of `LayerMap`s or pairs
-            (balance, smooth), or of the dictionaries of AutoAWQ with `prev_op` and `layers`.
+            (balance, smooth), or of the dictionaries of AutoAWQ with `prev_op` and `layers`. What
+            was read already is returned.
         tool: whose it is, where the source does not say.
 
-    Raises `MappingError` for what is none of these.
+    Raises `MappingError` for what is none of these, for one without entries, and for what is not
+    known (keys of an entry, versions); `CheckpointError`, of which that is one, for a file that
+    cannot be read.
     """
+    if isinstance(source, Given):
+        return source
+    where = "read_mapping"
     if isinstance(source, (str, Path)):
-        source = _loaded(Path(source))
+        where, source = str(source), _loaded(Path(source))
     if isinstance(source, Mapping):
-        found = list(_in_document(source, tool))
+        found = list(_in_document(source, tool, where))
         if not found:
             raise MappingError(
-                f"read_mapping: a document with the keys {sorted(map(str, source))[:6]} has no "
-                "mappings. Expected AWQModifier or SmoothQuantModifier with mappings, or "
-                "scaling_layers. Write the mappings out: those that a tool infers from the name of "
-                "a model stand in no recipe."
-            )
+                where, f"a document with the keys {few([*map(str, source)])} and no mappings",
+                _DOCUMENT, "Write the mappings out: those that a tool infers from the name of a "
+                "model stand in no recipe",
+            )  # fmt: skip
         tools = {given.tool for given in found}
         if len(tools) > 1:
             raise MappingError(
-                f"read_mapping: mappings for {' and '.join(sorted(tools))} in one document. "
-                "Expected those of one tool; check them one after the other."
-            )
-        return Given(tools.pop(), tuple(e for given in found for e in given.entries))
-    if isinstance(source, Sequence):
-        return Given(tool, tuple(_entry(each) for each in source))
-    raise MappingError(
-        f"read_mapping: a {type(source).__name__} came. Expected the path of a recipe or a JSON "
-        "file, a dictionary, or a list of entries."
-    )
+                where, f"mappings for {' and '.join(sorted(tools))} in one document",
+                "those of one tool", "Check them one after the other",
+            )  # fmt: skip
+        lists = (replace(e, modifier=k) for k, given in enumerate(found) for e in given.entries)
+        given = Given(tools.pop(), tuple(lists))
+    elif _is_list(source):
+        given = Given(tool, tuple(_entry(each, where) for each in source))
+    else:
+        raise MappingError(
+            where, f"a {type(source).__name__}", f"{_DOCUMENT}, or a list of entries",
+            "Give the path of a recipe or of a JSON file, a dictionary, or a list",
+        )  # fmt: skip
+    if not given.entries:
+        raise MappingError(
+            where, "a mapping without entries", "at least one",
+            "Leave the mapping out where there is nothing to scale; paramsym export writes one",
+        )  # fmt: skip
+    return given
+
+
+_DOCUMENT = "AWQModifier or SmoothQuantModifier with mappings, or scaling_layers"
 
 
 def _loaded(path: Path) -> Any:
     import yaml
 
+    with reading(path, "a recipe in YAML or a mapping in JSON"):
+        content = path.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MappingError(
-            f"read_mapping: {path} cannot be read ({error}). Expected a recipe in YAML or a "
-            "mapping in JSON. Give the path of one, for example recipe.yaml."
-        ) from error
-    try:
+        text = content.decode("utf-8")
         return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        where = " ".join(str(error).split())[:200]
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())[:200]
         raise MappingError(
-            f"read_mapping: {path} is neither YAML nor JSON: {where}. Expected a recipe with "
-            "AWQModifier or SmoothQuantModifier, or a JSON file with scaling_layers."
+            str(path), f"neither YAML nor JSON ({said})", _DOCUMENT, "Check what the file is"
         ) from error
 
 
 _MODIFIERS = {"AWQModifier": "awq", "SmoothQuantModifier": "smoothquant"}
 
 
-def _in_document(document: Any, tool: str, layers: str = "") -> Iterator[Given]:
-    """Every list of mappings at any depth."""
-    if isinstance(document, Mapping):
-        layers = str(document.get("model_decoder_layers") or layers)
-        for key, value in document.items():
-            own = _MODIFIERS.get(str(key), tool)
-            if key in ("mappings", "scaling_layers") and isinstance(value, Sequence):
-                own = "quark" if key == "scaling_layers" else own
-                yield Given(own, tuple(_entry(each, layers) for each in value))
-            else:
-                yield from _in_document(value, own, layers)
-    elif isinstance(document, Sequence) and not isinstance(document, str):
-        for value in document:
-            yield from _in_document(value, tool, layers)
+_MOST = 1_000_000  # values of a document: aliases of YAML make few lines as many as they like
+_VERSIONS = ("version", "format_version")
 
 
-def _entry(given: Any, layers: str = "") -> Entry:
+def _in_document(document: Any, tool: str, where: str) -> Iterator[Given]:
+    """Every list of mappings at any depth, in order."""
+    waiting = [(document, tool, "")]
+    for _ in range(_MOST):
+        if not waiting:
+            return
+        value, own, layers = waiting.pop()
+        if isinstance(value, Mapping):
+            _require_known_version(value, where)
+            layers = str(value.get("model_decoder_layers") or layers)
+            for key in _LISTS:
+                if _is_list(part := value.get(key)):
+                    of = "quark" if key == "scaling_layers" else own
+                    yield Given(of, tuple(_entry(each, where, layers) for each in part))
+            waiting.extend(
+                (part, _MODIFIERS.get(str(key), own), layers)
+                for key, part in reversed([*value.items()])
+                if key not in _LISTS
+            )
+        elif _is_list(value):
+            waiting.extend((part, own, layers) for part in reversed(value))
+    raise MappingError(
+        where, f"more than {_MOST:,} values", "a document as people write it",
+        "Take out what is nested or repeated without end",
+    )  # fmt: skip
+
+
+_LISTS = ("mappings", "scaling_layers")
+
+
+def _require_known_version(document: Mapping[Any, Any], where: str) -> None:
+    """A version is a number; AutoAWQ calls the layout of its kernels a version, too."""
+    for key in _VERSIONS:
+        said = str(document.get(key, "1"))
+        if said[:1].isdigit() and said.partition(".")[0] != "1":
+            raise MappingError(
+                where, f"{key} {said}", "version 1, or none: none of the formats has had another",
+                "Look up what has changed, and write the mapping in the form of version 1",
+            )  # fmt: skip
+
+
+def _entry(given: Any, where: str, layers: str = "") -> Entry:
     smooth, balance = _said(given)
-    if isinstance(smooth, Sequence) and not isinstance(smooth, str) and len(smooth) == 1:
+    if _is_list(smooth) and len(smooth) == 1:
         smooth = smooth[0]
     balance = [balance] if isinstance(balance, str) else balance
-    if not isinstance(smooth, str) or not _are_names(balance):
+    unknown = [*map(str, given.keys() - _KEYS)] if isinstance(given, Mapping) else []
+    if unknown or not isinstance(smooth, str) or not _are_names(balance):
+        what = f"with {few(sorted(unknown))}" if unknown else "without a writer or its readers"
         raise MappingError(
-            f"read_mapping: the entry {str(given)[:120]!r} does not say one module and those that "
-            "read it. Expected smooth_layer and balance_layers, prev_op and layers, or a pair "
-            "(balance_layers, smooth_layer), each a name or 're:' and a regex."
-        )
+            where, f"the entry {str(given)[:120]!r} {what}",
+            "smooth_layer and balance_layers, prev_op and layers, or a pair (balance_layers, "
+            "smooth_layer), each a name or 're:' and a regex",
+            "Correct the spelling, and leave out what says something else",
+        )  # fmt: skip
     return Entry(smooth, tuple(balance), layers)
 
 
 def _said(given: Any) -> tuple[Any, Any]:
     """What an entry has in the place of the writer and of the readers."""
-    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+    if _is_list(given) and len(given) == 2:
         named = hasattr(given, "balance_layers")  # a tuple with names, in whatever order
         if not named:
             return given[1], given[0]
@@ -144,10 +190,16 @@ def _said(given: Any) -> tuple[Any, Any]:
 
 _WRITER = ("smooth_layer", "smooth_layers", "prev_op")
 _READERS = ("balance_layers", "layers")
+# Where activations are looked at and what is run to compare: neither says what is scaled.
+_KEYS = {*_WRITER, *_READERS, "activation_hook_target", "inp", "module2inspect", "kwargs"}
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _are_names(names: Any) -> bool:
-    return isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    return _is_list(names) and all(isinstance(name, str) for name in names)
 
 
 def resolved(entry: Entry, names: Sequence[str]) -> list[ScaleMap]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ TOLERANCE = 1e-8  # a relative change of the function in float64
 
 
 class NotProved(RuntimeError):
-    """A map that changed the function when it was replayed: a defect, and nothing is written."""
+    """Maps changed the function when they were replayed: a defect, and nothing is written."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,13 @@ class Export:
 
     @property
     def rounds(self) -> tuple[tuple[ScaleMap, ...], ...]:
-        """The entries in groups of which each has a parent of its own, for one modifier each.
+        """The entries of each modifier: for AWQ in groups of which each has a parent of its own.
 
-        llm-compressor 0.14 forgets what it kept of a parent after the first of its entries.
+        Its modifier in llm-compressor 0.14 forgets what it kept of a parent after the first of its
+        entries.
         """
+        if self.tool != "awq":
+            return (self.entries,)
         made: list[dict[str, ScaleMap]] = [{}]
         for entry, parent in zip(self.entries, self.parents, strict=True):
             free = next((group for group in made if parent not in group), None)
@@ -69,20 +72,21 @@ class Export:
             free[parent] = entry
         return tuple(tuple(group.values()) for group in made)
 
-    def objects(self) -> list[Any]:
-        """What the modifiers of llm-compressor, or AutoAWQ and Quark, take as `mappings`.
+    def objects(self) -> list[list[Any]]:
+        """What tools take as `mappings`, a list for each modifier, see `rounds`.
 
-        Raises `ImportError` for AWQ without llm-compressor.
+        `AWQMapping`s, pairs (balance layers, smooth layer) of SmoothQuant, or the dictionaries of
+        AutoAWQ and Quark. Raises `ImportError` for AWQ without llm-compressor.
         """
         if self.tool == "awq":
             from llmcompressor.modifiers.transform.awq import (  # pyright: ignore
                 AWQMapping,
             )
 
-            return [AWQMapping(e.smooth, list(e.balance)) for e in self.entries]
+            return [[AWQMapping(e.smooth, list(e.balance)) for e in own] for own in self.rounds]
         if self.tool == "smoothquant":
-            return [(list(e.balance), e.smooth) for e in self.entries]
-        return self._layers()
+            return [[(list(e.balance), e.smooth) for e in self.entries]]
+        return [self._layers()]
 
     def recipe(self) -> dict[str, Any]:
         """The same as a document: a recipe of llm-compressor, or a file of Quark."""
@@ -134,34 +138,54 @@ def export_scales(
     layers, found = "", Scales(symmetry, model, dialect).maps()
     if dialect is QUARK:
         layers, found = layered(found, model)
-    lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
-    parents = tuple(_parent(entry, lists) for entry in found.entries)
+    parents = parents_of(found.entries, model)
     made = Export(tool, found.entries, found.refused, None, parents, layers=layers)
     replay, note = replay_of(model, symmetry, inputs, dialect)
     if replay is None:
         return replace(made, note=note)
-    error = proved(made.entries, replay.error, lambda entry: f"the map of {entry.smooth}")
-    return replace(made, error=error)
+    error, wrong = proved(found.entries, replay.error, lambda entry: entry.smooth)
+    kept = [k for k, entry in enumerate(found.entries) if entry not in wrong]
+    return replace(
+        made, error=error, refused=(*found.refused, *wrong.values()),
+        entries=tuple(found.entries[k] for k in kept), parents=tuple(parents[k] for k in kept),
+    )  # fmt: skip
 
 
 def proved(
     parts: Sequence[Part], error_of: Callable[[Sequence[Part]], float], named: Callable[[Part], str]
-) -> float:
-    """The error of all parts of an export together; raises `NotProved` where it is too large."""
+) -> tuple[float, dict[Part, Refused]]:
+    """The error of an export when it is replayed, and the parts that are left out for theirs.
+
+    A part that changes the function by itself is a defect here, and no reason to lose the others.
+
+    Raises:
+        NotProved: without these, too, the function changes.
+    """
     error = error_of(parts)
     if error <= TOLERANCE:
-        return error
-    wrong = [named(part) for part in parts if error_of([part]) > TOLERANCE]
-    raise NotProved(
-        f"export: {', '.join(wrong[:4]) or 'several together'} changed the function by {error:.1e} "
-        f"when replayed, and at most {TOLERANCE:.0e} was expected. Nothing was written; this is a "
-        "defect of paramsym that you should report."
-    )
+        return error, {}
+    alone = {part: error_of([part]) for part in parts}
+    wrong = {part: error for part, error in alone.items() if not error <= TOLERANCE}
+    rest = error_of([part for part in parts if part not in wrong])
+    if not rest <= TOLERANCE:
+        raise NotProved(
+            f"export: several together change the function by {rest:.1e} when they are replayed, "
+            f"and each alone keeps it. Expected at most {TOLERANCE:.0e}. Nothing was written; this "
+            "is a defect of paramsym that you should report."
+        )
+    reason = "it changed the function by {:.1e} when it was replayed: a defect, please report it"
+    refused = {p: Refused(named(p), "not proved", reason.format(e)) for p, e in wrong.items()}
+    return rest, refused
 
 
-def _parent(entry: ScaleMap, lists: set[str]) -> str:
-    """The module around the readers that has a forward pass of its own, as lists have not."""
-    name = common_ancestor(entry.balance)
-    while name in lists:
-        name = name.rpartition(".")[0]
-    return name
+def parents_of(entries: Iterable[ScaleMap], model: nn.Module) -> tuple[str, ...]:
+    """For each map the module around its readers that has a forward pass, as lists have not."""
+    lists = {name for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
+
+    def parent(entry: ScaleMap) -> str:
+        name = common_ancestor(entry.balance)
+        while name in lists:
+            name = name.rpartition(".")[0]
+        return name
+
+    return tuple(map(parent, entries))

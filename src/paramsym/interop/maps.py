@@ -232,7 +232,8 @@ class Scales:
         for kind in ("reads another space", "missing reader", "layout"):
             names = tuple(sorted(name for name, found in wrong.items() if found == kind))
             if names:
-                return Verdict(kind, few_of(names), names)
+                otherwise = " would have to be scaled otherwise" * (kind == "layout")
+                return Verdict(kind, few_of(names) + otherwise, names)
         return Verdict("sound")
 
     def _name(self, part: Part) -> str:

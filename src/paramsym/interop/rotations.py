@@ -190,8 +190,10 @@ class Rotations:
             raise _Refusal("format", f"two gains stand between it and {parameter}")
         for frame in frames:
             norm = frame.parameter.rpartition(".")[0]
-            if frame.offset or frame.exponent != 1:
+            if frame.offset:
                 raise _Refusal("offset", f"{norm} multiplies by its weight plus a constant")
+            if frame.exponent != 1:
+                raise _Refusal("fold", f"{norm} multiplies by its weight to the {frame.exponent}")
             if norm not in self.scales.layers:
                 raise _Refusal("format", f"the gain {frame.parameter} is no weight of a module")
             yield norm

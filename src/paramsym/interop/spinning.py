@@ -97,11 +97,13 @@ def export_rotations(
     replay, note = replay_of(model, symmetry, inputs, SPINQUANT)
     if replay is None:
         return replace(made, note=note)
-    error = proved(
-        made.rotations, lambda some: replayed(replay, some, made.folds),
-        lambda rotation: f"turning {rotation.space}",
+    error, wrong = proved(
+        made.rotations, lambda some: replayed(replay, some, made.folds), lambda each: each.space
+    )
+    return replace(
+        made, error=error, refused=(*made.refused, *wrong.values()),
+        rotations=tuple(each for each in made.rotations if each not in wrong),
     )  # fmt: skip
-    return replace(made, error=error)
 
 
 def replayed(replay: Replay, rotations: Iterable[Rotation], folds: Iterable[Fold]) -> float:
