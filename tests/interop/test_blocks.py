@@ -135,6 +135,36 @@ def test_convolutions_are_matrices_and_their_first_is_the_datas() -> None:
     assert not any("running" in name for name in found)
 
 
+class Grouped(nn.Module):
+    """Convolutions in two groups, with batch norms, whose running statistics are buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.second, self.head = nn.Conv2d(8, 8, 3, groups=2), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.second(self.norm(self.first(x)).relu()).relu()
+        return self.head(h.mean((2, 3)))
+
+
+def test_a_grouped_convolution_is_a_matrix_for_each_group() -> None:
+    symmetry = find_symmetry(Grouped().eval(), torch.randn(2, 3, 9, 9))
+    groups = optimizer_groups(symmetry)
+    covered(symmetry, heads=False)
+    blocks = groups.by_parameter["second.weight"]
+    assert [(b.role, b.shape) for b in blocks] == [("hidden", (4, 36))] * 2
+    assert all(Kind.MATRICES in b.updates for b in blocks)
+    assert symmetry.buffers  # they are moved with the copy
+    assert assert_equivariant(lambda named: Muon(named, groups), symmetry, steps=20) < 1e-12
+    (block,) = groups.by_parameter["first.weight"]
+    rows = tuple(Block(block.parameter, (((k, k + 4),), *block.at[1:]), block.axes, block.groups,
+                       "hidden", (), (4, 27)) for k in (1, 0))  # fmt: skip
+    cut = OptimizerGroups((*rows, *(b for b in groups.blocks if b is not block)))
+    with pytest.raises(AssertionError, match="first.weight differs"):
+        assert_equivariant(lambda named: Muon(named, cut), symmetry, steps=20)
+
+
 def orthogonalised(matrix: Tensor) -> Tensor:
     """A polynomial that is near the polar factor, and zero where a gradient has no rank."""
     x = matrix / (matrix.norm() + 1e-7)
@@ -271,3 +301,19 @@ def test_the_document_says_every_block() -> None:
     assert value["shape"] == [8, 8] and value["at"] == [[[0, 8]], [[16, 24]]]
     assert value["groups"][1]["h.0.attn.vo"] == "GeneralLinear(4)" and value["role"] == "hidden"
     assert groups.named("outer") == ["transformer.wte.weight", "transformer.wpe.weight"]
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-6])
+def test_small_steps_hide_nothing(rate: float) -> None:
+    """The difference of two copies is measured by how far they went, not by how large they are."""
+    symmetry = small("LlamaForCausalLM")[2]
+    with pytest.raises(AssertionError, match="differs by"):
+        assert_equivariant(lambda named: torch.optim.Adam(named, lr=rate), symmetry, steps=20)
+
+
+def test_steps_that_are_rounding_are_refused() -> None:
+    symmetry = small("LlamaForCausalLM")[2]
+    with pytest.raises(ValueError, match="would be rounding"):
+        assert_equivariant(lambda named: torch.optim.Adam(named, lr=1e-12), symmetry, steps=20)
+    frozen = assert_equivariant(lambda named: torch.optim.SGD(named, lr=0.0), symmetry, steps=3)
+    assert frozen < 1e-8  # what does not move at all commutes

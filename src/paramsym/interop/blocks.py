@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -156,8 +156,9 @@ class _Cut:
     def blocks(self, parameter: str) -> Iterator[Block]:
         axes = self.symmetry.signature[parameter]
         own = self._own(parameter)
+        counted = self.heads | self._told_apart([{*spaces_of(axes[k])} for k in own])
         pieces = [
-            list(self._pieces(axis) if k in own else self._entries(axis))
+            list(self._pieces(axis, counted) if k in own else self._entries(axis))
             for k, axis in enumerate(axes)
         ]
         cut = {s for k, axis in enumerate(axes) if k not in own for s in spaces_of(axis)}
@@ -175,7 +176,7 @@ class _Cut:
         role: Role = "vector" if len(types) < 2 else "hidden" if all(carried) else "outer"
         groups = tuple({s: self.symmetry.spaces[s].group for s in names} for names in carried)
         plain = all(self.turned.isdisjoint(names) for names in carried)
-        matrices = len(types) == 2 and not self._crosses(*carried)
+        matrices = len(types) == 2 and not self._told_apart(carried)
         updates = (_INNER, *[Kind.MATRICES] * matrices, *[Kind.ENTRYWISE] * plain)
         updates = updates if whole else ()
         return Block(parameter, at, tuple(types), groups, role, updates, tuple(counts))
@@ -208,9 +209,13 @@ class _Cut:
         wide = (self.symmetry.spaces[name] for name in own)
         return {base for space in wide if space.size > 1 for base in space.over} - own
 
-    def _crosses(self, rows: Iterable[str], columns: Iterable[str]) -> bool:
-        """Whether copies of what one side carries are told apart by the other."""
-        return bool(self._below(rows) & {*columns} or self._below(columns) & {*rows})
+    def _told_apart(self, sides: Sequence[Collection[str]]) -> set[str]:
+        """What the first side carries and the others stand over, or the other way round.
+
+        The groups of a grouped convolution: they are rows, and each has columns of its own.
+        """
+        rows, columns = {*sides[0]} if sides else set(), {s for side in sides[1:] for s in side}
+        return self._below(rows) & columns | self._below(columns) & rows
 
     def _is_bias(self, axes: tuple[AxisType, ...], parameter: str) -> bool:
         """Whether it has the axes of another parameter of its module but for one."""
@@ -241,19 +246,20 @@ class _Cut:
     def _entries(self, axis: AxisType) -> Iterator[Piece]:
         return ((Fixed(1), ((k, k + 1),)) for k in range(axis.size(self.sizes)))
 
-    def _pieces(self, axis: AxisType) -> Iterator[Piece]:
-        """The terms of direct sums at any depth, each with its entries."""
+    def _pieces(self, axis: AxisType, counted: set[str]) -> Iterator[Piece]:
+        """Terms of direct sums at any depth with their entries; of what counts, each entry."""
         if isinstance(axis, Sum):
             start = 0
             for term in axis.terms:
-                for type_, runs in self._pieces(term):
+                for type_, runs in self._pieces(term, counted):
                     yield type_, tuple((a + start, b + start) for a, b in runs)
                 start += term.size(self.sizes)
         elif isinstance(axis, Product):
             pieces = [
-                list(self._entries(factor) if self._is_head(factor) else self._pieces(factor))
-                for factor in axis.factors
-            ]
+                list(self._pieces(f, counted) if counted.isdisjoint(spaces_of(f))
+                     else self._entries(f))
+                for f in axis.factors
+            ]  # fmt: skip
             sizes = [factor.size(self.sizes) for factor in axis.factors]
             for chosen in itertools.product(*pieces):
                 types = [type_ for type_, _ in chosen]
@@ -263,9 +269,6 @@ class _Cut:
                 yield _flat(types), runs
         else:
             yield axis, ((0, axis.size(self.sizes)),)
-
-    def _is_head(self, factor: AxisType) -> bool:
-        return not self.heads.isdisjoint(spaces_of(factor))
 
 
 def _within(outer: Runs, inner: Runs, size: int) -> Runs:

@@ -16,6 +16,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 Params = Mapping[str, Tensor]
 Optimizer = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 Gradient = Callable[[dict[str, Tensor]], Params]
+_FLAT = 1e-10  # of the largest gradient: what has less is moved by rounding
 _TRIES = 20  # elements of a space until one moves something
 
 
@@ -40,19 +41,22 @@ def assert_equivariant(
             `lambda named: SGD(named, lr=0.1)`; it is called once for each copy.
         symmetry: of the model, or a restriction of it that is asked about.
         params: θ, in float64; by default random numbers in the shapes of the signature.
-        gradient: of the loss at given parameters, by name, for a pair of real models; by default
-            gradients are drawn, and moved as those of a loss that is constant along orbits.
+        gradient: of the loss at given parameters and buffers, by name, for a pair of real models;
+            by default gradients are drawn, and moved as those of a loss that is constant along
+            orbits.
         steps: how many.
-        tolerance: the largest relative difference of a parameter.
+        tolerance: the largest difference of a parameter, relative to how far it was moved.
         generator: of parameters, gradients and elements.
 
     Returns:
-        The largest relative difference of a parameter.
+        The largest difference of a parameter, relative to how far training has moved it. Buffers
+        and dead parameters are moved with the copy, and not compared.
 
     Raises:
         AssertionError: the step does not commute; with the parameter, and the spaces that alone
             make a difference.
-        ValueError: no element of the symmetry acts by an orthogonal matrix other than the identity.
+        ValueError: no element of the symmetry acts by an orthogonal matrix other than the identity,
+            or a parameter moved so little that a difference would be rounding.
 
     Source: Bernstein and Newhouse, Old Optimizer, New Norm (2024), for steps of steepest descent in
     a norm, which commute with what keeps the norm.
@@ -62,7 +66,7 @@ def assert_equivariant(
     theta = dict(params) if params is not None else _drawn(kept, generator)
     moves = _moves(kept, theta, generator)
     element = reduce(lambda g, h: h @ g, moves.values(), kept.identity())
-    trial = _Trial(optimizer, kept, theta, gradient, steps, generator.get_state())
+    trial = _Trial(optimizer, kept, theta, gradient, steps, tolerance, generator.get_state())
     error, name = trial.error(element)
     if error <= tolerance:
         return error
@@ -70,7 +74,7 @@ def assert_equivariant(
     blamed = [space for space, error in alone if not error <= tolerance]
     said = ", ".join(f"{s} ({kept.spaces[s].group})" for s in blamed[:4]) or "several together"
     raise AssertionError(
-        f"assert_equivariant: after {steps} steps {name} differs by {error:.1e} of its size from "
+        f"assert_equivariant: after {steps} steps {name} differs by {error:.1e} of its way from "
         f"what the moved copy has, and at most {tolerance:.0e} was expected. Guilty: {said}. Give "
         "such parameters a step that treats them as matrices, in the blocks of optimizer_groups."
     )
@@ -81,42 +85,66 @@ class _Trial:
 
     def __init__(
         self, optimizer: Optimizer, symmetry: ParameterSymmetry, theta: Params,
-        gradient: Gradient | None, steps: int, seed: Tensor,
+        gradient: Gradient | None, steps: int, tolerance: float, seed: Tensor,
     ) -> None:  # fmt: skip
         self.optimizer, self.symmetry, self.steps = optimizer, symmetry, steps
         self.theta, self.gradient, self.seed = theta, gradient, seed
+        self.slopes: dict[str, float] = {}
         self.plain = self._trained(None)
+        self.ways = self._ways(tolerance)
 
     def error(self, element: GroupElement) -> tuple[float, str]:
-        """The largest relative difference of g·θ_t and θ'_t, and the parameter that has it."""
-        expected, found = act(self.symmetry, element, self.plain), self._trained(element)
+        """The largest difference of g·θ_t and θ'_t for the way θ has gone, and who has it."""
+        expected = act(self.symmetry, element, {**self.theta, **self.plain})
+        found = self._trained(element)
         apart = {
-            name: float((x - expected[name]).norm() / expected[name].norm().clamp(min=1e-300))
-            for name, x in found.items()
+            name: float((found[name] - expected[name]).norm()) / way
+            for name, way in self.ways.items()
         }
         worst = max(apart, key=lambda name: (apart[name] != apart[name], apart[name]))
         return apart[worst], worst
 
+    def _ways(self, tolerance: float) -> dict[str, float]:
+        """How far each parameter went, at least so far that rounding is below the tolerance."""
+        ways: dict[str, float] = {}
+        largest = max(self.slopes.values(), default=0.0)
+        for name in self.plain.keys() - {*self.symmetry.dead}:
+            size = float(self.theta[name].norm())
+            way = float((self.plain[name] - self.theta[name]).norm())
+            least = torch.finfo(self.theta[name].dtype).eps * self.steps * size / tolerance
+            if 0 < way < least and self.slopes[name] > _FLAT * largest:
+                raise ValueError(
+                    f"assert_equivariant: {self.steps} steps moved {name} by {way / size:.1e} of "
+                    f"its size, and differences below {tolerance:.0e} of that would be rounding. "
+                    f"Expected at least {least / size:.1e}. Take larger steps, or a tolerance that "
+                    "can be seen."
+                )
+            ways[name] = max(way, least, torch.finfo(torch.float64).tiny)
+        return ways
+
     def _trained(self, element: GroupElement | None) -> dict[str, Tensor]:
         start = self.theta if element is None else act(self.symmetry, element, self.theta)
+        kept = {name: start[name] for name in self.symmetry.buffers if name in start}
         trained = [n for n in self.symmetry.signature if n not in self.symmetry.buffers]
         copy = {name: nn.Parameter(start[name].detach().clone()) for name in trained}
         optimizer = self.optimizer(list(copy.items()))
         generator = torch.Generator()
         generator.set_state(self.seed)
         for _ in range(self.steps):
-            gradients = self._gradients(copy, element, generator)
+            gradients = self._gradients(copy, kept, element, generator)
             for name, parameter in copy.items():
                 parameter.grad = gradients[name].detach().clone()
+                self.slopes[name] = max(self.slopes.get(name, 0.0), float(parameter.grad.norm()))
             optimizer.step()
         return {name: parameter.detach() for name, parameter in copy.items()}
 
     def _gradients(
-        self, at: dict[str, nn.Parameter], element: GroupElement | None, generator: torch.Generator
-    ) -> Params:
+        self, at: dict[str, nn.Parameter], kept: Params, element: GroupElement | None,
+        generator: torch.Generator,
+    ) -> Params:  # fmt: skip
         if self.gradient is not None:
-            return self.gradient({name: p.detach() for name, p in at.items()})
-        drawn = {name: _normal(p.shape, generator) for name, p in at.items()}
+            return self.gradient({**kept, **{name: p.detach() for name, p in at.items()}})
+        drawn = {n: _normal(p.shape, generator) for n, p in {**at, **kept}.items()}
         return drawn if element is None else act_dual(self.symmetry, element, self.theta, drawn)
 
 
