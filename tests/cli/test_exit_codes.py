@@ -298,3 +298,10 @@ def test_help_comes_before_torch(arguments):
     process = start("import sys\nsys.modules['torch'] = None\n" + MAIN, "transform", "--help")
     assert "Exit codes" in process.communicate()[0] and process.returncode == ExitCode.YES
     assert time.perf_counter() - began < 10.0
+
+
+def test_the_package_is_the_command_too() -> None:
+    ran = [subprocess.run([sys.executable, "-m", *how, "--version"], capture_output=True, text=True)
+           for how in (("paramsym",), ("paramsym.nothing",))]  # fmt: skip
+    assert ran[0].returncode == 0 and ran[0].stdout.startswith("paramsym ")
+    assert ran[1].returncode != 0

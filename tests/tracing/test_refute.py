@@ -356,3 +356,21 @@ def test_the_result_prints_and_is_read_back() -> None:
     assert left == symmetry and left.checked != symmetry.checked  # it takes no part in equality
     assert "a defect of paramsym that you should report: " in str(left.checked)
     assert ParameterSymmetry.from_json(left.to_json()).checked == left.checked
+
+
+def test_a_device_of_the_caller_without_numbers_changes_nothing() -> None:
+    """Large models are built inside `torch.device("meta")`, and often asked about there, too."""
+
+    class Counted(nn.Sequential):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            places = torch.arange(input.shape[1])  # on the device of the caller
+            return super().forward(input * (places < places.max()).float())
+
+    def built() -> nn.Module:
+        return Counted(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 2))
+
+    with torch.device("meta"):
+        inside = find_symmetry(built(), (torch.zeros(7, 3),))
+        assert torch.get_default_device().type == "meta"
+    assert str(inside) == str(find_symmetry(built(), (torch.zeros(7, 3),)))
+    assert inside.spaces and not inside.unknown

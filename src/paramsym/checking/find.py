@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def find_symmetry(
             meta device), what it returns holds no floating tensor that is seen, or
             what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
-    with uncollected():
+    with uncollected(), _numbers_exist():
         graph = record(model, example_inputs, outputs, training)
         if free_inputs or free_outputs:
             opened = record(model, example_inputs, outputs, training, free_inputs, free_outputs)
@@ -77,4 +78,11 @@ def find_symmetry(
             symmetry = infer(graph)
     if not check:
         return symmetry
-    return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))
+    with _numbers_exist():
+        return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))
+
+
+def _numbers_exist() -> AbstractContextManager[Any]:
+    """Inside, new tensors have numbers, though the caller builds models on the meta device."""
+    on_meta = torch.get_default_device().type == "meta"
+    return torch.device("cpu") if on_meta else nullcontext()
