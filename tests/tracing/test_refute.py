@@ -363,8 +363,8 @@ def test_a_device_of_the_caller_without_numbers_changes_nothing() -> None:
 
     class Counted(nn.Sequential):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
-            places = torch.arange(input.shape[1])  # on the device of the caller
-            return super().forward(input * (places < places.max()).float())
+            last = torch.arange(input.shape[1]).max()  # on the device of the caller
+            return super().forward(input * 2 if last > 1 else input)
 
     def built() -> nn.Module:
         return Counted(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 2))
