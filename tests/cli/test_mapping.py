@@ -32,7 +32,7 @@ def test_a_missing_reader_is_named_and_the_answer_is_no(run, folder: Path, tmp_p
     lost = entry["balance_layers"].pop()
     out.write_text(yaml.safe_dump(recipe))
     said = run("check-mapping", folder, out, code=1).stdout
-    assert f"missing reader: {lost}.weight" in said and "right: model.layers.0" in said
+    assert f"missing reader: {lost}.weight" in said and "right: self_attn.q_proj" in said
     found = json.loads(run("check-mapping", folder, out, "--json", code=1).stdout)
     assert not found["sound"]
     assert found["maps"][0]["verdict"]["kind"] == "missing reader"
@@ -167,3 +167,15 @@ def test_an_adapter_is_named(run, tmp_path: Path):
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
     said = run("export", tmp_path, "--for", "awq", code=2).output
     assert "adapter on top of 'some/base'" in said and "merge_and_unload" in said
+
+
+def test_maps_that_are_wrong_alike_are_said_once(run, folder: Path, tmp_path: Path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"AWQModifier": {"mappings": [
+        {"smooth_layer": "re:.*input_layernorm$", "balance_layers": ["re:.*q_proj$"]},
+        {"smooth_layer": "re:.*nowhere$", "balance_layers": ["re:.*q_proj$"]},
+    ]}}))  # fmt: skip
+    said = run("check-mapping", folder, recipe, code=1).stdout
+    layers = len(json.loads(run("check-mapping", folder, recipe, "--json", code=1).stdout)["maps"])
+    assert said.count("missing reader:") == 1 and f"(×{layers - 1})" in said
+    assert "re:.*nowhere$ -> re:.*q_proj$" in said

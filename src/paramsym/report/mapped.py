@@ -21,7 +21,7 @@ from paramsym.interop import (
 )
 from paramsym.interop.exporting import TOLERANCE as KEPT
 from paramsym.interop.matching import common_ancestor
-from paramsym.report.collapse import collapse
+from paramsym.report.collapse import Group, collapse
 from paramsym.report.words import plural
 
 
@@ -114,26 +114,48 @@ def print_mapping(result: MappingChecked, console: Console | None = None) -> Non
     counts = Counter(each.verdict.kind for each in found.maps)
     said = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
     console.print(Text(f"{'sound' if found.sound else 'not sound'}: {said or 'no entries'}"))
-    for each in found.maps:
-        if not each.sound:
-            _print_wrong(each, console)
+    wrong = [each for each in found.maps if not each.sound]
+    for group in collapse(wrong, _writer, lambda each: f"{each.verdict} {_right(each)}", enough=0):
+        _print_wrong(group, console)
     if found.note:
         console.print(Text(f"\n{found.note}"), soft_wrap=True)
 
 
-def _print_wrong(each: Checked, console: Console) -> None:
-    where = each.entry if each.map is None else str(each.map)
-    console.print(Text(f"\n{where}"), soft_wrap=True)
-    console.print(Text(f"  {each.verdict}"), soft_wrap=True)
-    if each.change is not None:
-        console.print(Text(f"  replayed, the function changes by {each.change:.1e}"), end="")
-        seen = each.change > KEPT
-        console.print("" if seen else ": these inputs do not reach it, or a symmetry is missing")
+def _print_wrong(group: Group[Checked], console: Console) -> None:
+    """What is wrong with maps that are alike in several layers."""
+    each, changes = group.first, [x.change for x in group.items if x.change is not None]
+    readers = each.entry.partition(" -> ")[2] if each.map is None else _readers(each.map)
+    many = f"  (×{group.count})" if group.count > 1 else ""
+    rows = [f"\n{group.label} -> {readers}{many}", f"  {each.verdict}"]
+    if changes:
+        alone = (
+            ""
+            if max(changes) > KEPT
+            else ": these inputs do not reach it, or a symmetry is missing"
+        )
+        rows.append(f"  replayed, the function changes by {_span(changes)}{alone}")
     if each.corrected is not None:
-        console.print(Text(f"  right: {', '.join(each.corrected.balance)}"), soft_wrap=True)
+        rows.append(f"  right: {_readers(each.corrected)}")
+    for row in rows:
+        console.print(Text(row), soft_wrap=True)
+
+
+def _writer(each: Checked) -> str:
+    return each.entry.partition(" -> ")[0] if each.map is None else each.map.smooth
+
+
+def _right(each: Checked) -> str:
+    return "" if each.corrected is None else _readers(each.corrected)
+
+
+def _span(changes: list[float]) -> str:
+    """One number, or the least and the largest of several."""
+    least, most = f"{min(changes):.1e}", f"{max(changes):.1e}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _readers(entry: ScaleMap) -> str:
-    """The readers of a map, by what is theirs behind the name that they share with the writer."""
+    """The readers of a map by what is behind the name that all share, experts folded."""
     around = common_ancestor([entry.smooth, *entry.balance])
-    return ", ".join(name[len(around) + bool(around) :] for name in entry.balance)
+    names = [name[len(around) + bool(around) :] for name in entry.balance]
+    return ", ".join(g.label for g in collapse(names, str, lambda _: "", enough=0))
