@@ -89,11 +89,12 @@ def measured(model_type: str, kind: str) -> dict[str, Any] | None:
         signal.alarm(0)
     row: dict[str, Any] = {}
     began = time.process_time()
+    made: dict[str, Any] = {}
     for tool in ("awq", "smoothquant"):
-        made = interop.export(tool, symmetry, model, inputs)
+        own = made[tool] = interop.export(tool, symmetry, model, inputs)
         row[tool] = {
-            "maps": len(made.entries), "refused": len(made.refused), "replayed": made.error,
-            "ours": through(tool, model, inputs, [list(group) for group in made.rounds]),
+            "maps": len(own.entries), "refused": len(own.refused), "replayed": own.error,
+            "ours": through(tool, model, inputs, [list(group) for group in own.rounds]),
         }  # fmt: skip
     row["seconds"] = round(time.process_time() - began, 2)
     for tool in ("awq", "smoothquant"):
@@ -107,6 +108,11 @@ def measured(model_type: str, kind: str) -> dict[str, Any] | None:
                 for each in checked.maps
                 if each.change and each.sound != (each.change < 1e-8)
             ]
+            ours = {entry.smooth: {*entry.balance} for entry in made[tool].entries}
+            row[tool]["lacking"] = [
+                str(e.map) for e in checked.maps
+                if e.sound and e.map is not None and ours.get(e.map.smooth) != {*e.map.balance}
+            ]  # fmt: skip
             row[tool]["unreached"] = sum(not e.sound and e.change == 0 for e in checked.maps)
     return row
 
@@ -233,6 +239,9 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         made[f"{tool} entries of theirs"] = dict(counts)
         made[f"{tool} entries that no token reaches"] = sum(
             r[tool].get("unreached", 0) for r in rows
+        )
+        made[f"{tool} sound entries of theirs that ours lack"] = sum(
+            len(row[tool].get("lacking", ())) for row in rows
         )
         made[f"{tool} misjudged"] = sum(len(row[tool].get("wrong", ())) for row in rows)
     return made
