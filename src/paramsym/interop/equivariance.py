@@ -108,7 +108,7 @@ class _Trial:
         """How far each parameter went, at least so far that rounding is below the tolerance."""
         ways: dict[str, float] = {}
         largest = max(self.slopes.values(), default=0.0)
-        for name in self.plain.keys() - {*self.symmetry.dead}:
+        for name in (n for n in self.plain if n not in self.symmetry.dead):
             size = float(self.theta[name].norm())
             way = float((self.plain[name] - self.theta[name]).norm())
             least = torch.finfo(self.theta[name].dtype).eps * self.steps * size / tolerance
