@@ -10,11 +10,9 @@ the meet of the lattice of groups. Slots are kept in a union–find whose labels
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from typing import Any
+from functools import reduce
 
 from paramsym.algebra import (
     AbstractMonomial,
@@ -32,7 +30,9 @@ from paramsym.primitives.gains import Frame, combine
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import Joint, Slot
 from paramsym.primitives.sites import BasisSite
+from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.copies import Company, Telling
 from paramsym.tracing.transport import Transport
 
 Label = tuple[int, Frame]  # parity, frame
@@ -87,6 +87,7 @@ class Bases:
         self.transport: Transport[Slot, Label] = Transport((1, ()), _compose)
         self.classes: dict[Slot, BasisClass] = {}
         self.company: dict[int, set[int]] = {}  # leaf → the leaves that index its copies
+        self.telling = Telling()
         self.where = ""
         for joint in circuit.joints:
             self.where = joint.op.where
@@ -171,11 +172,23 @@ class Bases:
             if slot is not None:
                 self._hold(slot, reason)
 
+    def settle_copies(self, parameters: Iterable[Tensor]) -> None:
+        """Forget copies that one place tells apart here and another one there.
+
+        Where a parameter carries what tells copies apart on several axes, its type says of which
+        of them it is, and that has to be the right one.
+        """
+        self.telling.compare(parameters, self.circuit.layout)
+        for slot, serial in self.telling.unclear:
+            known = self.class_of(slot)
+            known.over = {n for n in known.over or () if n.serial != serial}
+            self.company[ix.resolve(known.leaf).serial].discard(serial)
+
     # -- joints ------------------------------------------------------------------------------
     def _ask(self, joint: Joint) -> None:
         blocks = [*joint.inputs, joint.out]
         slots = [joint.slots(k) for k in range(len(joint.inputs))] + [joint.slots(-1)]
-        company = None if isinstance(joint.op, Concatenate) else _Company(joint, blocks, slots)
+        company = None if isinstance(joint.op, Concatenate) else Company(joint, blocks, slots)
         for label, place in joint.where.items():
             for position, (leaf, _) in enumerate(place.leaves):
                 found = [
@@ -192,11 +205,15 @@ class Bases:
                 if company is not None:
                     self._accompany((label, position), leaf, found, company)
 
-    def _accompany(self, at: tuple, leaf: Node, found: list[Slot | None], company: _Company):
+    def _accompany(self, at: tuple, leaf: Node, found: list[Slot | None], company: Company):
         """Copies of a leaf are told apart by what stands at the same labels wherever it stands."""
-        around = company.of(at, found)
-        if around is None:
+        shared = company.of(at, found)
+        if shared is None:
             return
+        around = {*shared}
+        for k, slot in enumerate(found):
+            if slot is not None:
+                self.telling.note(slot, company.choices(k, at, shared))
         known = self.company.get(leaf.serial)
         self.company[leaf.serial] = around if known is None else known & around
         for slot in found:
@@ -204,43 +221,3 @@ class Bases:
                 known_class = self.class_of(slot)
                 if known_class.over is not None:
                     known_class.over = {n for n in known_class.over if n.serial in around}
-
-
-class _Company:
-    """Which leaves stand beside a leaf in all moving tensors of a joint.
-
-    In y·yᵀ the copy of head i meets the copy of head j: the same leaf at two labels indexes no
-    copies.
-    """
-
-    def __init__(self, joint: Joint, blocks: list[Block], slots: list[dict]):
-        self.moves = [block.tensor.moves for block in blocks]
-        self.slots, self.where, self.combined = slots, joint.where, joint.op.combined
-
-    @cached_property
-    def leaves(self) -> list[dict[Any, int]]:
-        """(label, position) → serial of the leaf, for each tensor."""
-        return [
-            {at: self.where[at[0]].leaves[at[1]][0].serial for at in found} for found in self.slots
-        ]
-
-    def of(self, at: tuple, found: list[Slot | None]) -> set[int] | None:
-        """The company of the leaf at a place; None where it stands in no moving tensor."""
-        seen = [
-            leaves
-            for slot, moves, leaves in zip(found, self.moves, self.leaves, strict=True)
-            if slot is not None and moves
-        ]
-        if not seen:
-            return None
-        shared = set.intersection(*({*leaves} for leaves in seen)) - {at}
-        shared = {k for k in shared if k[0] not in self.combined}
-        return {seen[0][k] for k in shared} - set().union(*(_twice(x, at) for x in seen))
-
-
-def _twice(leaves: dict[Any, int], at: tuple) -> set[int]:
-    """Leaves that stand at two other places of one tensor."""
-    if len({*leaves.values()}) == len(leaves):
-        return set()
-    count = Counter(serial for k, serial in leaves.items() if k != at)
-    return {serial for serial, n in count.items() if n > 1}

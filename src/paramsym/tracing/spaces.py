@@ -80,6 +80,7 @@ class Spaces:
                     self.rank.setdefault(leaf.serial, len(self.rank))
                     self.leaves[leaf.serial] = leaf
                     self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
+        self.mixing.settle_copies(self.parameters.values())
         self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
         self.carriers: list[Carrier] = []
         self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
@@ -259,6 +260,7 @@ class Spaces:
                 if owner_carrier is carrier:
                     block = self.blocks[slot[:2]]
                     strides = {leaf.serial: s for _, leaf, s in block.slots}
+                    strides |= self.mixing.telling.of(slot)
                     strides[carrier.serial] = slot[2]
                     exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))

@@ -43,6 +43,19 @@ class _Stride:
 
         return compute
 
+    def slides(
+        self, inputs: Sequence[int], outputs: Sequence[int], kernel: Sequence[int]
+    ) -> list[int]:
+        """The spatial axes along which an output sees more than the one place where it stands.
+
+        Along the others a kernel has one position, and the axis is carried through as it is: it
+        may hold coordinates (a convolution over the tokens of each head).
+        """
+        return [
+            d for d, (k, step, padding) in enumerate(zip(kernel, self.step, self.padding, strict=True))
+            if (k, step, padding) != (1, 1, 0) or inputs[d] != outputs[d]
+        ]  # fmt: skip
+
     def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
         """1 at (input, output, kernel) where the output reads this input under this weight."""
         i, o = torch.arange(inputs), torch.arange(outputs)
@@ -61,11 +74,11 @@ def _convolve(
     spatial = weight.ndim - 2
     alone = (1,) * (weight.ndim - x.ndim)  # an input without a batch is a batch of one
     x, shape = build.reshape(x, (*alone, *x.shape)), (*alone, *call.outputs[0].shape)
-    for node in weight.axes[2:]:
-        ix.freeze(node, f"it is a position in a kernel at {build.where}")
-    for node in x.axes[2:]:
-        ix.freeze(node, f"it is a position under a kernel at {build.where}")
-    windows = _windows(build, x, weight, shape, stride, padded)
+    slid = stride.slides(x.shape[2:], shape[2:], weight.shape[2:])
+    for d in slid:
+        ix.freeze(weight.axes[2 + d], f"it is a position in a kernel at {build.where}")
+        ix.freeze(x.axes[2 + d], f"it is a position under a kernel at {build.where}")
+    windows = _windows(build, x, weight, shape, stride, padded, slid)
     if groups > 1:
         n, c, *rest = windows.shape
         windows = build.reshape(windows, (n, groups, c // groups, *rest))
@@ -84,27 +97,29 @@ def _convolve(
 
 
 def _windows(
-    build: Builder, x: Tensor, weight: Tensor, shape: Sequence[int], stride: _Stride, padded: bool
-) -> Tensor:
+    build: Builder, x: Tensor, weight: Tensor, shape: Sequence[int], stride: _Stride, padded: bool,
+    slid: Sequence[int],
+) -> Tensor:  # fmt: skip
     """A virtual tensor of windows: (batch, channel, output position, kernel position).
 
     Kernels that look at the same windows share them, so that their sum is one kernel.
     """
-    spatial = weight.ndim - 2
     kernel = weight.shape[2:]
-    if {*kernel, *stride.step} == {1} and {*stride.padding} <= {0} and x.shape[2:] == shape[2:]:
+    if not slid:
         return build.reshape(x, (*x.shape, *kernel))  # each position by itself
     seen = (x.owner.serial, *x.layout, tuple(shape[2:]), kernel, stride, padded)
     found = build.windows.get(seen)
     if found is None:
         found = build.windows[seen] = build.new(
             (x.shape[0], x.shape[1], *shape[2:], *kernel),
-            [x.axes[0], x.axes[1], *(ix.leaf(n, frozen="it is a position") for n in shape[2:]),
+            [*x.axes[:2],
+             *(ix.leaf(n, frozen="it is a position") if d in slid else x.axes[2 + d]
+               for d, n in enumerate(shape[2:])),
              *weight.axes[2:]],
         )  # fmt: skip
         compute = stride.windows(shape[2:], kernel)
         how = "linear" if padded else "mean"
-        build.emit(Mix, found, [x], dims=tuple(range(2, 2 + spatial)), how=how, compute=compute)
+        build.emit(Mix, found, [x], dims=tuple(2 + d for d in slid), how=how, compute=compute)
     return found
 
 
