@@ -37,7 +37,7 @@ from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change
+from paramsym.primitives.words import Change, Letter
 
 Labels = tuple[Any, ...]
 NEGLIGIBLE = 1e-9  # an ε below this lets a scale pass a norm: exact up to ε, and said so
@@ -61,6 +61,10 @@ class Values(Protocol):
 
     def depends(self, tensor: Tensor) -> frozenset[str] | None:
         """The parameters of which a tensor is computed; None where data enters."""
+        ...
+
+    def position(self, letter: Letter) -> int | None:
+        """The one position that a letter of δ stands for; None if it runs over a slot."""
         ...
 
 

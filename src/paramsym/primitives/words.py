@@ -51,9 +51,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Atom:
-    """A block that holds data, with the letter of each of its slots."""
+    """A block that holds data, or a mask of one, with the letter of each of its slots."""
 
-    key: tuple[int, int]
+    key: tuple[int, ...]
     at: tuple[tuple[int, Letter], ...]
 
 
