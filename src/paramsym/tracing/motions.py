@@ -308,7 +308,7 @@ def _window(block: Block) -> Entries:
 
 def _parameters(words: tuple[Word, ...]) -> set[str]:
     found = {w.parameter for w in words}
-    return found | {c.parameter for w in words for c in w.kernel}
+    return found.union(*(c.parameters for w in words for c in w.kernel))
 
 
 def _entries(

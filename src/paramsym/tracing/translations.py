@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Letter, Word
@@ -196,6 +197,16 @@ def _spans(other: Source, source: Source) -> bool:
             and other.cut == source.cut
             and (kernels[0] <= {*kernels[1].kernel})
         )
+    if other.absence is not None and source.absence is not None:
+        return other.cut == source.cut and _is_wider(other.absence, source.absence)
     if other.absence is not None or source.absence is not None:
-        return other.absence is source.absence and other.cut == source.cut
+        return False
     return set(other.flat) <= set(source.flat)
+
+
+def _is_wider(other: Absence, absence: Absence) -> bool:
+    """Whether an absence is another one, or speaks of a larger kernel."""
+    wide, narrow = other.profile.kernel, absence.profile.kernel
+    larger = bool(wide) and all(any(c.is_part_of(n) for n in narrow) for c in wide)
+    same = (other.strides, other.profile.frame) == (absence.strides, absence.profile.frame)
+    return other is absence or (larger and same)
