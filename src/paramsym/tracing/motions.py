@@ -32,6 +32,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Absorption, Family, Translations
+from paramsym.tracing.transvections import transvections
 
 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
@@ -74,6 +75,7 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
             place = source.name, source.block.key[1]
             pinned = tuple(source.pinned.items())
             yield (*place, source.flat, source.cut, source.kernel, pinned), shift
+    yield from transvections(circuit, unread, parameters)
 
 
 class _Writer:
