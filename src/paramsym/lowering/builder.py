@@ -331,8 +331,9 @@ class Builder(AbstractMemory):
         return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log, **facts)
 
     def lookup(
-        self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, *indices: Tensor
-    ) -> Tensor:
+        self, table: Tensor, dims: Sequence[int], shape: Sequence[int], at: int, *indices: Tensor,
+        **facts: Any,
+    ) -> Tensor:  # fmt: skip
         """Rows of a table chosen by data: `dims` are replaced, at position `at`, by index axes.
 
         There is one index for each of `dims`. One that itself depends on parameters (a router's
@@ -349,9 +350,8 @@ class Builder(AbstractMemory):
         count = len(shape) - len(rest)
         nodes = [*rest[:at], *self._data_axes(shape[at : at + count]), *rest[at:]]
         out = self.new(shape, nodes)
-        return self.emit(
-            Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index, given=indices
-        )
+        return self.emit(Lookup, out, [table], dims=tuple(dims), at=at, count=count, index=index,
+                         given=indices, **facts)  # fmt: skip
 
     def choose(self, index: Tensor) -> None:
         """Let a tensor steer choices: it is held with its order, and kept alive with its origin."""

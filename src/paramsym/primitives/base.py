@@ -33,11 +33,11 @@ from paramsym.primitives.directions import (
     Unseen,
     renamed_along,
 )
-from paramsym.primitives.gains import power_of
+from paramsym.primitives.gains import Frame, power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change
+from paramsym.primitives.words import Change, Letter
 
 Labels = tuple[Any, ...]
 NEGLIGIBLE = 1e-9  # an ε below this lets a scale pass a norm: exact up to ε, and said so
@@ -61,6 +61,10 @@ class Values(Protocol):
 
     def depends(self, tensor: Tensor) -> frozenset[str] | None:
         """The parameters of which a tensor is computed; None where data enters."""
+        ...
+
+    def position(self, letter: Letter) -> int | None:
+        """The one position that a letter of δ stands for; None if it runs over a slot."""
         ...
 
 
@@ -229,23 +233,31 @@ def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
     return [found for a in whole if (found := a.renamed(forward, sizes)) is not None]
 
 
+def _are_gains(frame: Frame) -> bool:
+    """Whether a frame is a product of parameters as they are."""
+    return all(power == 1 and not offset for (_, offset), power in frame)
+
+
 def kernels(
-    joint: Joint, k: int, shared: Mapping[int, int], along: Collection[int]
-) -> Iterator[tuple[int, Profile]]:
+    joint: Joint, k: int, shared: Mapping[int, int], along: Collection[int],
+    modulo: tuple[tuple[int, Frame], ...] = (),
+) -> Iterator[tuple[int, Profile]]:  # fmt: skip
     """Slots along which the parameter that input k is has to have a kernel, with these kernels.
 
     `shared` leads from slots of the parameter to those of another block, where the kernels are:
     along each of `along` there is one, for every unit of the other shared slots, if the columns,
-    which all further slots index, are fewer than the units.
+    which all further slots index, are fewer than the units. `modulo` names a slot of columns that
+    need only agree along it, in a frame of gains.
     """
     block = joint.inputs[k]
     power = power_of(block.tensor, block=block) if block.tensor.moves else None
-    if power is None or (power.power, power.offset) != (1, 0):
+    told = all(s in joint.whole(k) and s not in shared and _are_gains(f) for s, f in modulo)
+    if power is None or (power.power, power.offset) != (1, 0) or not told:
         return
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
     for stride, target in shared.items():
         if stride in along and stride in joint.whole(k):
             batch = tuple(sorted((s, t) for s, t in shared.items() if s != stride))
-            columns = Columns(power.source.name, block.start, slots, stride, batch)
+            columns = Columns(power.source.name, block.start, slots, stride, batch, modulo)
             if columns.count < dict(slots)[stride]:
                 yield target, Profile(kernel=(columns,))

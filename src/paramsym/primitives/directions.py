@@ -32,12 +32,23 @@ class Columns:
     slots: tuple[tuple[int, int], ...]
     along: int
     batch: tuple[tuple[int, int], ...] = ()
+    modulo: tuple[tuple[int, Frame], ...] = ()  # none or one
 
     @property
     def count(self) -> int:
         """How many columns there are, in each batch."""
         held = {self.along, *(own for own, _ in self.batch)}
-        return math.prod(size for stride, size in self.slots if stride not in held)
+        free = {stride for stride, _ in self.modulo}
+        return math.prod(n - (s in free) for s, n in self.slots if s not in held)
+
+    @property
+    def parameters(self) -> set[str]:
+        """The parameters that say what is annihilated."""
+        return {self.parameter} | {name for _, frame in self.modulo for (name, _), _ in frame}
+
+    def is_part_of(self, other: Columns) -> bool:
+        """Whether whatever annihilates the columns of another one annihilates these."""
+        return self == other or self == replace(other, modulo=self.modulo) and not other.modulo
 
     def renamed(self, slots: Mapping[int, int]) -> Columns:
         """The same columns seen from another block; a batch that it lacks becomes columns."""
@@ -72,7 +83,7 @@ class Profile:
     @property
     def parameters(self) -> set[str]:
         """The parameters that say where it points."""
-        return {name for (name, _), _ in self.frame} | {c.parameter for c in self.kernel}
+        return {name for (name, _), _ in self.frame}.union(*(c.parameters for c in self.kernel))
 
     def framed(self, more: Frame) -> Profile:
         """The same direction before or after a gain."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramsym.primitives.base import Labels, Primitive, Values, carry, kernels, pull, push
+from paramsym.primitives.common import passed_through, unseen_along
 from paramsym.primitives.directions import (
     ANTISYMMETRIC,
     Absence,
@@ -94,7 +95,7 @@ class Contract(Primitive):
         found = [n for e in below if (n := self._pulled(joint, k, e)) is not None]
         if not self.is_square:
             found += self._orthogonal(joint, k, absent.get(joint.keys[1 - k], []))
-            found += self._kernels(joint, k)
+            found += self._kernels(joint, k, below)
         return minimal(found)
 
     def _pulled(self, joint: Joint, k: int, pattern: Unseen) -> Unseen | None:
@@ -137,14 +138,20 @@ class Contract(Primitive):
                 found.append({here: profile})
         return found
 
-    def _kernels(self, joint: Joint, k: int) -> list[Unseen]:
-        """A change in the kernel of the parameters that it is contracted with."""
+    def _kernels(self, joint: Joint, k: int, below: list[Unseen]) -> list[Unseen]:
+        """A change in the kernel of the parameters that it is contracted with, up to what nobody
+        sees of the product."""
         if self.power != 1:
             return []
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         shared = {theirs[at]: mine[at] for at in theirs if at in mine}
         summed = {s for at, s in theirs.items() if at not in target}
-        return [{s: p} for s, p in kernels(joint, 1 - k, shared, summed)]
+        found: list[Unseen] = [
+            {s: p}
+            for modulo in unseen_along(below, joint, theirs)
+            for s, p in kernels(joint, 1 - k, shared, summed, modulo)
+        ]
+        return found or [{s: p} for s, p in kernels(joint, 1 - k, shared, summed)]
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         found = self._antisymmetric(joint)
@@ -153,7 +160,7 @@ class Contract(Primitive):
                 continue
             for absence in known[k]:
                 found += self._kept(joint, k, absence)
-            found += self._image(joint, k)
+            found += self._image(joint, k, known[1 - k])
         return found
 
     def _antisymmetric(self, joint: Joint) -> list[Absence]:
@@ -196,12 +203,25 @@ class Contract(Primitive):
         kept = absence.is_zero or self._averages(joint, k, Change(1.0, {}))
         return [found] if kept else []
 
-    def _image(self, joint: Joint, k: int) -> list[Absence]:
-        """x = W y has no component along the kernel of Wᵀ, which exists if W is tall."""
+    def _image(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
+        """x = W y has no component along the kernel of Wᵀ, which exists if W is tall; where y has
+        no component along some w, neither does x along what Wᵀ takes to w."""
         if self.power != 1 or self.is_square:
             return []
-        own = {s for at, s in joint.slots(k).items() if at not in joint.slots(1 - k)}
-        return [Absence(s, p, ()) for s, p in kernels(joint, k, joint.forward(k), own)]
+        mine, theirs = joint.slots(k), joint.slots(1 - k)
+        own = {s for at, s in mine.items() if at not in theirs}
+        found: list[Absence] = []
+        for absence in known:
+            at = next((a for a, s in theirs.items() if (s,) == absence.strides), None)
+            told = joint.whole(1 - k).issuperset(absence.strides)
+            if told and at in mine and not absence.profile.kernel:
+                modulo = ((mine[at], combine((), absence.profile.frame, -1)),)
+                for s, p in kernels(joint, k, joint.forward(k), own, modulo):
+                    offset = passed_through(absence, joint, k, mine[at])
+                    if offset is not None:
+                        found.append(Absence(s, p, offset))
+        plain = kernels(joint, k, joint.forward(k), own)
+        return [*found, *(Absence(s, p, ()) for s, p in plain)]
 
     # -- known changes -----------------------------------------------------------------------
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:

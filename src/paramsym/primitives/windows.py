@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from paramsym.primitives.index import Node
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change
+from paramsym.primitives.words import Atom, Change, fresh
 
 
 @dataclass(eq=False, kw_only=True)
@@ -119,22 +119,52 @@ class Mix(Along):
         return [a for a in push(joint, 0, known[0]) if a.is_zero or self.is_mean]
 
 
+@dataclass(frozen=True)
+class Mark:
+    """The places at which an input, given by the id of its value, has one number."""
+
+    data: int
+    number: int
+
+
 @dataclass(eq=False, kw_only=True)
 class Lookup(Along):
     """Rows of a table chosen by data: `dims` are replaced, at `at`, by `count` index axes.
 
-    What is `given` are the positions along each of `dims`.
+    What is `given` are the positions along each of `dims`. `read` is the id of the input whose
+    numbers they are; `apart` is a position that is read at the places of a mark, and nowhere else.
     """
 
     at: int = 0
     count: int = 0
     index: Tensor | None = None
+    read: int | None = None
+    apart: tuple[int, Mark] | None = None
 
     def labels(self) -> tuple[list[Labels], Labels]:
         x = self.inputs[0]
         kept = [k for k in range(x.ndim) if k not in self.dims]
         fresh = [("new", k) for k in range(self.count)]
         return [tuple(range(x.ndim))], (*kept[: self.at], *fresh, *kept[self.at :])
+
+    def mark_of(self, position: int) -> Mark | None:
+        """The places at which one row is read, if they are the places of a mark."""
+        if self.read is not None:
+            return Mark(self.read, position)
+        return self.apart[1] if self.apart is not None and self.apart[0] == position else None
+
+    def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
+        """What is added to one row is added at the places of its mark."""
+        rows = [s for place, s in joint.slots(k).items() if place[0] in self.dims]
+        if len(rows) != 1 or rows[0] not in change.at or not joint.is_single(k, self.dims[0]):
+            return super().translate(joint, k, change, at)
+        letter, forward = change.at[rows[0]], joint.forward(k)
+        position = at.position(letter)
+        mark = None if position is None else self.mark_of(position)
+        if mark is None or change.atom is not None or letter in change.letters():
+            return None
+        kept = {forward[s]: x for s, x in change.at.items() if s != rows[0]}
+        return [_masked(mark, joint, replace(change, at=kept))]
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         """Fewer rows than coordinates span no more than themselves."""
@@ -147,6 +177,17 @@ class Lookup(Along):
             return super().evaluate(*tensors)
         table, *positions = tensors
         return table[(*[slice(None)] * self.at, *(p.long() for p in positions))]
+
+
+def _masked(mark: Mark, joint: Joint, change: Change) -> Change:
+    """A change at the places of a mark alone, which index axes tell, block by block."""
+    target = joint.slots(-1)
+    new = {p: fresh() for p in sorted(p for p in target if isinstance(p[0], tuple))}
+    axes = zip(joint.labels[-1], joint.out.places, strict=True)
+    starts = (p.start for label, p in axes if isinstance(label, tuple) and p is not None)
+    atom = Atom((-1 - mark.data, mark.number, *starts), tuple(enumerate(new.values())))
+    at = {**change.at, **{target[p]: x for p, x in new.items()}}
+    return replace(change, at=at, atom=atom)
 
 
 @dataclass(eq=False, kw_only=True)

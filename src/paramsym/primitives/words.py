@@ -51,9 +51,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Atom:
-    """A block that holds data, with the letter of each of its slots."""
+    """A block that holds data, or a mask of one, with the letter of each of its slots."""
 
-    key: tuple[int, int]
+    key: tuple[int, ...]
     at: tuple[tuple[int, Letter], ...]
 
 
@@ -181,18 +181,22 @@ class Speller:
         window = self.window(word.parameter, word.start, word.slots, word.letters)
         if not word.kernel:
             return Factor(window, word.power, word.offset)
-        return Factor(window, kernel=tuple(_columns(c) for c in word.kernel))
+        return Factor(window, kernel=tuple(w for c in word.kernel for w in _columns(c)))
 
 
-def _columns(columns: Columns) -> Window:
-    """The window whose letter x is to be annihilated; batch letters are capitals in order."""
+def _columns(columns: Columns) -> Iterator[Window]:
+    """The window whose letter x is to be annihilated, with the gains along what may remain.
+
+    Batch letters are capitals in order; along z columns need only agree.
+    """
     names = iter("abcdefghij")
     batch = {own: chr(ord("A") + n) for n, (own, _) in enumerate(columns.batch)}
-    text = "".join(
-        "x" if stride == columns.along else batch.get(stride) or next(names)
-        for stride, _ in columns.slots
-    )
-    return Window(
+    known = {columns.along: "x", **batch, **{stride: "z" for stride, _ in columns.modulo}}
+    text = "".join(known.get(stride) or next(names) for stride, _ in columns.slots)
+    yield Window(
         columns.parameter, text, tuple(n for _, n in columns.slots),
         tuple(s for s, _ in columns.slots), columns.start,
     )  # fmt: skip
+    for stride, frame in columns.modulo:
+        for (gain, _), _ in frame:
+            yield Window(gain, "z", (dict(columns.slots)[stride],), (1,))

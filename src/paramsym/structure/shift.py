@@ -38,7 +38,9 @@ class Factor:
 
     With `kernel`, instead: the orthogonal projector onto the vectors that are orthogonal to every
     column of these windows along their letter x. The letters of `window` are then (out, in) and
-    one for each batch of columns, which the windows call A, B, … in this order.
+    one for each batch of columns, which the windows call A, B, … in this order. Columns that have a
+    letter z need only agree along it; a window of z alone holds gains that stand before those of
+    the window in front of it.
     """
 
     window: Window
@@ -168,11 +170,12 @@ def columns_of(kernel: tuple[Window, ...]) -> int | None:
 
     Columns of different parameters are generic; two windows of one parameter may share entries.
     """
+    kernel = tuple(window for window in kernel if "x" in window.letters)
     if len({window.parameter for window in kernel}) < len(kernel):
         return None
     return sum(
         math.prod(
-            n for n, x in zip(window.shape, window.letters, strict=True)
+            n - (x == "z") for n, x in zip(window.shape, window.letters, strict=True)
             if x != "x" and not x.isupper()
         )
         for window in kernel

@@ -117,8 +117,7 @@ def projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tens
     batch = [chr(ord("A") + k) for k in range(len(factor.window.letters) - 2)]
     sizes = factor.window.shape[2:]
     columns = []
-    for window in factor.kernel:
-        view = window.view(params).to(delta)
+    for window, view in _columns(factor, params, delta):
         lead = [window.letters.index(c) for c in batch if c in window.letters]
         kept = [c in window.letters for c in batch]
         rest = [k for k, c in enumerate(window.letters) if c != "x" and c not in batch]
@@ -135,6 +134,24 @@ def projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tens
         rows = torch.linalg.pinv(stacked) @ stacked
         found = found - (rows - rows.detach())
     return found.permute(-2, -1, *range(len(batch)))
+
+
+def _columns(
+    factor: Factor, params: Params, delta: torch.Tensor
+) -> Iterator[tuple[Window, torch.Tensor]]:
+    """The windows of columns with their numbers, without what they have in common along z."""
+    found: list[tuple[Window, torch.Tensor]] = []
+    for window in factor.kernel:
+        view = window.view(params).to(delta)
+        if "x" in window.letters:
+            found.append((window, view))
+        else:
+            columns, before = found.pop()
+            inner = len(columns.letters) - 1 - columns.letters.index("z")
+            found.append((columns, before * view.reshape(-1, *[1] * inner)))
+    for window, view in found:
+        at = window.letters.find("z")
+        yield window, view if at < 0 else view - view.mean(at, keepdim=True)
 
 
 def _added(x: torch.Tensor, window: Window, update: torch.Tensor, mine: bool) -> torch.Tensor:

@@ -32,6 +32,7 @@ class Effects:
         self._values: dict[Key, list[Change] | None] = {}
         self._depends: dict[int, frozenset[str] | None] = {}
         self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
+        self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
         self._whole: dict[Key, dict[int, int]] = defaultdict(dict)  # stride → length, by name
         for (owner, start, stride), size in circuit.sizes.items():
             self._whole[owner, start][stride] = size
@@ -51,6 +52,10 @@ class Effects:
                 found = frozenset().union(*known) if len(known) == len(parts) else None
             self._depends[owner.serial] = found
         return self._depends[owner.serial]
+
+    def position(self, letter: Letter) -> int | None:
+        """The one position that a letter of δ stands for; None if it runs over a slot."""
+        return self.positions.get(letter)
 
     def value(self, block: Block) -> list[Change] | None:
         """A block as a sum of words and atoms; None for a function of parameters without words."""

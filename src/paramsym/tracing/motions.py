@@ -10,10 +10,11 @@ may be read from entries that the motion changes: such families are left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramsym.primitives.blocks import Block, Layout, are_apart, tensor_blocks
+from paramsym.primitives.blocks import Window as Entries
 from paramsym.primitives.directions import Absence, Unseen, slots_of
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import (
@@ -31,6 +32,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Absorption, Family, Translations
+from paramsym.tracing.transvections import transvections
 
 
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
@@ -70,7 +72,10 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
         source = family.source
         shift = writer.family(family)
         if shift is not None:
-            yield (source.name, source.block.key[1], source.flat, source.cut, source.kernel), shift
+            place = source.name, source.block.key[1]
+            pinned = tuple(source.pinned.items())
+            yield (*place, source.flat, source.cut, source.kernel, pinned), shift
+    yield from transvections(circuit, unread, parameters)
 
 
 class _Writer:
@@ -118,6 +123,10 @@ class _Writer:
         kappa = self._kappa(family)
         if kappa is None or not self._reads_what_stays(family, kappa):
             return None
+        words = [a.factors for a in family.absorbed] + [o.factors for o in kappa]
+        met = {x for factors in words for word in factors for x in word.letters}
+        if met & family.source.positions.keys():
+            return None  # a coefficient would have to be read at one entry alone
         turned = any(a.source.absence for a in family.absorbed)
         plain = family.source.absence is None
         divisor = self._divisor(family.source, kappa) if turned and plain else ()
@@ -187,7 +196,7 @@ class _Writer:
             spell.letter(letter)
         terms = [*self._leading(spell, source, times)]
         for absorption in family.absorbed:
-            terms += self._absorbed(spell, absorption, times, sign)
+            terms += self._absorbed(spell, absorption, times, sign, source.positions)
         along = None
         if divisor:
             plain = {a.source.name for a in family.absorbed if a.source.absence is None}
@@ -199,39 +208,44 @@ class _Writer:
         kind = "absent" if source.absence is not None else "origin"
         tag = f"{source.name}.unreceived" if kind == "absent" else source.name
         text = _describe(source, terms)
-        return _shift(tag, text, kind, spell, source.block, source.letters, tuple(terms), along)
+        return _shift(
+            tag, text, kind, spell, source.block, source.letters, tuple(terms), along, source.pinned
+        )
 
     def _leading(self, spell: Speller, source: Source, times: list) -> Iterator[Term]:
         """What the source itself does."""
         if source.absence is not None:
-            yield self._along(spell, source, source.letters, 1.0, ())
+            yield self._along(spell, source, source.letters, 1.0, (), source.positions)
             return
         at, first = dict(source.letters), ()
+        entries = _entries(source, at, source.positions)
         if source.kernel is not None and source.cut is not None:
             free, at[source.cut] = at[source.cut], fresh()
             first = (projector(source.kernel, source.block, source.cut, free, at[source.cut], at),)
         for weight, words in times:
-            yield _term(spell, source.name, source.block, at, weight, (*first, *words))
+            yield _term(spell, source.name, source.block, at, weight, (*first, *words), entries)
 
     def _absorbed(
-        self, spell: Speller, absorption: Absorption, times: list, sign: float
-    ) -> Iterator[Term]:
+        self, spell: Speller, absorption: Absorption, times: list, sign: float,
+        positions: Mapping[Letter, int],
+    ) -> Iterator[Term]:  # fmt: skip
         source = absorption.source
         letters = {
             s: absorption.letters[x] for s, x in source.letters.items() if x in absorption.letters
         }
         if source.absence is not None:
-            yield self._along(spell, source, letters, -sign * absorption.ratio, absorption.factors)
+            ratio = -sign * absorption.ratio
+            yield self._along(spell, source, letters, ratio, absorption.factors, positions)
             return
         for weight, words in times:
             yield _term(
                 spell, source.name, source.block, letters, -absorption.ratio * weight,
-                (*absorption.factors, *words),
+                (*absorption.factors, *words), _entries(source, letters, positions),
             )  # fmt: skip
 
     def _along(
         self, spell: Speller, source: Source, letters: Mapping[int, Letter], coefficient: float,
-        words: tuple[Word, ...],
+        words: tuple[Word, ...], positions: Mapping[Letter, int],
     ) -> Term:  # fmt: skip
         """A change of a weight along what its input never has."""
         assert source.absence is not None and source.cut is not None
@@ -241,11 +255,12 @@ class _Writer:
         if profile.kernel:
             more.append(projector(profile, block, cut, letters[cut], out, letters))
         at = {**letters, cut: out}
-        slots = _slots(block)
+        start, slots = _entries(source, at, positions)
         if outer := source.absence.outer:  # the leaves of one axis are one slot
             slots = tuple((s, n) for s, n in slots if s not in outer)
             slots = tuple((s, source.absence.size if s == cut else n) for s, n in slots)
-        return _term(spell, source.name, block, at, coefficient, (*words, *more), slots)
+        entries = start, slots
+        return _term(spell, source.name, block, at, coefficient, (*words, *more), entries)
 
 
 def _named_after(pattern: Unseen) -> str:
@@ -288,27 +303,34 @@ def _met(words: tuple[Word, ...], moved: list[Source]) -> tuple[Word, ...]:
     return tuple(found)
 
 
-def _window(block: Block) -> tuple[int, tuple[tuple[int, int], ...]]:
+def _window(block: Block) -> Entries:
     """Where the entries of a block lie: the first, and (stride, length) of its slots."""
     return block.start, tuple((s, leaf.size) for _, leaf, s in block.slots)
 
 
 def _parameters(words: tuple[Word, ...]) -> set[str]:
     found = {w.parameter for w in words}
-    return found | {c.parameter for w in words for c in w.kernel}
+    return found.union(*(c.parameters for w in words for c in w.kernel))
 
 
-def _slots(block: Block) -> tuple[tuple[int, int], ...]:
-    return tuple((s, leaf.size) for _, leaf, s in block.slots)
+def _entries(
+    source: Source, letters: Mapping[int, Letter], positions: Mapping[Letter, int]
+) -> Entries:
+    """The window in which a source moves: one entry of slots that it is pinned along, and of those
+    whose letter has one position."""
+    start, slots = _window(source.block)
+    pinned = {s: positions[x] for s, x in letters.items() if x in positions} | {**source.pinned}
+    start += sum(s * position for s, position in pinned.items())
+    return start, tuple((s, 1 if s in pinned else n) for s, n in slots)
 
 
 def _term(
     spell: Speller, name: str, block: Block, letters: Mapping[int, Letter], coefficient: float,
-    words: tuple[Word, ...], slots: tuple[tuple[int, int], ...] | None = None,
+    words: tuple[Word, ...], entries: Entries | None = None,
 ) -> Term:  # fmt: skip
-    slots = slots or _slots(block)
+    start, slots = entries or _window(block)
     used = tuple(letters.get(s) or fresh() for s, _ in slots)
-    window = spell.window(name, block.start, slots, used)
+    window = spell.window(name, start, slots, used)
     factors: list[Factor] = [spell.factor(w) for w in words]
     return Term(window, coefficient, tuple(factors))
 
@@ -316,21 +338,24 @@ def _term(
 def _shift(
     name: str, family: str, kind: str, spell: Speller, block: Block, letters: Mapping[int, Letter],
     terms: tuple[Term, ...], divisor: tuple[Factor, ...] | None = None,
+    pinned: Iterable[int] = (),
 ) -> Shift:  # fmt: skip
-    sizes = block.sizes
+    sizes = block.sizes | dict.fromkeys(pinned, 1)
     text = "".join(spell.letter(letters[s]) for s in sizes if s in letters)
     shape = tuple(n for s, n in sizes.items() if s in letters)
     return Shift(name, family, text, shape, terms, divisor, kind=kind)
 
 
 def _describe(source: Source, terms: list[Term]) -> str:
+    where = ", in one row" if source.pinned else ""
     if source.absence is not None:
-        return "a direction that its input never has"
+        return f"a direction that its input never has{where}"
     names = dict.fromkeys(t.target.parameter for t in terms if t.target.parameter != source.name)
     partners = list(names)
     if not partners:
         return "its effects cancel each other"
-    return f"slides against {', '.join(partners[:3])}" + (" …" if len(partners) > 3 else "")
+    more = " …" if len(partners) > 3 else ""
+    return f"slides against {', '.join(partners[:3])}{more}{where}"
 
 
 def _named(shifts: list[Shift]) -> tuple[Shift, ...]:

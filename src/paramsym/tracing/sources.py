@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from paramsym.primitives import Concatenate, Contract, Primitive
+from paramsym.primitives import Concatenate, Contract, Lookup, Primitive
 from paramsym.primitives.blocks import Block, tensor_blocks
 from paramsym.primitives.directions import Absence, Profile, length_along
 from paramsym.primitives.gains import power_of
@@ -33,7 +33,7 @@ class Source:
     `letters` are those of δ by slot; `flat` the slots along which it is constant. With `absence`,
     it changes along that direction on the slot `cut`, by δ/κ for each other slot, or by δ if it is
     not `divided`; with `kernel`, by what of δ lies in the kernel of some of its readers along the
-    slot `cut`.
+    slot `cut`. Along the slots `pinned` it changes one entry alone.
     """
 
     name: str
@@ -45,6 +45,12 @@ class Source:
     cut: int | None = None
     kernel: Profile | None = None
     divided: bool = True
+    pinned: Mapping[int, int] = field(default_factory=dict)  # slot → position
+
+    @property
+    def positions(self) -> dict[Letter, int]:
+        """The letters of δ that stand for one entry, with its position."""
+        return {self.letters[s]: n for s, n in self.pinned.items() if s in self.letters}
 
     @property
     def is_divided(self) -> bool:
@@ -80,7 +86,7 @@ class Source:
         copies = 1.0
         for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
             if letter not in put and letter not in seen:
-                copies *= self.block.sizes[stride]
+                copies *= 1 if stride in self.pinned else self.block.sizes[stride]
         product = m.moved(at, copies).with_fresh_letters(put)
         return replace(product, factors=(*prefix, *product.factors))
 
@@ -92,6 +98,8 @@ class Sources:
         self.circuit, self.parameters = circuit, parameters
         self.absent = unread.absent
         self.effects = Effects(circuit, unread)
+        lookups = [op for op in circuit.build.ops if isinstance(op, Lookup)]
+        self.marks = {op.apart[1] for op in lookups if op.apart is not None}
 
     def __iter__(self) -> Iterator[Source]:
         for name, tensor in self.parameters.items():
@@ -99,6 +107,34 @@ class Sources:
                 if block.key in self.circuit.readers:
                     yield from self._plain(name, block)
                     yield from self._along_absences(name, block)
+                    yield from self._of_rows(name, block)
+
+    def _of_rows(self, name: str, block: Block) -> Iterator[Source]:
+        """δ in one row that is read at the places of a mark alone, such as that of the padding."""
+        for row, position in self._marked_rows(block):
+            letters: Mapping[int, Letter] = {s: fresh() for _, _, s in block.slots}
+            pinned = {row: position}
+            self.effects.positions[letters[row]] = position
+            found = self.effects.of(block.key, Change(1.0, letters), name)
+            effect = gathered(found, frozenset(letters.values()))
+            yield Source(name, block, letters, (), effect, pinned=pinned)
+            yield from self._tied(name, block, pinned)
+
+    def _marked_rows(self, block: Block) -> Iterator[tuple[int, int]]:
+        """The slot of rows, and the position of each that is read where others are, too."""
+        found: dict[tuple[int, int], None] = {}
+        for joint, k in self.circuit.readers[block.key] if self.marks else ():
+            rows = [s for (label, _), s in joint.slots(k).items() if label == 0]
+            whole = len(rows) == 1 and rows[0] in block.sizes and joint.is_single(k, 0)
+            if whole and isinstance(joint.op, Lookup) and joint.op.dims == (0,):
+                known = self._positions(joint.op)
+                found |= {(rows[0], n): None for n in known if 0 <= n < block.sizes[rows[0]]}
+        yield from found
+
+    def _positions(self, op: Lookup) -> list[int]:
+        """The positions of which a lookup says where they are read, if another table is, too."""
+        numbers = sorted(mark.number for mark in self.marks if mark.data == op.read)
+        return [*numbers, *op.apart[:1]] if op.apart is not None else numbers
 
     def _plain(self, name: str, block: Block) -> Iterator[Source]:
         slots = [s for _, _, s in block.slots]
@@ -144,12 +180,17 @@ class Sources:
         for cut, absences in first.items():
             for absence in absences:
                 yield from self._absent_source(name, block, cut, absence)
-        weighing = [_is_product(joint.op) for joint, _ in readers]
-        if others and weighing.count(True) == 1:
-            reader = weighing.index(True)
-            for cut, absences in received[reader].items():
-                for absence in absences:
-                    yield from self._tied_source(name, block, cut, absence, reader)
+        yield from self._tied(name, block, {})
+
+    def _tied(self, name: str, block: Block, pinned: Mapping[int, int]) -> Iterator[Source]:
+        """Changes along what the one reader that is a product of a weight never receives."""
+        readers = self._readers(block)
+        weighing = [n for n, (joint, _) in enumerate(readers) if _is_product(joint.op)]
+        if len(readers) > 1 == len(weighing):
+            (reader,) = weighing
+            for cut, absences in self._received(*readers[reader]).items():
+                for absence in absences if cut not in pinned else ():
+                    yield from self._tied_source(name, block, cut, absence, reader, pinned)
 
     def _readers(self, block: Block) -> list[tuple[Joint, int]]:
         """Who reads a weight, but for products with what is zero, such as a padding."""
@@ -205,8 +246,9 @@ class Sources:
         yield Source(name, block, letters, (), effect, absence, cut)
 
     def _tied_source(
-        self, name: str, block: Block, cut: int, absence: Absence, reader: int
-    ) -> Iterator[Source]:
+        self, name: str, block: Block, cut: int, absence: Absence, reader: int,
+        pinned: Mapping[int, int],
+    ) -> Iterator[Source]:  # fmt: skip
         """W += δ ⊗ w where w·x = κ for what one reader weighs by W, and others read W as it is.
 
         So a table of tokens that is the last layer, too: its rows move by the same vector, which
@@ -215,8 +257,9 @@ class Sources:
         profile = absence.profile
         if profile.kernel or absence.outer or not self._is_spelled(absence):
             return
-        for flat in ((), *((s,) for _, _, s in block.slots if s != cut)):
+        for flat in ((), *((s,) for _, _, s in block.slots if s != cut and not pinned)):
             letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
+            self.effects.positions |= {letters[s]: n for s, n in pinned.items()}
             found: list[Monomial] = []
             for n, (joint, k) in enumerate(self._readers(block)):
                 if n == reader:
@@ -228,7 +271,9 @@ class Sources:
                 passed = self.effects.through(joint, k, change, name)
                 found += [(block.key, change)] if passed is None else passed
             effect = gathered(found, frozenset(letters.values()))
-            yield Source(name, block, letters, flat, effect, absence, cut, divided=False)
+            yield Source(
+                name, block, letters, flat, effect, absence, cut, divided=False, pinned=pinned
+            )
 
     def _is_spelled(self, absence: Absence) -> bool:
         """Whether w and κ are words of parameters, the same at all entries of the other slots."""

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Letter, Word
@@ -148,6 +149,8 @@ def _subtract(
     if match is None:
         return None
     put, prefix = match
+    if not _fit(q, source, put):
+        return None
     ratio = p.coefficient / q.replaced(lead, put, prefix).coefficient
     after = dict(rest)
     for at, m in q.effect.values():
@@ -163,8 +166,27 @@ def _subtract(
     return Absorption(q, ratio, prefix, put), after
 
 
+def _fit(q: Source, source: Source, put: Mapping[Letter, Letter]) -> bool:
+    """Whether single entries of q meet the same entries of the source, wherever q shows them."""
+    if not q.pinned:
+        return True
+    shown = {x for _, m in q.effect.values() for x in (*m.at.values(), *m.letters())}
+    known = source.positions
+    return all(
+        x in put and known.get(put[x]) == position
+        for x, position in q.positions.items()
+        if x in shown
+    )
+
+
 def _contains(other: Source, source: Source) -> bool:
     """Whether a family is known that moves the same block at least as freely."""
+    alike = other.pinned == source.pinned or not (other.pinned or other.flat)
+    return alike and _spans(other, source)
+
+
+def _spans(other: Source, source: Source) -> bool:
+    """Whether one of two sources on the same entries changes them at least as freely."""
     if other.absence is None and other.kernel is None and not other.flat:
         return True
     if other.kernel is not None or source.kernel is not None:
@@ -175,6 +197,16 @@ def _contains(other: Source, source: Source) -> bool:
             and other.cut == source.cut
             and (kernels[0] <= {*kernels[1].kernel})
         )
+    if other.absence is not None and source.absence is not None:
+        return other.cut == source.cut and _is_wider(other.absence, source.absence)
     if other.absence is not None or source.absence is not None:
-        return other.absence is source.absence and other.cut == source.cut
+        return False
     return set(other.flat) <= set(source.flat)
+
+
+def _is_wider(other: Absence, absence: Absence) -> bool:
+    """Whether an absence is another one, or speaks of a larger kernel."""
+    wide, narrow = other.profile.kernel, absence.profile.kernel
+    larger = bool(wide) and all(any(c.is_part_of(n) for n in narrow) for c in wide)
+    same = (other.strides, other.profile.frame) == (absence.strides, absence.profile.frame)
+    return other is absence or (larger and same)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.marks import number_read, told_apart
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.placement import along, varying
 from paramsym.primitives import index as ix
@@ -24,7 +25,11 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     integers = first.value is not None and not first.value.dtype.is_floating_point
     table, index = (second, first) if integers else (first, second)
     made = read_once(build, table, 0, index)
-    return made if made is not None else build.lookup(table, [0], call.outputs[0].shape, 0, index)
+    if made is not None:
+        return made
+    read, apart = number_read(build.graph, index.value), told_apart(build.graph, index.value)
+    shape = call.outputs[0].shape
+    return build.lookup(table, [0], shape, 0, index, read=read, apart=apart)
 
 
 def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
