@@ -69,13 +69,13 @@ def refute(
         says what was done, or why nothing could be compared; no error of the model is raised.
     """
     if reason := _unsuitable(model, symmetry, inputs):
-        return replace(symmetry, checked=Checked(note=reason))
+        return symmetry.with_checked(Checked(note=reason))
     with preserved(model, training):
         trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
         try:
             return _outcome(trials, symmetry)
         except Unusable as error:
-            return replace(symmetry, checked=Checked(note=str(error)))
+            return symmetry.with_checked(Checked(note=str(error)))
 
 
 def _unsuitable(model: torch.nn.Module, symmetry: ParameterSymmetry, inputs: Inputs) -> str:
@@ -179,7 +179,7 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     symmetry, refuted = fitting(symmetry, trial.state, trial.interfaces())
     passes = _all_passes(symmetry, trials.small)
     if moves_nothing(symmetry):
-        return replace(symmetry, checked=Checked(refuted=refuted, note="nothing moves"))
+        return symmetry.with_checked(Checked(refuted=refuted, note="nothing moves"))
     notes = _steadiness(trial, symmetry) if trials.small else []
     alarm, worst = _compare(trial, symmetry, passes)
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
@@ -201,7 +201,7 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
         refuted, dtype = (*refuted, *found), search.first.dtype
     name = str(dtype).removeprefix("torch.")
     checked = Checked(count, name, TOLERANCES[dtype], worst, refuted, "; ".join(notes))
-    return replace(symmetry, checked=checked)
+    return symmetry.with_checked(checked)
 
 
 def _steadiness(trial: Trial, symmetry: ParameterSymmetry) -> list[str]:

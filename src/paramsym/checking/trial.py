@@ -28,7 +28,7 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
-from paramsym.recording.running import Attributes, call_at, places_of, seeded
+from paramsym.recording.running import Attributes, call_at, places_of, seeded, seeded_torch
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -219,9 +219,9 @@ class Trial:
         try:
             with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=()):
                 warnings.simplefilter("ignore")
-                torch.manual_seed(0)
+                seeded_torch(0)
                 first = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
-                torch.manual_seed(0)
+                seeded_torch(0)
                 again = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
         except Exception:  # a second call may not even run
             return True

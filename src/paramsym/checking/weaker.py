@@ -103,6 +103,8 @@ def fitting(
         for name, feature in symmetry.features.items()
         if _carried((feature.type,)) and not feature.fits(interfaces.get(name, ()), symmetry.sizes)
     }
+    if not lost:
+        return symmetry, ()
     shapes = {name: tuple(state[name].shape) for name in lost if name in state}
     return _held(symmetry, [*lost], shapes), tuple(lost.values())
 

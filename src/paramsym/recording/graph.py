@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -122,6 +123,12 @@ def canonical_name(target: Any) -> str:
         name = getattr(target, "__name__", str(target))
         if name == "__get__":  # the getter of a property such as Tensor.mT
             name = getattr(getattr(target, "__self__", None), "__name__", name)
+    return _plain_name(name)
+
+
+@cache
+def _plain_name(name: str) -> str:
+    """One name for the variants of an operator: its dunder, its reflection, its write in place."""
     if name in _DUNDER:
         return _DUNDER[name]
     match = re.fullmatch(r"__[ir]?(add|sub|mul|pow|floordiv|mod|neg|abs)__", name)

@@ -19,7 +19,13 @@ from torch.utils import _pytree as pytree
 
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import floating_outputs
-from paramsym.recording.running import call_at, exclusive, preserved, split_inputs
+from paramsym.recording.running import (
+    call_at,
+    exclusive,
+    preserved,
+    seeded_torch,
+    split_inputs,
+)
 
 _WIDER = {
     torch.float16: torch.float64,
@@ -36,8 +42,9 @@ class _Lift(TorchFunctionMode):
         name = canonical_name(func)
         if name in _CASTS and isinstance(args[0], torch.Tensor):
             return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
-        args = tuple(map(_widened, args))  # dtypes are never nested, and trees take long to walk
-        kwargs = {key: _widened(value) for key, value in (kwargs or {}).items()}
+        # dtypes are never nested, and trees take long to walk
+        args = tuple([_WIDER.get(a, a) if isinstance(a, torch.dtype) else a for a in args])
+        kwargs = {key: _widened(value) for key, value in kwargs.items()} if kwargs else {}
         if name == "embedding":
             args, kwargs = _plain_lookup(args, kwargs)
         if name in ("grouped_mm", "_grouped_mm"):
@@ -168,7 +175,7 @@ def functional(
         state = {n: t if n in trained else t.clone() for n, t in params.items()}
         with preserved(model, training):
             if training:
-                torch.manual_seed(0)
+                seeded_torch(0)
             returned = call_at(model, state, args, dict(kwargs))
             return floating_outputs(returned if outputs is None else outputs(returned))
 

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -113,9 +114,26 @@ def _settings() -> Callable[[], None]:
 
 def seeded(seed: int) -> None:
     """Seed all generators of the process; inside of `preserved`, which gives their states back."""
-    torch.manual_seed(seed)
+    seeded_torch(seed)
     random.seed(seed)
     np.random.seed(seed)
+
+
+def seeded_torch(seed: int) -> None:
+    """Seed the generators of torch; where there is no accelerator, that of the processor alone.
+
+    `torch.manual_seed` keeps each seed for accelerators that may come, with the traceback of who
+    gave it, which takes as long as a layer.
+    """
+    if _accelerated():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@cache
+def _accelerated() -> bool:
+    return torch.accelerator.is_available()
 
 
 _CONTAINERS = (dict, list, set, deque)
@@ -132,12 +150,13 @@ class Attributes:
 
     def __init__(self, model: torch.nn.Module):
         self.containers: list[tuple[Any, list[Any]]] = []
+        self.empty: list[Any] = []  # containers without entries, as most tables of hooks
         self.tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         self.seen: set[int] = set()
         for module in model.modules():
             for table in (module._parameters, module._buffers):
                 self.seen.add(id(table))
-                self.containers.append((table, _entries(table)))
+                self._keep(table)
         for module in model.modules():
             self.save(module.__dict__)
 
@@ -147,15 +166,23 @@ class Attributes:
             return
         self.seen.add(id(item))
         if isinstance(item, _CONTAINERS):
-            self.containers.append((item, _entries(item)))
+            self._keep(item)
             for value in item.values() if isinstance(item, dict) else item:
                 if isinstance(value, _KEPT):
                     self.save(value)
         elif item.device.type != "meta" and item.numel() <= _CLONED and not item.is_inference():
             self.tensors.append((item, item._version, item.detach().clone()))
 
+    def _keep(self, container: Any) -> None:
+        if container:
+            self.containers.append((container, _entries(container)))
+        else:
+            self.empty.append(container)
+
     def restore(self) -> None:
         """Put everything back that is different now."""
+        for item in filter(None, self.empty):
+            item.clear()
         for item, before in self.containers:
             _refill(item, before)
         for tensor, version, before in self.tensors:
@@ -166,15 +193,13 @@ class Attributes:
 
 def _entries(item: Any) -> list[Any]:
     """What a container holds; of a dict, the keys and then the values."""
-    if not item:  # as most tables of hooks
-        return []
     return [*item.keys(), *item.values()] if isinstance(item, dict) else [*item]
 
 
 def _refill(item: Any, before: list[Any]) -> None:
     """Put the entries of a container back if they are others than before."""
     now = _entries(item)
-    if not (now or before) or (len(now) == len(before) and all(map(operator.is_, now, before))):
+    if len(now) == len(before) and all(map(operator.is_, now, before)):
         return
     item.clear()
     if isinstance(item, dict):

@@ -7,10 +7,12 @@ function ignores. Elements, texts and files are made of that alone; `ParameterSy
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 from paramsym.algebra import AbstractMonomial, Group, Wreath
 from paramsym.algebra.lattice import monomial
@@ -76,7 +78,21 @@ class SymmetryData:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape that a parameter must have."""
-        return tuple(axis.size(self.sizes) for axis in self.signature[name])
+        return self._shapes[name]
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        sizes = self.sizes
+        return {n: tuple(axis.size(sizes) for axis in axes) for n, axes in self.signature.items()}
+
+    def with_checked(self, checked: Checked) -> Self:
+        """The same symmetry with the word of its refutation.
+
+        The other fields fit each other as before, so that it is not asked again.
+        """
+        found = copy.copy(self)
+        object.__setattr__(found, "checked", checked)
+        return found
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from paramsym.structure.folding import Repeat, filled, fold
 
 Patterns = str | Iterable[str]
 
+_SPECIAL = re.compile(r"[{}*?]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?:\.\.([1-9]\d*))?")
 _NEAR = 6  # names that an error shows
@@ -55,12 +56,12 @@ def matching(patterns: Patterns, names: Iterable[str], where: str) -> set[str]:
     Raises:
         UnknownName: a pattern matches nothing.
     """
-    known = list(names)
+    known = dict.fromkeys(names)
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matched = set(_matched(pattern, known))
         if not matched:
-            raise UnknownName(pattern, _near(pattern, known), where)
+            raise UnknownName(pattern, _near(pattern, [*known]), where)
         found |= matched
     return found
 
@@ -72,6 +73,9 @@ def split_patterns(text: str) -> list[str]:
 
 def _matched(pattern: str, names: Collection[str]) -> Iterator[str]:
     """The names that are the pattern, or that it describes."""
+    if not _SPECIAL.search(pattern):
+        yield from [pattern] if pattern in names else ()
+        return
     globs = set(_expanded(pattern))
     # a bracket stands for itself, whereas fnmatch would read it as a set of characters
     rules = [re.compile(fnmatch.translate(g.replace("[", "[[]"))) for g in globs if {*g} & {*"*?"}]

@@ -7,6 +7,7 @@ power, in which frame, and which other axes of the block tell its copies apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -100,20 +101,39 @@ def blocks_of(spaces: Mapping[str, Space], signature: Signature) -> Blocks:
     sizes = {space.name: space.size for space in spaces.values()}
     found: dict[str, tuple[Block, ...]] = {}
     for name, axes in signature.items():
-        made: list[Block] = []
-
-        def visit(
-            x: torch.Tensor, plain: list[AxisType], origins: tuple[int, ...],
-            name: str = name, made: list[Block] = made,
-        ) -> torch.Tensor:  # fmt: skip
-            legs = tuple(_legs(spaces, plain, origins))
-            made.append(Block(name, tuple(x.shape), x.stride(), int(x.storage_offset()), legs))
-            return x
-
         shape = [axis.size(sizes) for axis in axes]
-        walked(torch.empty(shape, device="meta"), axes, sizes, visit)
-        found[name] = tuple(made)
+        strides = [math.prod(max(1, n) for n in shape[k + 1 :]) for k in range(len(shape))]
+        windows = _windows(list(axes), tuple(range(len(axes))), strides, 0, sizes)
+        found[name] = tuple(
+            Block(
+                name, tuple(axis.size(sizes) for axis in plain), tuple(steps), start,
+                tuple(_legs(spaces, plain, origins)),
+            )
+            for plain, origins, steps, start in windows
+        )  # fmt: skip
     return found
+
+
+def _windows(
+    axes: list[AxisType], origins: tuple[int, ...], strides: list[int], start: int, sizes: Sizes
+) -> Iterator[tuple[list[AxisType], tuple[int, ...], list[int], int]]:
+    """The plain axes of each block, their origins and strides, and its first entry, as `walked`."""
+    for k, axis in enumerate(axes):
+        if isinstance(axis, Product):
+            inner = [f.size(sizes) for f in axis.factors]
+            steps = [strides[k] * math.prod(inner[n + 1 :]) for n in range(len(inner))]
+            split = (*origins[:k], *[origins[k]] * len(inner), *origins[k + 1 :])
+            unfolded = [*axes[:k], *axis.factors, *axes[k + 1 :]]
+            wider = [*strides[:k], *steps, *strides[k + 1 :]]
+            yield from _windows(unfolded, split, wider, start, sizes)
+            return
+        if isinstance(axis, Sum):
+            for term in axis.terms:
+                cut = [*axes[:k], term, *axes[k + 1 :]]
+                yield from _windows(cut, origins, strides, start, sizes)
+                start += strides[k] * term.size(sizes)
+            return
+    yield axes, origins, strides, start
 
 
 def _legs(
