@@ -26,6 +26,8 @@ _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _BANDS = ("num_mel_bins", "n_mels", "input_feat_per_channel", "feature_projection_input_dim",
           "input_dim", "num_mel_bin", "mel_bins", "feature_size")  # fmt: skip
 _FRAMES = 32  # of a spectrogram where no table of positions counts them
+_SIDE = 64  # of an image where nothing says how large it is
+_PATCHES = 8  # on each side, where windows of some are attended to
 _PLACES = (1, 2, 3, 4, 5, 8, 9, 16)  # of an image in a text
 LARGEST = 1 << 28  # numbers in all inputs together
 AXES = 16
@@ -161,6 +163,11 @@ def tries_of(
     Where an image enters a text, as many places of the text as it has features hold a token of its
     own; how many that are is found by trying.
     """
+    if "pixel_values" in inputs and (side := _side_of_patches(config)):
+        x = inputs["pixel_values"]
+        generator = torch.Generator().manual_seed(0)
+        picture = _random((*x.shape[:2], side, side), x.dtype, 0, generator)
+        yield {**inputs, "pixel_values": picture}
     yield inputs
     if "input_features" in inputs:  # frames first, and many where steps skip some of them
         x = inputs["input_features"]
@@ -201,10 +208,20 @@ def _tokens(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torc
 
 def _pixels(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     vision = getattr(config, "vision_config", None) or config
-    size = getattr(vision, "image_size", None) or 64
+    size = getattr(vision, "image_size", None) or _SIDE
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     channels = int(getattr(vision, "num_channels", None) or 3)
     return _random((BATCH, channels, int(height), int(width)), dtype, 0, generator)
+
+
+def _side_of_patches(config: Any) -> int:
+    """The side of an image of some patches, where only a part of the configuration speaks of
+    patches and nothing of the image that goes in; 0 otherwise."""
+    vision = getattr(config, "vision_config", None) or config
+    if getattr(vision, "image_size", None) or getattr(vision, "patch_size", None):
+        return 0
+    side = _PATCHES * next(_sizes(config, ("patch_size",)), 0)
+    return side if side < _SIDE else 0
 
 
 def _spectrogram(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

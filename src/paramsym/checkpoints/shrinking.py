@@ -51,7 +51,10 @@ PROFILES = (
     Profile(head=2, tight=True),
 )
 
-_LAYERS = re.compile(r"^(n_layers?|depth|(num_)?((hidden|encoder|decoder|feat_extract)_)?layers)$")
+_LAYERS = re.compile(
+    r"^(n_layers?|depth|(num_)?((hidden|encoder|decoder|feat_extract)_)?layers|num_blocks"
+    r"|num_layers_per_\w+)$"
+)
 _ROLES = {
     name: re.compile(pattern)
     for name, pattern in {
