@@ -43,7 +43,7 @@ class _Lift(TorchFunctionMode):
         if name in _CASTS and isinstance(args[0], torch.Tensor):
             return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
         # dtypes are never nested, and trees take long to walk
-        args = tuple([_WIDER.get(a, a) if isinstance(a, torch.dtype) else a for a in args])
+        args = tuple(map(_widened, args))
         kwargs = {key: _widened(value) for key, value in kwargs.items()} if kwargs else {}
         if name == "embedding":
             args, kwargs = _plain_lookup(args, kwargs)
