@@ -122,9 +122,19 @@ def test_given_scales_are_those_of_the_move(run, folder: Path, tmp_path: Path):
 )
 def test_wrong_scales_are_refused(run, folder: Path, tmp_path: Path, scales, said: str):
     out, file = tmp_path / "moved", tmp_path / "scales.safetensors"
+    recipe = tmp_path / "recipe.yaml"
     save_file(scales, file)
-    told = run("export", folder, "--for", "awq", "--apply", out, "--scales", file, code=2).output
-    assert said in told and not out.exists()
+    told = run("export", folder, "--for", "awq", "--output", recipe, "--apply", out, "--scales",
+               file, code=2).output  # fmt: skip
+    assert said in told and not out.exists() and not recipe.exists()
+
+
+def test_where_nothing_can_be_said_no_recipe_is_written(run, tmp_path: Path):
+    recipe = tmp_path / "recipe.yaml"
+    source = "tests.models:Tied"
+    said = run("export", source, "--for", "quark", "--output", recipe, code=2).output
+    assert "no map that quark can be told" in said and not recipe.exists()
+    assert "scaling_layers" not in run("export", source, "--for", "quark").stdout
 
 
 def test_options_that_do_not_go_together_are_refused(run, folder: Path, tmp_path: Path):

@@ -315,5 +315,10 @@ def test_steps_that_are_rounding_are_refused() -> None:
     symmetry = small("LlamaForCausalLM")[2]
     with pytest.raises(ValueError, match="would be rounding"):
         assert_equivariant(lambda named: torch.optim.Adam(named, lr=1e-12), symmetry, steps=20)
-    frozen = assert_equivariant(lambda named: torch.optim.SGD(named, lr=0.0), symmetry, steps=3)
-    assert frozen < 1e-8  # what does not move at all commutes
+    for step in (lambda named: torch.optim.SGD(named, lr=0.0), lambda named: torch.optim.SGD([
+        nn.Parameter(torch.ones(1))], lr=0.1)):  # fmt: skip
+        with pytest.raises(ValueError, match="moved no parameter"):
+            assert_equivariant(step, symmetry, steps=3)
+    for wrong in ({"steps": 0}, {"tolerance": 0.0}, {"tolerance": float("inf")}):
+        with pytest.raises(ValueError, match="expected at least one step"):
+            assert_equivariant(torch.optim.Adam, symmetry, **wrong)

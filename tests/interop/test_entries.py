@@ -65,6 +65,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another version": ({"version": 2, "scaling_layers": [MAP]}, "version 2"),
     "a version of its own": ({"x": {"format_version": "3.1", "mappings": [MAP]}}, "version 3.1"),
     "a misspelt key": ([{**MAP, "ballance_layers": ["c"]}], "with 'ballance_layers'"),
+    "a table to be inferred": (
+        {"a": FORMS["AWQ"], "b": {"AWQModifier": {"mappings": None}}},
+        "without a list of maps",
+    ),
+    "an empty modifier": ({"AWQModifier": None}, "without a list of maps"),
+    "versions that are no numbers": ({"version": "-1", "mappings": [MAP]}, "version -1"),
+    "a later version": ({"version": "v2", "mappings": [MAP]}, "version v2"),
+    "half a character": ([{"smooth_layer": "\ud800", "balance_layers": ["b"]}], "without a writer"),
     "numbers": ([{"smooth_layer": 1, "balance_layers": [2]}], "without a writer"),
 }
 
@@ -83,6 +91,20 @@ def test_keys_that_say_nothing_about_scales_are_read() -> None:
     known = {"activation_hook_target": "mlp", "inp": "b", "module2inspect": "m", "kwargs": {}}
     document = {"version": "1.0", "quant_config": {"version": "GEMM"}, "mappings": [MAP | known]}
     assert read_mapping(document).entries == (Entry("a", ("b",)),)
+
+
+def test_a_tool_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(MappingError, match="tool='zip'"):
+        read_mapping([MAP], "zip")
+
+
+def test_an_entry_that_is_large_is_shown_in_part() -> None:
+    large: Any = ["x"]
+    for _ in range(40):  # as many entries as nobody can print
+        large = [large] * 10
+    with pytest.raises(MappingError, match="without a writer") as caught:
+        read_mapping([{"smooth_layer": "a", "balance_layers": large}])
+    assert len(str(caught.value)) < 600
 
 
 def test_what_was_read_is_returned_and_lists_are_counted() -> None:
@@ -130,8 +152,9 @@ def test_a_set_that_is_incomplete_or_matched_twice_is_refused() -> None:
         list(module_sets(NAMES, ["re:.*q_proj$", "re:nowhere"]))
     with pytest.raises(Unresolved, match="is matched by"):
         list(module_sets(NAMES, ["re:.*q_proj$", "re:.*_proj$"]))
-    with pytest.raises(Unresolved, match="no regex"):
-        list(module_sets(NAMES, ["re:(", "re:.*up$"]))
+    for regex in ("(", "a{99999999999}", "(" * 3000 + "a" + ")" * 3000):
+        with pytest.raises(Unresolved, match="no regex"):
+            list(module_sets(NAMES, [f"re:{regex}", "re:.*up$"]))
     assert list(module_sets(NAMES, ["re:x", "re:y"])) == []
 
 

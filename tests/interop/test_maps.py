@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from paramsym import ParameterSymmetry, find_symmetry, interop, twin
 from paramsym.interop.exporting import AWQ, DIALECTS, SMOOTHQUANT
-from paramsym.interop.maps import ScaleMap, ScaleMaps, Scales
+from paramsym.interop.maps import ScaleMap, ScaleMaps, Scales, Verdict
 from paramsym.interop.parts import layers_of, module_names
 from paramsym.interop.replay import Replay
 
@@ -330,3 +330,42 @@ def test_what_is_wrong_only_together_stops_everything(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Replay, "error", lambda _, maps: 1.0 if len([*maps]) > 1 else 0.0)
     with pytest.raises(interop.NotProved, match="several together"):
         interop.awq(symmetry, model, inputs)
+
+
+class Skipped(nn.Module):
+    """A linear layer inside a skip: y + W y is (1 + W) y, which no scale of W alone moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.inner, self.down = nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        return self.down(y + self.inner(y))
+
+
+@pytest.mark.parametrize("tool", ["awq", "smoothquant", "quark", "spinquant"])
+def test_a_layer_inside_a_skip_is_told_nowhere_with_and_without_a_replay(tool: str) -> None:
+    model, inputs = Skipped(), torch.randn(3, 6)
+    symmetry = find_symmetry(model, inputs)
+    for run in (inputs, None):
+        made: Any = interop.export(tool, symmetry, model, run)
+        assert not (made.rotations if tool == "spinquant" else made.entries)
+        assert "offset" in {r.kind for r in made.refused}
+        assert all(r.kind != "not proved" for r in made.refused)
+    if tool == "spinquant":
+        return
+    entries = [(["inner"], "up"), (["down", "inner"], "up"), (["down"], "inner")]
+    for run in (inputs, None):
+        found = interop.check(symmetry, model, entries, run, tool)
+        assert {each.verdict.kind for each in found.maps} == {"offset"}
+        assert all(each.change is None or each.change > 1e-3 for each in found.maps)
+
+
+def test_what_a_replay_denies_is_not_called_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = Skipped(), torch.randn(3, 6)
+    symmetry = find_symmetry(model, inputs)
+    monkeypatch.setattr(Scales, "verdict", lambda *_: Verdict("sound"))
+    monkeypatch.setattr(Scales, "maps", lambda _: ScaleMaps((), ()))
+    (found,) = interop.check(symmetry, model, [(["inner"], "up")], inputs).maps
+    assert not found.sound and "denied by the replay" in found.verdict.reason

@@ -182,3 +182,53 @@ def test_the_recipe_says_all_and_leaves_the_roles_of_the_tool_empty() -> None:
 
 def test_blocks_are_the_largest_powers_of_two() -> None:
     assert [block_of(n) for n in (2, 12, 896, 4096, 4608)] == [2, 4, 128, 4096, 512]
+
+
+class Registered(nn.Module):
+    """One network whose first layer is registered first or last."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__()
+        if not late:
+            self.i = nn.Linear(3, 6)
+        self.n, self.up, self.down = nn.RMSNorm(6), nn.Linear(6, 8), nn.Linear(8, 6)
+        self.n2, self.o = nn.RMSNorm(6), nn.Linear(6, 2)
+        if late:
+            self.i = nn.Linear(3, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.i(x)
+        h = h + self.down(torch.relu(self.up(self.n(h))))
+        return self.o(self.n2(h))
+
+
+def test_the_order_of_registration_says_nothing() -> None:
+    found = []
+    for late in (False, True):
+        model, inputs = Registered(late), torch.randn(4, 3)
+        made = interop.spinquant(find_symmetry(model, inputs), model, inputs)
+        assert made.error is not None and made.error < 1e-10
+        (turn,) = made.rotations
+        found.append(({*turn.writers}, {*turn.readers}, {fold.norm for fold in made.folds}))
+    assert found[0] == found[1] == ({"i", "down"}, {"up", "o"}, {"n", "n2"})
+
+
+class Behind(nn.Module):
+    """A norm behind a writer of the stream: its gain stands on the rows, and is folded nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.i, self.up, self.down = nn.Linear(3, 6), nn.Linear(6, 8), nn.Linear(8, 6)
+        self.post, self.n, self.o = nn.RMSNorm(6), nn.RMSNorm(6), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.i(x)
+        h = h + self.post(self.down(torch.relu(self.up(self.n(h)))))
+        return self.o(self.n(h))
+
+
+def test_a_gain_behind_a_writer_is_not_folded() -> None:
+    model, inputs = Behind(), torch.randn(4, 3)
+    symmetry = find_symmetry(model, inputs)
+    for run in (inputs, None):
+        assert not interop.spinquant(symmetry, model, run).rotations

@@ -3,6 +3,7 @@ maps that people have."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -141,13 +142,27 @@ def export_maps(
     made = export(tool, symmetry, checkpoint.model, inputs)
     if inputs is None and not isinstance(made, OptimizerGroups):
         made = _by_twin(made, checkpoint, tool)
-    moved = None
+    if output is not None and isinstance(made, Export) and not made.entries:
+        raise _nothing_to_say(made, tool, checkpoint.label)
+    move = None  # what can be wrong is looked at before anything is written
+    if by is not None and isinstance(made, Export):
+        move = scaled(made, by, symmetry, checkpoint.label)
     if output is not None:  # before what takes long: where it cannot stand nothing is moved
         write_text(made.text(), output, "--output")
-    if apply is not None and by is not None and isinstance(made, Export):
-        move = scaled(made, by, checkpoint.label)
+    moved = None
+    if apply is not None and move is not None:
         moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
     return Exported(made, output, moved)
+
+
+def _nothing_to_say(made: Export, tool: str, label: str) -> CheckpointError:
+    """A recipe without maps would say that there is nothing to do, or nothing at all."""
+    reasons = Counter(refusal.kind for refusal in made.refused)
+    said = ", ".join(f"{count} {kind}" for kind, count in reasons.items()) or "no scale"
+    return CheckpointError(
+        f"--output for {label}", f"no map that {tool} can be told ({said})", "one map at least",
+        "See what is left out, and why, without --output; --apply moves the checkpoint itself",
+    )  # fmt: skip
 
 
 def _by_twin(

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from paramsym.algebra import GeneralLinear
-from paramsym.checkpoints.errors import CheckpointError, refused
+from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.formats.weights import read_safetensors
 from paramsym.geometry.balance import balance
 from paramsym.interop import Export
 from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -41,22 +42,16 @@ def read_scales(tool: str, file: Path | None) -> Scales:
     return Scales(file, {} if file is None else _read(file))
 
 
-def scaled(made: Export, scales: Scales, label: str) -> Move:
+def scaled(made: Export, scales: Scales, symmetry: ParameterSymmetry, label: str) -> Move:
     """The move of the spaces that were refused, by given scales or those of the least norm.
 
     Raises:
-        CheckpointError: nothing was refused that has scales.
+        CheckpointError: scales that are no element of the symmetry, or nothing was refused.
     """
+    element = symmetry.element({}) if scales.file is None else _element(symmetry, scales)
 
     def given(symmetry: ParameterSymmetry, params: State) -> State:
-        values = {name: _value(symmetry, name, s) for name, s in scales.values.items()}
-        try:
-            return act(symmetry, to_scale(symmetry.element(values), params), params)
-        except (KeyError, ValueError) as error:
-            raise CheckpointError(
-                f"--scales {scales.file}", str(error).strip("'").rstrip("."),
-                "positive scales of spaces, by their names", "inspect says names and sizes",
-            ) from error  # fmt: skip
+        return act(symmetry, to_scale(element, params), params)
 
     def least(symmetry: ParameterSymmetry, params: State) -> State:
         wanted = {refusal.space.partition(" of expert ")[0] for refusal in made.refused}
@@ -72,11 +67,26 @@ def scaled(made: Export, scales: Scales, label: str) -> Move:
     return least if scales.file is None else given
 
 
-def _value(symmetry: ParameterSymmetry, name: str, scales: torch.Tensor) -> torch.Tensor:
-    """Scales as the group of a space has them: on a diagonal where it has all matrices."""
-    space = symmetry.spaces.get(name)
-    full = space is not None and isinstance(space.group, GeneralLinear)
-    return torch.diag_embed(scales) if full else scales
+def _element(symmetry: ParameterSymmetry, scales: Scales) -> GroupElement:
+    """The element with given scales: on a diagonal where a group has all matrices."""
+    values = {}
+    for name, own in scales.values.items():
+        space = symmetry.spaces.get(name)
+        if space is None:
+            raise CheckpointError(
+                f"--scales {scales.file}", f"scales for {name!r}, which is no space",
+                f"names of spaces, such as {few([*symmetry.spaces])}", "inspect lists them all",
+            )  # fmt: skip
+        if own.shape[-1] != space.size:
+            raise CheckpointError(
+                f"--scales {scales.file}", f"{name!r} has scales of shape {tuple(own.shape)}",
+                f"a vector of {space.size}, or one for each copy",
+                "inspect says how large spaces are",
+            )  # fmt: skip
+        full = isinstance(space.group, GeneralLinear)
+        values[name] = torch.diag_embed(own) if full else own
+    with refused(f"--scales {scales.file}", "positive scales of spaces that have some"):
+        return symmetry.element(values)
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:

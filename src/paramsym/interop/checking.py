@@ -11,7 +11,7 @@ from torch import nn
 
 from paramsym.formats.errors import few
 from paramsym.interop.entries import Entry, read_mapping, resolved
-from paramsym.interop.exporting import DIALECTS, parents_of
+from paramsym.interop.exporting import DIALECTS, TOLERANCE, parents_of
 from paramsym.interop.maps import ScaleMap, Scales, Verdict
 from paramsym.interop.matching import Unresolved
 from paramsym.interop.parts import module_names
@@ -94,6 +94,11 @@ def check(
         verdict = scales.verdict(one)
         runs = replay is not None and one.balance and verdict.kind != "unknown module"
         change = replay.error([one]) if replay is not None and runs else None
+        if verdict.kind == "sound" and change is not None and not change <= TOLERANCE:
+            verdict = Verdict(
+                "no symmetry",
+                "it was derived, and the replay denies it: a defect, please report it",
+            )
         found.append(Checked(str(entry), one, verdict, change, None))
         lists[entry.modifier].append(one)
     if given.tool == "awq":

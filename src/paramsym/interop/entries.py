@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,6 +61,10 @@ def read_mapping(source: Any, tool: str = "awq") -> Given:
     if isinstance(source, Given):
         return source
     where = "read_mapping"
+    if tool not in TOOLS:
+        raise MappingError(
+            where, f"tool={tool!r}", f"one of {', '.join(TOOLS)}", "Say whose mapping it is"
+        )
     if isinstance(source, (str, Path)):
         where, source = str(source), _loaded(Path(source))
     if isinstance(source, Mapping):
@@ -111,6 +116,7 @@ def _loaded(path: Path) -> Any:
         ) from error
 
 
+TOOLS = ("awq", "smoothquant", "quark")
 _MODIFIERS = {"AWQModifier": "awq", "SmoothQuantModifier": "smoothquant"}
 
 
@@ -132,6 +138,7 @@ def _in_document(document: Any, tool: str, where: str) -> Iterator[Given]:
                 if _is_list(part := value.get(key)):
                     of = "quark" if key == "scaling_layers" else own
                     yield Given(of, tuple(_entry(each, where, layers) for each in part))
+            _require_written_out(value, where)
             waiting.extend(
                 (part, _MODIFIERS.get(str(key), own), layers)
                 for key, part in reversed([*value.items()])
@@ -148,13 +155,23 @@ def _in_document(document: Any, tool: str, where: str) -> Iterator[Given]:
 _LISTS = ("mappings", "scaling_layers")
 
 
+def _require_written_out(document: Mapping[Any, Any], where: str) -> None:
+    """A modifier without mappings infers them from the class of a model."""
+    for name in _MODIFIERS:
+        if name in document and not _is_list((document[name] or {}).get("mappings")):
+            raise MappingError(
+                where, f"{name} without a list of maps", "all mappings written out",
+                "Write out those that the tool infers from the name of a model, or take it out",
+            )  # fmt: skip
+
+
 def _require_known_version(document: Mapping[Any, Any], where: str) -> None:
     """A version is a number; AutoAWQ calls the layout of its kernels a version, too."""
     for key in _VERSIONS:
-        said = str(document.get(key, "1"))
-        if said[:1].isdigit() and said.partition(".")[0] != "1":
+        said = str(document.get(key, "1")).lower()
+        if said.removeprefix("v") not in ("1", "1.0", "1.0.0") and not said.isalpha():
             raise MappingError(
-                where, f"{key} {said}", "version 1, or none: none of the formats has had another",
+                where, f"{key} {said[:40]}", "version 1, or none: no format has had another",
                 "Look up what has changed, and write the mapping in the form of version 1",
             )  # fmt: skip
 
@@ -165,10 +182,10 @@ def _entry(given: Any, where: str, layers: str = "") -> Entry:
         smooth = smooth[0]
     balance = [balance] if isinstance(balance, str) else balance
     unknown = [*map(str, given.keys() - _KEYS)] if isinstance(given, Mapping) else []
-    if unknown or not isinstance(smooth, str) or not _are_names(balance):
+    if unknown or not _is_name(smooth) or not _are_names(balance):
         what = f"with {few(sorted(unknown))}" if unknown else "without a writer or its readers"
         raise MappingError(
-            where, f"the entry {str(given)[:120]!r} {what}",
+            where, f"the entry {reprlib.repr(given)[:120]} {what}",
             "smooth_layer and balance_layers, prev_op and layers, or a pair (balance_layers, "
             "smooth_layer), each a name or 're:' and a regex",
             "Correct the spelling, and leave out what says something else",
@@ -199,7 +216,12 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def _are_names(names: Any) -> bool:
-    return _is_list(names) and all(isinstance(name, str) for name in names)
+    return _is_list(names) and all(map(_is_name, names))
+
+
+def _is_name(name: Any) -> TypeGuard[str]:
+    """Text that can be written: JSON has halves of characters, which no file takes."""
+    return isinstance(name, str) and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def resolved(entry: Entry, names: Sequence[str]) -> list[ScaleMap]:

@@ -56,11 +56,16 @@ def assert_equivariant(
         AssertionError: the step does not commute; with the parameter, and the spaces that alone
             make a difference.
         ValueError: no element of the symmetry acts by an orthogonal matrix other than the identity,
-            or a parameter moved so little that a difference would be rounding.
+            nothing moved, or a parameter so little that a difference would be rounding.
 
     Source: Bernstein and Newhouse, Old Optimizer, New Norm (2024), for steps of steepest descent in
     a norm, which commute with what keeps the norm.
     """
+    if steps < 1 or not 0 < tolerance < 1:
+        raise ValueError(
+            f"assert_equivariant(steps={steps}, tolerance={tolerance}): expected at least one step "
+            "and a tolerance between 0 and 1. Take 200 and 1e-8."
+        )
     generator = generator or torch.Generator().manual_seed(0)
     kept = orthogonal_part(symmetry)
     theta = dict(params) if params is not None else _drawn(kept, generator)
@@ -120,6 +125,12 @@ class _Trial:
                     "can be seen."
                 )
             ways[name] = max(way, least, torch.finfo(torch.float64).tiny)
+        if all(torch.equal(x, self.theta[name]) for name, x in self.plain.items()):
+            raise ValueError(
+                f"assert_equivariant: {self.steps} steps moved no parameter. Expected an optimiser "
+                "that was given the parameters, with a rate above 0 and gradients that are not all "
+                "zero. Check what the optimiser is made from."
+            )
         return ways
 
     def _trained(self, element: GroupElement | None) -> dict[str, Tensor]:
@@ -133,8 +144,10 @@ class _Trial:
         for _ in range(self.steps):
             gradients = self._gradients(copy, kept, element, generator)
             for name, parameter in copy.items():
-                parameter.grad = gradients[name].detach().clone()
-                self.slopes[name] = max(self.slopes.get(name, 0.0), float(parameter.grad.norm()))
+                slope = gradients.get(name)  # none for what is frozen
+                parameter.grad = None if slope is None else slope.detach().clone()
+                steepness = 0.0 if slope is None else float(slope.norm())
+                self.slopes[name] = max(self.slopes.get(name, 0.0), steepness)
             optimizer.step()
         return {name: parameter.detach() for name, parameter in copy.items()}
 
@@ -144,7 +157,7 @@ class _Trial:
     ) -> Params:  # fmt: skip
         if self.gradient is not None:
             return self.gradient({**kept, **{name: p.detach() for name, p in at.items()}})
-        drawn = {n: _normal(p.shape, generator) for n, p in {**at, **kept}.items()}
+        drawn = {n: _normal(p.shape, generator).to(p.dtype) for n, p in {**at, **kept}.items()}
         return drawn if element is None else act_dual(self.symmetry, element, self.theta, drawn)
 
 
@@ -171,7 +184,8 @@ def _moves(
     if not found:
         raise ValueError(
             "assert_equivariant: no element of this symmetry but the identity acts by orthogonal "
-            f"matrices ({len(symmetry.spaces)} spaces). Expected orders, signs or rotations: with "
-            "scales no step of gradients commutes. Ask about a network that has some."
+            f"matrices, or none moves these parameters ({len(symmetry.spaces)} spaces). Expected "
+            "orders, signs or rotations, for with scales no step of gradients commutes, and "
+            "parameters that are not all alike. Ask about a network that has some."
         )
     return found

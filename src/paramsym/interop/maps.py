@@ -115,7 +115,7 @@ class Scales:
                 return Verdict("unknown module", f"{name} has no weight that the function uses")
         if not entry.balance:
             return Verdict("layout", f"nothing reads {entry.smooth}")
-        if (refusal := self._offset(entry.smooth)) is not None:
+        if (refusal := self._offset(entry)) is not None:
             return refusal
         columns = {self._length(self.layers[n].weight, -1) for n in entry.balance}
         if len(columns) > 1:
@@ -138,17 +138,28 @@ class Scales:
         whole = self.symmetry.shape(part.parameter)[part.axis(side)]
         return len(range(whole)[slice(*part.rows)]) if side == 0 else whole
 
-    def _offset(self, name: str) -> Verdict | None:
-        layer = self.layers[name]
-        offset = self.symmetry.offsets.get(layer.weight.parameter)
-        if not offset or (offset == 1.0 and layer.kind in self.dialect.offset_norms):
-            return None
-        return Verdict(
-            "offset",
-            f"{name} ({layer.kind}) multiplies by its weight plus a constant, and "
-            f"{self.dialect.name} divides the weight alone",
-            (f"{name}.weight",),
-        )
+    def _offset(self, entry: ScaleMap) -> Verdict | None:
+        """What acts as its value plus a constant: gains less one, and layers inside a skip.
+
+        Of y + W y it is W + 1 that reads and writes. Some tools convert the norms that store their
+        gain less one; nobody converts a linear layer.
+        """
+        writer = self.layers[entry.smooth]
+        converted = writer.kind in self.dialect.offset_norms
+        parts = [(entry.smooth, "bias", writer.bias), (entry.smooth, "weight", writer.weight)]
+        parts += [(name, "weight", self.layers[name].weight) for name in entry.balance]
+        for name, leaf, part in parts:
+            offset = self.symmetry.offsets.get(part.parameter) if part else None
+            first = part is writer.weight
+            if not offset or (first and offset == 1.0 and converted):
+                continue
+            return Verdict(
+                "offset",
+                f"{name} ({self.layers[name].kind}) acts by its {leaf} plus a constant, and "
+                f"{self.dialect.name} scales the {leaf} alone",
+                (f"{name}.{leaf}",),
+            )
+        return None
 
     def _asked(self, entry: ScaleMap, logs: np.ndarray) -> dict[Place, np.ndarray] | Verdict:
         """By how much the formula of the tool multiplies each side of each part."""

@@ -74,5 +74,5 @@ def _order(modules: tuple[str, ...]) -> dict[str, int]:
 def _matches(name: str, regex: str) -> bool:
     try:
         return re.match(regex[3:], name) is not None
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise Unresolved(f"{regex!r} is no regex: {error}") from error

@@ -22,7 +22,15 @@ from paramsym.algebra import GeneralLinear, Orthogonal
 from paramsym.algebra.linear import OrthogonalFixingOnes
 from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales, few_of
 from paramsym.interop.parts import NONE, Layer
-from paramsym.structure.axes import AxisType, Carried, Product, Sizes, frames_of, spaces_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Product,
+    Sizes,
+    frames_of,
+    parts_of,
+    spaces_of,
+)
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _CENTRING = "the tool would centre it, which is no symmetry under RMS norm, and is left out"
@@ -112,9 +120,11 @@ class Rotations:
             type_ = self.symmetry.signature[parameter][axis]
             if not self._is_whole(type_, name):
                 raise _Refusal("format", f"{parameter} carries it in {type_}, beside others")
-            norms.update(dict.fromkeys(self._gains(parameter, type_)))
+            if self.symmetry.offsets.get(parameter):
+                raise _Refusal("offset", f"{parameter} acts by its value plus a constant: a skip")
             owners = self._owners(parameter)
             rows = [self._is_row(module, parameter, axis) for module in owners]
+            norms.update(dict.fromkeys(self._gains(parameter, type_, all(rows))))
             (writers if all(rows) else readers).update(dict.fromkeys(owners))
         self._require_wholes(name, writers)
         folds = [self._fold(norm) for norm in norms]
@@ -183,17 +193,23 @@ class Rotations:
             return True
         return layer.is_table
 
-    def _gains(self, parameter: str, axis: AxisType) -> Iterator[str]:
-        """The norms whose gains stand between the space and a reader."""
-        frames = [*frames_of(axis)]
+    def _gains(self, parameter: str, axis: AxisType, writes: bool) -> Iterator[str]:
+        """The norms whose gains stand between the space and a reader.
+
+        A reader W behind a gain γ carries γ g⁻¹ γ⁻¹ on its columns. Which of the two directions a
+        signature calls the dual one is a choice, and the exponent of the gain turns with it.
+        """
+        frames = [(frame, part.factors[0][1]) for part in parts_of(axis) for frame in part.frame]
         if len(frames) > 1:
             raise _Refusal("format", f"two gains stand between it and {parameter}")
-        for frame in frames:
+        for frame, power in frames:
             norm = frame.parameter.rpartition(".")[0]
+            if writes:
+                raise _Refusal("fold", f"the gain of {norm} stands behind {parameter}, a writer")
             if frame.offset:
                 raise _Refusal("offset", f"{norm} multiplies by its weight plus a constant")
-            if frame.exponent != 1:
-                raise _Refusal("fold", f"{norm} multiplies by its weight to the {frame.exponent}")
+            if -power * frame.exponent != 1:
+                raise _Refusal("fold", f"{norm} multiplies by its weight to another power than one")
             if norm not in self.scales.layers:
                 raise _Refusal("format", f"the gain {frame.parameter} is no weight of a module")
             yield norm

@@ -29,7 +29,8 @@ def print_exported(result: Exported, console: Console | None = None) -> None:
     """Print what was exported, folded over layers; the document if it was not written."""
     console = console or Console(highlight=False)
     made = result.export
-    if result.output is None and result.moved is None:
+    said = not isinstance(made, Export) or bool(made.entries)
+    if result.output is None and result.moved is None and said:
         console.print(Text(made.text()), soft_wrap=True)
         return
     if result.output is not None:

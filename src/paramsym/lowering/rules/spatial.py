@@ -52,8 +52,8 @@ class _Stride:
         may hold coordinates (a convolution over the tokens of each head).
         """
         return [
-            d for d, (k, step, padding) in enumerate(zip(kernel, self.step, self.padding, strict=True))
-            if (k, step, padding) != (1, 1, 0) or inputs[d] != outputs[d]
+            d for d, here in enumerate(zip(kernel, self.step, self.padding, strict=True))
+            if here != (1, 1, 0) or inputs[d] != outputs[d]
         ]  # fmt: skip
 
     def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
