@@ -140,7 +140,7 @@ def _remarks(result: Result) -> str:
         "**unsound**" if result.get("unsound") else "",
         f"no rule for {', '.join(result['unknown'])}" if result.get("unknown") else "",
         f"at {', '.join(result['where'])}" if result.get("unexplained") else "",
-        f"{result['few words']} with few words" if "few words" in result else "",
+        *(f"{result[why]} with {why}" for why in ("few words", "these weights") if why in result),
         result.get("audit", "")[:90],
         result.get("why", "").split(": ", 2)[-1][:90], result.get("ended", ""),
     ]  # fmt: skip

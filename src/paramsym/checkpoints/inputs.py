@@ -196,7 +196,8 @@ def _tokens(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torc
     """Whole numbers below the size of the vocabulary; the dtype is that of other inputs."""
     text = getattr(config, "text_config", None) or config
     count = int(getattr(text, "vocab_size", None) or 2)
-    room = int(getattr(text, "max_position_embeddings", None) or 1 << 20)
+    room = int(getattr(text, "max_position_embeddings", None) or 0)
+    room = room if room > 0 else 1 << 20  # −1 says that there is no limit (XLNet)
     length = max(1, min(LENGTH, room - 2 if room > 4 else room))
     padding = getattr(text, "pad_token_id", None)
     ids = torch.randint(0, count, (BATCH, length), generator=generator)

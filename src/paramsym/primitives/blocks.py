@@ -168,6 +168,7 @@ def _digits(window: Window, strides: list[int]) -> list[tuple[int, int]] | None:
     lengths = dict(slots)
     if len(lengths) < len(slots):
         return None
+    _carry_over(lengths, strides)
     found: list[tuple[int, int]] = []
     for k, stride in enumerate(strides):
         first, rest = divmod(rest, stride)
@@ -176,6 +177,15 @@ def _digits(window: Window, strides: list[int]) -> list[tuple[int, int]] | None:
             return None
         found.append((first, last + 1))
     return found
+
+
+def _carry_over(lengths: dict[int, int], strides: list[int]) -> None:
+    """Count a slot by two digits where one ends before it does: four by fours as two by two."""
+    for k in range(len(strides) - 1, 0, -1):
+        large, small = strides[k - 1], strides[k]
+        most, length = large // small, lengths.get(small, 1)
+        if large % small == 0 and length > most and length % most == 0 and large not in lengths:
+            lengths[large], lengths[small] = length // most, most
 
 
 def tensor_blocks(tensor: Tensor, layout: Layout) -> tuple[Block, ...]:

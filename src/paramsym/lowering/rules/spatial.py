@@ -51,10 +51,11 @@ class _Stride:
         Along the others a kernel has one position, and the axis is carried through as it is: it
         may hold coordinates (a convolution over the tokens of each head).
         """
-        return [
-            d for d, here in enumerate(zip(kernel, self.step, self.padding, strict=True))
-            if here != (1, 1, 0) or inputs[d] != outputs[d]
-        ]  # fmt: skip
+        trivial = [
+            (k, step, padding) == (1, 1, 0)
+            for k, step, padding in zip(kernel, self.step, self.padding, strict=True)
+        ]
+        return [d for d, alone in enumerate(trivial) if not alone or inputs[d] != outputs[d]]
 
     def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
         """1 at (input, output, kernel) where the output reads this input under this weight."""
