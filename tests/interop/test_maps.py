@@ -368,4 +368,4 @@ def test_what_a_replay_denies_is_not_called_sound(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Scales, "verdict", lambda *_: Verdict("sound"))
     monkeypatch.setattr(Scales, "maps", lambda _: ScaleMaps((), ()))
     (found,) = interop.check(symmetry, model, [(["inner"], "up")], inputs).maps
-    assert not found.sound and "denied by the replay" in found.verdict.reason
+    assert not found.sound and "the replay denies it" in found.verdict.reason

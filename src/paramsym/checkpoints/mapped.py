@@ -125,6 +125,32 @@ def export_maps(
             the model's, or nothing was refused that could be moved.
         NotProved: a replayed map changed the function.
     """
+    _require_places(checkpoint, output, apply, force)
+    by = None if apply is None else read_scales(tool, scales)
+    if tool == "spinquant":
+        checkpoint.model = untied(checkpoint.model)
+    symmetry, inputs = _derived(checkpoint, progress)
+    progress("replaying the maps")
+    made = export(tool, symmetry, checkpoint.model, inputs)
+    if inputs is None and not isinstance(made, OptimizerGroups):
+        made = _by_twin(made, checkpoint, tool)
+    move = None  # what can be wrong is looked at before anything is written
+    if isinstance(made, Export):
+        if output is not None and not made.entries:
+            raise _nothing_to_say(made, tool, checkpoint.label)
+        move = by and scaled(made, by, symmetry, checkpoint.label)
+    if output is not None:  # before what takes long: where it cannot stand nothing is moved
+        write_text(made.text(), output, "--output")
+    moved = None
+    if apply is not None and move is not None:
+        moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
+    return Exported(made, output, moved)
+
+
+def _require_places(
+    checkpoint: Checkpoint, output: Path | None, apply: Path | None, force: bool
+) -> None:
+    """Raise where a file or a checkpoint cannot stand where it is to."""
     if output is not None:
         refuse_existing(output, force, "--output")
         refuse_source(output, checkpoint.files)
@@ -134,25 +160,6 @@ def export_maps(
                 f"--output {output}", "this is --apply, too", "another place", "Choose another name"
             )
         require_writable(checkpoint, apply, force)
-    by = None if apply is None else read_scales(tool, scales)
-    if tool == "spinquant":
-        checkpoint.model = untied(checkpoint.model)
-    symmetry, inputs = _derived(checkpoint, progress)
-    progress("replaying the maps")
-    made = export(tool, symmetry, checkpoint.model, inputs)
-    if inputs is None and not isinstance(made, OptimizerGroups):
-        made = _by_twin(made, checkpoint, tool)
-    if output is not None and isinstance(made, Export) and not made.entries:
-        raise _nothing_to_say(made, tool, checkpoint.label)
-    move = None  # what can be wrong is looked at before anything is written
-    if by is not None and isinstance(made, Export):
-        move = scaled(made, by, symmetry, checkpoint.label)
-    if output is not None:  # before what takes long: where it cannot stand nothing is moved
-        write_text(made.text(), output, "--output")
-    moved = None
-    if apply is not None and move is not None:
-        moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
-    return Exported(made, output, moved)
 
 
 def _nothing_to_say(made: Export, tool: str, label: str) -> CheckpointError:

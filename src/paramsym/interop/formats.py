@@ -28,9 +28,11 @@ def awq(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None = N
 
     Returns:
         Maps by names of modules, what the format cannot say with the reason, and the largest
-        relative change of the function. `text()` is a recipe, `objects()` are `AWQMapping`s.
+        relative change of the function. `text()` is a recipe, `objects()` are `AWQMapping`s, a list
+        for each modifier.
 
-    Raises `NotProved` where a replayed map changes the function; nothing is returned then.
+    A map that changes the function when it is replayed is among the refused ones, as a defect.
+    Raises `NotProved` where the others change it all the same; nothing is returned then.
     """
     return export_scales("awq", symmetry, model, inputs)
 
@@ -49,9 +51,10 @@ def smoothquant(
         inputs: example inputs, for the replay.
 
     Returns:
-        Maps by names of modules; `objects()` are pairs (balance layers, smooth layer).
+        Maps by names of modules; `objects()` is one list of pairs (balance layers, smooth
+        layer).
 
-    Raises `NotProved` where a replayed map changes the function.
+    Raises `NotProved` as `awq`.
     """
     return export_scales("smoothquant", symmetry, model, inputs)
 
@@ -69,7 +72,7 @@ def quark(symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None =
     Returns:
         Maps by full names of modules; `text()` is JSON with `scaling_layers`.
 
-    Raises `NotProved` where a replayed map changes the function.
+    Raises `NotProved` as `awq`.
     """
     return export_scales("quark", symmetry, model, inputs)
 
@@ -93,7 +96,7 @@ def spinquant(
         Rotations and norms by names of modules, and what cannot be turned, with the reason.
         `text()` is a recipe, `objects()` is the `SpinQuantModifier`.
 
-    Raises `NotProved` where a replayed rotation changes the function; nothing is returned then.
+    Raises `NotProved` as `awq`.
     """
     return export_rotations(symmetry, model, inputs)
 
@@ -121,7 +124,7 @@ def export(
 
     Raises:
         ValueError: there is no such tool.
-        NotProved: a replayed map changes the function.
+        NotProved: replayed maps change the function.
     """
     if tool not in _TOOLS:
         raise ValueError(f"export(tool={tool!r}): no such tool. Expected one of {[*_TOOLS]}.")

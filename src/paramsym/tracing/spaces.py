@@ -258,8 +258,7 @@ class Spaces:
             exponents = {}
             for slot, (owner_carrier, parity, _) in self.class_of.items():
                 if owner_carrier is carrier:
-                    block = self.blocks[slot[:2]]
-                    strides = {leaf.serial: s for _, leaf, s in block.slots}
+                    strides = {leaf.serial: s for _, leaf, s in self.blocks[slot[:2]].slots}
                     strides |= self.mixing.telling.of(slot)
                     strides[carrier.serial] = slot[2]
                     exponents[(*slot[:2], tuple(strides[c] for c in component))] = parity
