@@ -19,6 +19,7 @@ MISSING = {
     "complex_diagonal": 5,  # the same with complex parameters
     "attention_equal": 8,  # complex matrices over pairs of equal frequency, not only diagonal ones
     "attention_learned": 4,  # pairs of coordinates whose angles are parameters
+    "gmlp": 1,  # a constant along the units that a convolution over time carries through
     "wav2vec": 4,  # the cause of these is not known
     "disentangled": 4,
     "transformer_xl": 20,
