@@ -24,6 +24,7 @@ from torch import Tensor
 from paramsym.algebra import GeneralLinear, Group, Orthogonal
 from paramsym.geometry.commuting import orthogonal_part
 from paramsym.geometry.updates import Kind, Update
+from paramsym.recording.running import uncollected
 from paramsym.structure.axes import AxisType, Fixed, Product, Sum, nodes_of, spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -114,6 +115,7 @@ class OptimizerGroups:
         return head + "\n" + ",\n".join(rows) + "\n}}\n"
 
 
+@uncollected()
 def optimizer_groups(symmetry: ParameterSymmetry, *, heads: bool = False) -> OptimizerGroups:
     """The logical matrices of every parameter, with the group on each side of them.
 

@@ -14,6 +14,7 @@ from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
 from paramsym.interop.matching import common_ancestor
 from paramsym.interop.replay import replay_of
 from paramsym.recording.record import Inputs
+from paramsym.recording.running import uncollected
 from paramsym.structure.symmetry import ParameterSymmetry
 
 # What llm-compressor 0.14 converts while it calibrates.
@@ -130,6 +131,7 @@ class Export:
         ]  # fmt: skip
 
 
+@uncollected()
 def export_scales(
     tool: str, symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None
 ) -> Export:

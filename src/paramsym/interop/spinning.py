@@ -16,6 +16,7 @@ from paramsym.interop.maps import Dialect, Refused
 from paramsym.interop.replay import Replay, replay_of
 from paramsym.interop.rotations import Fold, Rotation, Rotations, drawn_rotation, turned
 from paramsym.recording.record import Inputs
+from paramsym.recording.running import uncollected
 from paramsym.structure.symmetry import ParameterSymmetry
 
 SPINQUANT = Dialect("llm-compressor's SpinQuant", partial=False)
@@ -89,6 +90,7 @@ def _scheme(block: int, rotations: list[Rotation]) -> dict[str, Any]:
     return {"type": "hadamard", "head_dim": block, "apply": apply}
 
 
+@uncollected()
 def export_rotations(
     symmetry: ParameterSymmetry, model: nn.Module, inputs: Inputs | None
 ) -> RotationExport:
