@@ -9,7 +9,8 @@ import torch
 from paramsym.checking.twin import differences_between, structure_of
 from paramsym.checkpoints import folder, smallest
 from paramsym.checkpoints.inputs import inputs_from_config
-from paramsym.checkpoints.shrinking import Profile, changed, changes_of, role_of
+from paramsym.checkpoints.roles import role_of
+from paramsym.checkpoints.shrinking import Profile, changed, changes_of
 from paramsym.checkpoints.smallest import NoTwin, has_configuration, smallest_twin
 from tests.models import Small
 

@@ -24,6 +24,7 @@ from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import first_line
 from paramsym.checkpoints.folder import quiet
 from paramsym.checkpoints.inputs import inputs_from_config, tries_of
+from paramsym.checkpoints.roles import role_of
 from paramsym.checkpoints.shrinking import (
     PROFILES,
     Changes,
@@ -32,7 +33,6 @@ from paramsym.checkpoints.shrinking import (
     changes_of,
     experts_by_one_product,
     fillings_of,
-    role_of,
 )
 
 _MOST = 5_000_000  # parameters of what is built while sizes are tried
