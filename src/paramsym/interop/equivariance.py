@@ -94,14 +94,13 @@ class _Trial:
     ) -> None:  # fmt: skip
         self.optimizer, self.symmetry, self.steps = optimizer, symmetry, steps
         self.theta, self.gradient, self.seed = theta, gradient, seed
-        self.slopes: dict[str, float] = {}
-        self.plain = self._trained(None)
-        self.ways = self._ways(tolerance)
+        self.plain, slopes = self._trained(None)
+        self.ways = self._ways(slopes, tolerance)
 
     def error(self, element: GroupElement) -> tuple[float, str]:
         """The largest difference of g·θ_t and θ'_t for the way θ has gone, and who has it."""
         expected = act(self.symmetry, element, {**self.theta, **self.plain})
-        found = self._trained(element)
+        found, _ = self._trained(element)
         apart = {
             name: float((found[name] - expected[name]).norm()) / way
             for name, way in self.ways.items()
@@ -109,15 +108,15 @@ class _Trial:
         worst = max(apart, key=lambda name: (apart[name] != apart[name], apart[name]))
         return apart[worst], worst
 
-    def _ways(self, tolerance: float) -> dict[str, float]:
+    def _ways(self, slopes: Mapping[str, float], tolerance: float) -> dict[str, float]:
         """How far each parameter went, at least so far that rounding is below the tolerance."""
         ways: dict[str, float] = {}
-        largest = max(self.slopes.values(), default=0.0)
+        largest = max(slopes.values(), default=0.0)
         for name in (n for n in self.plain if n not in self.symmetry.dead):
             size = float(self.theta[name].norm())
             way = float((self.plain[name] - self.theta[name]).norm())
             least = torch.finfo(self.theta[name].dtype).eps * self.steps * size / tolerance
-            if 0 < way < least and self.slopes[name] > _FLAT * largest:
+            if 0 < way < least and slopes[name] > _FLAT * largest:
                 raise ValueError(
                     f"assert_equivariant: {self.steps} steps moved {name} by {way / size:.1e} of "
                     f"its size, and differences below {tolerance:.0e} of that would be rounding. "
@@ -133,12 +132,14 @@ class _Trial:
             )
         return ways
 
-    def _trained(self, element: GroupElement | None) -> dict[str, Tensor]:
+    def _trained(self, element: GroupElement | None) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """The parameters at the end, and the largest norm of the gradient of each."""
         start = self.theta if element is None else act(self.symmetry, element, self.theta)
         kept = {name: start[name] for name in self.symmetry.buffers if name in start}
         trained = [n for n in self.symmetry.signature if n not in self.symmetry.buffers]
         copy = {name: nn.Parameter(start[name].detach().clone()) for name in trained}
         optimizer = self.optimizer(list(copy.items()))
+        slopes = dict.fromkeys(copy, 0.0)
         generator = torch.Generator()
         generator.set_state(self.seed)
         for _ in range(self.steps):
@@ -146,10 +147,9 @@ class _Trial:
             for name, parameter in copy.items():
                 slope = gradients.get(name)  # none for what is frozen
                 parameter.grad = None if slope is None else slope.detach().clone()
-                steepness = 0.0 if slope is None else float(slope.norm())
-                self.slopes[name] = max(self.slopes.get(name, 0.0), steepness)
+                slopes[name] = max(slopes[name], 0.0 if slope is None else float(slope.norm()))
             optimizer.step()
-        return {name: parameter.detach() for name, parameter in copy.items()}
+        return {name: parameter.detach() for name, parameter in copy.items()}, slopes
 
     def _gradients(
         self, at: dict[str, nn.Parameter], kept: Params, element: GroupElement | None,
