@@ -69,6 +69,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"a": FORMS["AWQ"], "b": {"AWQModifier": {"mappings": None}}},
         "without a list of maps",
     ),
+    "a modifier that is a list": ({"AWQModifier": [[MAP]]}, "without a list of maps"),
+    "a modifier that is a word": ({"SmoothQuantModifier": "all"}, "without a list of maps"),
     "an empty modifier": ({"AWQModifier": None}, "without a list of maps"),
     "versions that are no numbers": ({"version": "-1", "mappings": [MAP]}, "version -1"),
     "a later version": ({"version": "v2", "mappings": [MAP]}, "version v2"),

@@ -69,16 +69,16 @@ def find_symmetry(
             meta device), what it returns holds no floating tensor that is seen, or
             what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
-    with uncollected(), _numbers_exist():
-        graph = record(model, example_inputs, outputs, training)
-        if free_inputs or free_outputs:
-            opened = record(model, example_inputs, outputs, training, free_inputs, free_outputs)
-            symmetry = infer(opened, graph)
-        else:
-            symmetry = infer(graph)
-    if not check:
-        return symmetry
     with _numbers_exist():
+        with uncollected():
+            graph = record(model, example_inputs, outputs, training)
+            if free_inputs or free_outputs:
+                opened = record(model, example_inputs, outputs, training, free_inputs, free_outputs)
+                symmetry = infer(opened, graph)
+            else:
+                symmetry = infer(graph)
+        if not check:
+            return symmetry
         return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))
 
 

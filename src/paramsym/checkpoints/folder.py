@@ -99,6 +99,8 @@ def is_configuration_alone(path: Path) -> bool:
 
 def quantised_by(path: Path) -> str:
     """The method by which the weights in a folder are quantised, as its configuration says it."""
+    if not (path / "config.json").is_file():
+        return ""
     said = read_configuration(path / "config.json")
     found = said.get("quantization_config") or said.get("compression_config")
     return str(found.get("quant_method", "some method")) if isinstance(found, dict) else ""

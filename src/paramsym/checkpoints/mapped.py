@@ -79,8 +79,7 @@ def open_mapped(
     Arguments and errors are those of `open_checkpoint`; `moved` asks for its weights anyhow. Of
     quantised weights the structure is enough.
     """
-    folder = path_of(source)
-    method = quantised_by(folder) if (folder / "config.json").is_file() else ""
+    method = quantised_by(path_of(source))
     if method and moved:
         raise CheckpointError(
             f"--apply for {source}", f"weights that are quantised by {method}",

@@ -13,6 +13,7 @@ from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.formats.weights import read_safetensors
 from paramsym.geometry.balance import balance
 from paramsym.interop import Export
+from paramsym.interop.exporting import DIALECTS
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.scale import to_scale
@@ -20,7 +21,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 State = Mapping[str, torch.Tensor]
 Move = Callable[[ParameterSymmetry, State], State]
-_TOOLS = ("awq", "smoothquant", "quark")
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Scales:
 
 def read_scales(tool: str, file: Path | None) -> Scales:
     """Scales to apply. Raises for a tool that moves none, or a file that holds none."""
-    if tool not in _TOOLS:
+    if tool not in DIALECTS:
         raise CheckpointError(
             f"--apply with --for {tool}", "a tool that is told of no scales",
-            f"--for {' or '.join(_TOOLS)}",
+            f"--for {' or '.join(DIALECTS)}",
             "Use transform or balance to write an equivalent checkpoint",
         )  # fmt: skip
     return Scales(file, {} if file is None else _read(file))
@@ -48,10 +48,9 @@ def scaled(made: Export, scales: Scales, symmetry: ParameterSymmetry, label: str
     Raises:
         CheckpointError: scales that are no element of the symmetry, or nothing was refused.
     """
-    element = symmetry.element({}) if scales.file is None else _element(symmetry, scales)
-
-    def given(symmetry: ParameterSymmetry, params: State) -> State:
-        return act(symmetry, to_scale(element, params), params)
+    if scales.file is not None:
+        element = _element(symmetry, scales)
+        return lambda symmetry, params: act(symmetry, to_scale(element, params), params)
 
     def least(symmetry: ParameterSymmetry, params: State) -> State:
         wanted = {refusal.space.partition(" of expert ")[0] for refusal in made.refused}
@@ -59,12 +58,12 @@ def scaled(made: Export, scales: Scales, symmetry: ParameterSymmetry, label: str
         with refused(label, "weights that can be balanced"):
             return balance(symmetry, params, hold=others).params
 
-    if scales.file is None and not made.refused:
+    if not made.refused:
         raise CheckpointError(
             f"--apply for {label}", "no space that the format cannot say", "one that it refuses",
             "Use balance to move all spaces, or --scales FILE to move some",
         )  # fmt: skip
-    return least if scales.file is None else given
+    return least
 
 
 def _element(symmetry: ParameterSymmetry, scales: Scales) -> GroupElement:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,9 +28,9 @@ class CheckpointError(ValueError):
         )
 
 
-def few(names: Sequence[str], limit: int = 4) -> str:
-    """The first few of many names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:limit])
+def few(names: Sequence[str], limit: int = 4, show: Callable[[str], str] = repr) -> str:
+    """The first few of many names, as they are shown, and how many more there are."""
+    shown = ", ".join(map(show, names[:limit]))
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 

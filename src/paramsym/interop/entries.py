@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from paramsym.formats.errors import CheckpointError, few, reading
+from paramsym.interop.exporting import DIALECTS
 from paramsym.interop.maps import ScaleMap
 from paramsym.interop.matching import Unresolved, module_sets
 
@@ -61,9 +62,9 @@ def read_mapping(source: Any, tool: str = "awq") -> Given:
     if isinstance(source, Given):
         return source
     where = "read_mapping"
-    if tool not in TOOLS:
+    if tool not in DIALECTS:
         raise MappingError(
-            where, f"tool={tool!r}", f"one of {', '.join(TOOLS)}", "Say whose mapping it is"
+            where, f"tool={tool!r}", f"one of {', '.join(DIALECTS)}", "Say whose mapping it is"
         )
     if isinstance(source, (str, Path)):
         where, source = str(source), _loaded(Path(source))
@@ -116,7 +117,6 @@ def _loaded(path: Path) -> Any:
         ) from error
 
 
-TOOLS = ("awq", "smoothquant", "quark")
 _MODIFIERS = {"AWQModifier": "awq", "SmoothQuantModifier": "smoothquant"}
 
 
@@ -158,7 +158,9 @@ _LISTS = ("mappings", "scaling_layers")
 def _require_written_out(document: Mapping[Any, Any], where: str) -> None:
     """A modifier without mappings infers them from the class of a model."""
     for name in _MODIFIERS:
-        if name in document and not _is_list((document[name] or {}).get("mappings")):
+        given = document.get(name)
+        written = isinstance(given, Mapping) and _is_list(given.get("mappings"))
+        if name in document and not written:
             raise MappingError(
                 where, f"{name} without a list of maps", "all mappings written out",
                 "Write out those that the tool infers from the name of a model, or take it out",

@@ -26,7 +26,7 @@ AWQ = Dialect("llm-compressor's AWQ", partial=True, offset_norms=_CONVERTED, hea
 SMOOTHQUANT = Dialect("llm-compressor's SmoothQuant", partial=False, offset_norms=_CONVERTED)
 QUARK = Dialect("Quark", partial=True)
 DIALECTS = {"awq": AWQ, "smoothquant": SMOOTHQUANT, "quark": QUARK}
-Part = TypeVar("Part")
+Item = TypeVar("Item")
 TOLERANCE = 1e-8  # a relative change of the function in float64
 
 
@@ -154,8 +154,8 @@ def export_scales(
 
 
 def proved(
-    parts: Sequence[Part], error_of: Callable[[Sequence[Part]], float], named: Callable[[Part], str]
-) -> tuple[float, dict[Part, Refused]]:
+    parts: Sequence[Item], error_of: Callable[[Sequence[Item]], float], named: Callable[[Item], str]
+) -> tuple[float, dict[Item, Refused]]:
     """The error of an export when it is replayed, and the parts that are left out for theirs.
 
     A part that changes the function by itself is a defect here, and no reason to lose the others.

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
+from paramsym.formats.errors import few
 from paramsym.interop.parts import BY_COLUMNS, NONE, Layer, Part, layers_of
 from paramsym.interop.torus import Logs, Place, Site, Torus
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -244,7 +245,7 @@ class Scales:
             names = tuple(sorted(name for name, found in wrong.items() if found == kind))
             if names:
                 otherwise = " would have to be scaled otherwise" * (kind == "layout")
-                return Verdict(kind, few_of(names) + otherwise, names)
+                return Verdict(kind, few(names, show=str) + otherwise, names)
         return Verdict("sound")
 
     def _name(self, part: Part) -> str:
@@ -279,10 +280,10 @@ class Scales:
                 return Refused(space, "format", f"side {side} of {part.parameter} in a {kind}")
             (readers if role == "reads" else writers)[name] = None
         if not readers:
-            return Refused(space, "two writers", f"nothing reads it: {few_of(tuple(writers))}")
+            return Refused(space, "two writers", f"nothing reads it: {few([*writers], show=str)}")
         if len(writers) != 1:
             kind = "no writer" if not writers else "writers"
-            detail = f"{len(writers)} modules write it: {few_of(tuple(writers))}"
+            detail = f"{len(writers)} modules write it: {few(tuple(writers), show=str)}"
             return Refused(space, kind, detail)
         if not self.dialect.head and (head := self._head) in readers:
             return Refused(space, "head", f"{self.dialect.name} does not run {head}")
@@ -337,9 +338,3 @@ def _is_none(parts: list[np.ndarray]) -> bool:
     """Whether the axes of one parameter are moved by nothing: a constant may stand on any."""
     uneven = max((float(np.ptp(x)) for x in parts), default=0.0)
     return uneven <= _EQUAL and abs(sum(float(x.mean()) for x in parts)) <= _EQUAL
-
-
-def few_of(names: tuple[str, ...], shown: int = 4) -> str:
-    """The first few of many names, and how many more there are."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

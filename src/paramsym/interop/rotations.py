@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from paramsym.algebra import GeneralLinear, Orthogonal
 from paramsym.algebra.linear import OrthogonalFixingOnes
-from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales, few_of
+from paramsym.formats.errors import few
+from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
 from paramsym.interop.parts import NONE, Layer
 from paramsym.structure.axes import (
     AxisType,
@@ -53,7 +54,7 @@ class Rotation:
     readers: tuple[str, ...]
 
     def __str__(self) -> str:
-        writers, readers = few_of(self.writers, 3), few_of(self.readers, 3)
+        writers, readers = few(self.writers, 3, str), few(self.readers, 3, str)
         return f"{self.space} ({self.size}): {writers} -> {readers}"
 
 
