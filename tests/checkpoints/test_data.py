@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from paramsym.checkpoints import Checkpoint, CheckpointError, open_checkpoint
+from paramsym.checkpoints import CheckpointError, Source, open_checkpoint
 from paramsym.checkpoints.data import SAMPLES, open_data
 
 SMALL = "tests.models:Small"
@@ -19,11 +19,11 @@ BOTH = "tests.models:two_inputs"
 TOKENS = "tests.models:Tied"
 
 
-def small() -> Checkpoint:
+def small() -> Source:
     return open_checkpoint(SMALL)
 
 
-def both() -> Checkpoint:
+def both() -> Source:
     return open_checkpoint(BOTH, inputs="x=2x4,y=2x3")
 
 

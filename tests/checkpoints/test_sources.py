@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from paramsym import find_symmetry
 from paramsym.algebra import Monomial, SignedPermutation
 from paramsym.checkpoints import CheckpointError, open_checkpoint, transform
-from paramsym.checkpoints.checkpoint import aliases, assign
 from paramsym.checkpoints.plan import plan
+from paramsym.checkpoints.source import aliases, assign
 from tests.models import Small, Tied
 
 

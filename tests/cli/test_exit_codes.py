@@ -254,12 +254,12 @@ def test_a_closed_pipe_is_no_error(arguments, program, fine):
 SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-from paramsym.checkpoints.factory import FactoryCheckpoint
+from paramsym.checkpoints.factory import FactorySource
 def save(self, draft, state):
     draft.write_text("half")
     print("writing", flush=True)
     time.sleep(60)
-FactoryCheckpoint.save = save
+FactorySource.save = save
 """
 
 

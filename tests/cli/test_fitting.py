@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from paramsym.checkpoints import CheckpointError, fitting
-from paramsym.checkpoints.factory import FactoryCheckpoint
+from paramsym.checkpoints.factory import FactorySource
 
 SMALL = "tests.models:Small"
 
@@ -51,7 +51,7 @@ def test_a_wrong_dtype(run):
 
 
 def explained(model: nn.Module, *inputs: torch.Tensor) -> CheckpointError:
-    with pytest.raises(CheckpointError) as caught, fitting(FactoryCheckpoint("m", model, inputs)):
+    with pytest.raises(CheckpointError) as caught, fitting(FactorySource("m", model, inputs)):
         raise RuntimeError("something")
     return caught.value
 
@@ -91,7 +91,7 @@ def test_a_module_of_the_user_is_named_with_what_it_said():
 def test_a_model_that_runs_is_not_blamed_on_its_inputs():
     with (
         pytest.raises(RuntimeError, match="something"),
-        fitting(FactoryCheckpoint("m", nn.Linear(3, 2), (torch.zeros(2, 3),))),
+        fitting(FactorySource("m", nn.Linear(3, 2), (torch.zeros(2, 3),))),
     ):
         raise RuntimeError("something")
 

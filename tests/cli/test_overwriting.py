@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paramsym.checkpoints.factory import FactoryCheckpoint
+from paramsym.checkpoints.factory import FactorySource
 from tests.models import Small
 
 ROOT = Path(__file__).parents[2]
@@ -107,20 +107,20 @@ def test_pictures_stay(run, tmp_path: Path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT])
 def test_a_writer_that_the_system_stops(run, tmp_path: Path, monkeypatch, number: int):
-    def stopped(self: FactoryCheckpoint, draft: Path, state: object) -> None:
+    def stopped(self: FactorySource, draft: Path, state: object) -> None:
         draft.write_text("half")
         raise OSError(number, os.strerror(number), str(draft))
 
-    monkeypatch.setattr(FactoryCheckpoint, "save", stopped)
+    monkeypatch.setattr(FactorySource, "save", stopped)
     refused(run, "transform", SMALL, tmp_path / "o.safetensors", says=os.strerror(number))
     assert not list(tmp_path.iterdir())
 
 
 def test_another_error_of_a_writer_is_a_defect(run, tmp_path: Path, monkeypatch):
-    def stopped(self: FactoryCheckpoint, draft: Path, state: object) -> None:
+    def stopped(self: FactorySource, draft: Path, state: object) -> None:
         raise RuntimeError("shapes disagree")
 
-    monkeypatch.setattr(FactoryCheckpoint, "save", stopped)
+    monkeypatch.setattr(FactorySource, "save", stopped)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run("transform", SMALL, tmp_path / "o.safetensors", code=4)
     assert not list(tmp_path.glob("o.*"))
@@ -129,8 +129,8 @@ def test_another_error_of_a_writer_is_a_defect(run, tmp_path: Path, monkeypatch)
 # A file may not grow beyond 300 bytes: what a full disk does to a writer, from the system itself.
 LIMITED = """
 import resource, signal
-from paramsym.checkpoints.factory import FactoryCheckpoint
-save = FactoryCheckpoint.save
+from paramsym.checkpoints.factory import FactorySource
+save = FactorySource.save
 def limited(self, draft, state):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
@@ -138,7 +138,7 @@ def limited(self, draft, state):
         save(self, draft, state)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-FactoryCheckpoint.save = limited
+FactorySource.save = limited
 from paramsym.cli import main
 main()
 """
@@ -162,7 +162,7 @@ def test_real_writers_that_the_system_stops(tmp_path: Path, name: str):
 def test_a_disk_that_is_too_small_is_found_beforehand(run, tmp_path: Path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1000, 900, 100))
-    monkeypatch.setattr(FactoryCheckpoint, "save", None)  # is not reached
+    monkeypatch.setattr(FactorySource, "save", None)  # is not reached
     refused(run, "transform", SMALL, tmp_path / "o.safetensors", says="has 100 bytes free")
 
 

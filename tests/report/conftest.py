@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from paramsym.checkpoints import open_checkpoint
-from paramsym.checkpoints.factory import FactoryCheckpoint
+from paramsym.checkpoints.factory import FactorySource
 from paramsym.report import Findings, examine, write_page
 
 
@@ -59,13 +59,13 @@ def small() -> Findings:
 @pytest.fixture(scope="session")
 def hostile() -> Findings:
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
-    return examine(FactoryCheckpoint("<b>bold</b>", Hostile(), (x,)))
+    return examine(FactorySource("<b>bold</b>", Hostile(), (x,)))
 
 
 @pytest.fixture(scope="session")
 def deep() -> Findings:
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
-    return examine(FactoryCheckpoint("deep", stack(12), (x,)))
+    return examine(FactorySource("deep", stack(12), (x,)))
 
 
 @pytest.fixture(scope="session")

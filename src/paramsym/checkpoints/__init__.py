@@ -6,7 +6,6 @@ from paramsym.checkpoints.alike import Alike as Alike
 from paramsym.checkpoints.alike import open_alike as open_alike
 from paramsym.checkpoints.balanced import WrittenBalanced as WrittenBalanced
 from paramsym.checkpoints.balanced import write_balanced as write_balanced
-from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
 from paramsym.checkpoints.compared import Compared as Compared
 from paramsym.checkpoints.compared import compare_checkpoints as compare_checkpoints
 from paramsym.checkpoints.equivalent import Transformed as Transformed
@@ -31,6 +30,7 @@ from paramsym.checkpoints.protected import write_decoded as write_decoded
 from paramsym.checkpoints.protected import write_encoded as write_encoded
 from paramsym.checkpoints.quantized import WrittenPrepared as WrittenPrepared
 from paramsym.checkpoints.quantized import write_prepared as write_prepared
+from paramsym.checkpoints.source import Source as Source
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from paramsym.checkpoints.balanced import calibration
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.source import Inputs, Source
 from paramsym.geometry.reading import Reading
 from paramsym.merging.readings import readings
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -20,7 +20,7 @@ Readings = dict[str, Reading]
 
 
 def reader(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     symmetry: ParameterSymmetry,
     data: Path,
     progress: Callable[[str], None],

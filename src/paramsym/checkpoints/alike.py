@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.factory import with_weights
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.program import Program
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.sources import open_checkpoint
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import ARCHIVES
@@ -35,7 +35,7 @@ class Alike:
     two are equal, so are the functions of their weights.
     """
 
-    checkpoints: list[Checkpoint]
+    checkpoints: list[Source]
     names: list[str]
     builds: list[Any] = field(default_factory=list)
 
@@ -134,7 +134,7 @@ def _is_weights(source: str) -> bool:
     return source.endswith((".safetensors", INDEX, *ARCHIVES))
 
 
-def _filled(model: str, source: str, inputs: str | None, key: str | None) -> Checkpoint:
+def _filled(model: str, source: str, inputs: str | None, key: str | None) -> Source:
     """The model of one source with the weights of a file."""
     path = Path(model).expanduser()
     if ":" in model and not path.exists():
@@ -142,7 +142,7 @@ def _filled(model: str, source: str, inputs: str | None, key: str | None) -> Che
     return with_weights(open_checkpoint(model, inputs=inputs), Path(source).expanduser(), key)
 
 
-def _build(checkpoint: Checkpoint, source: str) -> Any:
+def _build(checkpoint: Source, source: str) -> Any:
     """What a model is made from: a folder's configuration, a program's code, or the source."""
     if isinstance(checkpoint.model, Program):
         return checkpoint.model.code
@@ -153,7 +153,7 @@ def _build(checkpoint: Checkpoint, source: str) -> Any:
     return {key: value for key, value in table.items() if key not in _ASIDE}
 
 
-def _derived(checkpoint: Checkpoint) -> ParameterSymmetry:
+def _derived(checkpoint: Source) -> ParameterSymmetry:
     with fitting(checkpoint):
         return find_symmetry(checkpoint.model, checkpoint.inputs)
 
@@ -162,7 +162,7 @@ def _derived(checkpoint: Checkpoint) -> ParameterSymmetry:
 
 
 def _check_tensors(
-    symmetry: ParameterSymmetry, first: Checkpoint, other: Checkpoint, a: str, b: str
+    symmetry: ParameterSymmetry, first: Source, other: Source, a: str, b: str
 ) -> None:
     """Name the first tensor in which two checkpoints are no two points of one space."""
     one, two = first.state(), other.state()

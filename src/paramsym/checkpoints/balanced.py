@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.data import Data, open_data
 from paramsym.checkpoints.equivalent import (
     Transformed,
@@ -18,6 +17,7 @@ from paramsym.checkpoints.equivalent import (
     write_moved,
 )
 from paramsym.checkpoints.errors import refused
+from paramsym.checkpoints.source import Inputs, Source
 from paramsym.checkpoints.told import Told
 from paramsym.geometry.balance import OBJECTIVES, balance
 from paramsym.geometry.result import Balanced
@@ -62,7 +62,7 @@ class WrittenBalanced(Told):
 
 
 def write_balanced(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     objective: str = "l2",
     hold: list[str] | None = None,
@@ -113,7 +113,7 @@ def write_balanced(
     return WrittenBalanced(written, found[0], objective, found[1])
 
 
-def calibration(checkpoint: Checkpoint, data: Path | None, progress: Callable[[str], None]) -> Data:
+def calibration(checkpoint: Source, data: Path | None, progress: Callable[[str], None]) -> Data:
     """The inputs of `open_data`, with its notes told."""
     progress("reading the inputs")
     found = open_data(checkpoint, data)

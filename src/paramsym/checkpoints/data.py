@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
+from paramsym.checkpoints.source import Inputs, Source
 from paramsym.checkpoints.tensors import load_archive, read_tensors, require_file
 from paramsym.recording.record import preserved, split_inputs
 
@@ -52,7 +52,7 @@ class Data:
         return self.batches[::2], self.batches[1::2]
 
 
-def open_data(checkpoint: Checkpoint, path: Path | None) -> Data:
+def open_data(checkpoint: Source, path: Path | None) -> Data:
     """Inputs for a checkpoint: those of a file, or noise.
 
     Args:
@@ -128,7 +128,7 @@ def _read_npz(path: Path, where: str) -> dict[str, torch.Tensor]:
 # -- names -------------------------------------------------------------------------------------
 
 
-def example_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+def example_tensors(checkpoint: Source) -> dict[str, torch.Tensor]:
     """The tensors among the example inputs, by the names that `forward` gives them."""
     if isinstance(checkpoint.inputs, dict):
         named = checkpoint.inputs
@@ -221,7 +221,7 @@ def _evenly(count: int) -> torch.Tensor:
     return torch.arange(used) * count // used
 
 
-def _try(checkpoint: Checkpoint, batch: Inputs, where: str) -> None:
+def _try(checkpoint: Source, batch: Inputs, where: str) -> None:
     args, kwargs = split_inputs(batch)
     try:
         with preserved(checkpoint.model, training=False), torch.no_grad():
@@ -237,7 +237,7 @@ def _try(checkpoint: Checkpoint, batch: Inputs, where: str) -> None:
 
 
 def _batches(
-    checkpoint: Checkpoint, found: Mapping[str, torch.Tensor], rows: torch.Tensor, where: str
+    checkpoint: Source, found: Mapping[str, torch.Tensor], rows: torch.Tensor, where: str
 ) -> list[Inputs]:
     """Samples in batches; where the size of a batch is part of the program, in full ones."""
     examples = example_tensors(checkpoint)
@@ -256,7 +256,7 @@ def _batches(
     ]
 
 
-def _with(checkpoint: Checkpoint, tensors: Mapping[str, torch.Tensor]) -> Inputs:
+def _with(checkpoint: Source, tensors: Mapping[str, torch.Tensor]) -> Inputs:
     """The example inputs with other tensors."""
     if isinstance(checkpoint.inputs, dict):
         return {**checkpoint.inputs, **tensors}
@@ -264,7 +264,7 @@ def _with(checkpoint: Checkpoint, tensors: Mapping[str, torch.Tensor]) -> Inputs
     return tuple(next(left) if isinstance(x, torch.Tensor) else x for x in checkpoint.inputs)
 
 
-def _noise(checkpoint: Checkpoint) -> Data:
+def _noise(checkpoint: Source) -> Data:
     """Batches like the example inputs: normal numbers of their mean and spread, or their values
     in another order."""
     generator = torch.Generator().manual_seed(0)

@@ -12,10 +12,10 @@ import torch
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.measure import change, nudged, scale_of, step_of
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.plan import Plan, plan
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
@@ -66,7 +66,7 @@ class Transformed(Told):
 
 
 def transform(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     generator: torch.Generator,
     strength: float = 1.0,
@@ -104,7 +104,7 @@ def transform(
 
 
 def write_moved(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     symmetry: ParameterSymmetry,
     out: Path,
     move: Callable[[ParameterSymmetry, Mapping[str, torch.Tensor]], Moved],
@@ -152,7 +152,7 @@ def write_moved(
 
 
 def plan_transform(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     only: list[str] | None = None,
     force: bool = False,
@@ -167,7 +167,7 @@ def plan_transform(
 
 
 def movable(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     option: str,
     names: list[str] | None,
@@ -188,7 +188,7 @@ def movable(
     return symmetry
 
 
-def require_writable(checkpoint: Checkpoint, out: Path, force: bool) -> None:
+def require_writable(checkpoint: Source, out: Path, force: bool) -> None:
     """Raise where a checkpoint has no weights, or where `out` is no place for other ones."""
     refuse_source(out, checkpoint.files)
     check_name(out, checkpoint.suffixes)
@@ -212,7 +212,7 @@ def check_names(symmetry: ParameterSymmetry, option: str, names: list[str] | Non
         ) from error  # fmt: skip
 
 
-def outputs_of(model: torch.nn.Module, checkpoint: Checkpoint) -> list[torch.Tensor]:
+def outputs_of(model: torch.nn.Module, checkpoint: Source) -> list[torch.Tensor]:
     """The floating outputs on the example inputs, in evaluation mode."""
     args, kwargs = split_inputs(checkpoint.inputs)
     with preserved(model, training=False), torch.no_grad():
@@ -223,7 +223,7 @@ def difference_from(
     reference: list[torch.Tensor],
     model: torch.nn.Module,
     before: Mapping[str, torch.Tensor],
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     tolerance: float,
 ) -> float:
     """How much the outputs of a model that was read back differ from the reference; see `measure`.
@@ -261,7 +261,7 @@ def _nudge(model: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> float:
 
 
 def _changes(
-    checkpoint: Checkpoint, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+    checkpoint: Source, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
 ) -> tuple[int, int, float]:
     changed, entries, largest = 0, 0, 0.0
     for name, _ in checkpoint.model.named_parameters():

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, assign, check_model
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.inputs import floating_dtype
+from paramsym.checkpoints.source import Inputs, Source, aliases, assign, check_model
 from paramsym.checkpoints.tensors import (
     INDEX,
     check_kind,
@@ -30,7 +30,7 @@ _PLACE = "'package.module:factory', importable from the folder that the command 
 
 
 @dataclass
-class FactoryCheckpoint(Checkpoint):
+class FactorySource(Source):
     """A factory, with a weights file or with the weights that it draws itself."""
 
     weights: WeightsFile | None = None
@@ -82,7 +82,7 @@ class FactoryCheckpoint(Checkpoint):
 
 def open_factory(
     source: str, weights: Path | None, inputs: Inputs | None, key: str | None = None
-) -> FactoryCheckpoint:
+) -> FactorySource:
     """Import and call a factory, and give its model the weights of a file if there is one.
 
     The factory is called without arguments and returns a `torch.nn.Module`. It may carry an
@@ -92,7 +92,7 @@ def open_factory(
     factory, module = _import(source)
     model = _build(source, factory)
     _check_kind(source, model)
-    built, opened = floating_dtype(model), FactoryCheckpoint(source, model, ())
+    built, opened = floating_dtype(model), FactorySource(source, model, ())
     if weights is None:
         check_model(model, source)
         opened.has_weights = _has_numbers(model)
@@ -104,9 +104,7 @@ def open_factory(
     return opened
 
 
-def with_weights(
-    checkpoint: Checkpoint, weights: Path, key: str | None = None
-) -> FactoryCheckpoint:
+def with_weights(checkpoint: Source, weights: Path, key: str | None = None) -> FactorySource:
     """The model of a checkpoint with the weights of a file, in the dtype of the file.
 
     What is opened so is written in the layout of that file. The model is shared, and used up.
@@ -118,7 +116,7 @@ def with_weights(
     names = assign(model, tensors, str(path))
     check_model(model, str(path))
     same = floating_dtype(model) == built  # or the weights of the file have another precision
-    return FactoryCheckpoint(
+    return FactorySource(
         checkpoint.label, model, checkpoint.inputs if same else _cast(checkpoint.inputs, model),
         [path, path.parent] if path.name.endswith(INDEX) else [path], _has_numbers(model),
         checkpoint.fixed_mode, [*file.notes], file, names,

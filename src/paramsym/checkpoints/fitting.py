@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, first_line
+from paramsym.checkpoints.source import Source
 from paramsym.recording.record import preserved, split_inputs
 
 # What an input that does not fit raises; other errors are the model's own.
@@ -23,7 +23,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @contextmanager
-def fitting(checkpoint: Checkpoint, training: bool = False) -> Iterator[None]:
+def fitting(checkpoint: Source, training: bool = False) -> Iterator[None]:
     """Inside, an error becomes one about the example inputs if the model itself stops on these.
 
     Only then is it their fault: a forward pass that stops on fake tensors alone, or whatever else
@@ -43,7 +43,7 @@ def fitting(checkpoint: Checkpoint, training: bool = False) -> Iterator[None]:
         raise found from error
 
 
-def misfit(checkpoint: Checkpoint, training: bool = False) -> CheckpointError | None:
+def misfit(checkpoint: Source, training: bool = False) -> CheckpointError | None:
     """Run the model on its example inputs; what is wrong with these if it stops."""
     model = checkpoint.model
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -59,7 +59,7 @@ def misfit(checkpoint: Checkpoint, training: bool = False) -> CheckpointError | 
     return None
 
 
-def _explained(checkpoint: Checkpoint, inputs: dict[str, Any], error: Exception) -> CheckpointError:
+def _explained(checkpoint: Source, inputs: dict[str, Any], error: Exception) -> CheckpointError:
     where = f"the example inputs of {checkpoint.label}"
     path, module, tensor = _stopped_in(checkpoint.model, error)
     if module is not None and tensor is not None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, aliases, check_model
 from paramsym.checkpoints.configuration import (
     bounded,
     check_size,
@@ -23,6 +22,7 @@ from paramsym.checkpoints.configuration import (
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.layout import files_of, write_like
+from paramsym.checkpoints.source import Inputs, Source, aliases, check_model
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
@@ -31,7 +31,7 @@ _EXPERTS = "_experts_implementation"
 
 
 @dataclass
-class FolderCheckpoint(Checkpoint):
+class FolderSource(Source):
     """A folder; it is written back with all its other files."""
 
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
@@ -74,7 +74,7 @@ class FolderCheckpoint(Checkpoint):
         }
 
 
-def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderCheckpoint:
+def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderSource:
     """Read a folder. Without `weights` only the structure is built, on the meta device."""
     config = _config(path)
     kind = model_class(path / "config.json", config)
@@ -89,7 +89,7 @@ def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> Fold
         model = _empty(path, kind, config, None)
     if inputs is None:
         inputs = dict(inputs_from_config(model, config))
-    return FolderCheckpoint(path.resolve().name, model, inputs, [path], weights)
+    return FolderSource(path.resolve().name, model, inputs, [path], weights)
 
 
 def is_configuration_alone(path: Path) -> bool:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, first_line
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.writing import check_place, staged
 
 FORMAT = "paramsym-encoded/1"
@@ -46,7 +46,7 @@ def place_of(path: Path) -> Path:
     return path / _NAME if path.is_dir() else path.with_name(f"{path.name}.{_NAME}")
 
 
-def read_imprints(checkpoint: Checkpoint) -> tuple[Imprint, ...]:
+def read_imprints(checkpoint: Source) -> tuple[Imprint, ...]:
     """The keys by which a checkpoint says that it is encoded, the last one last; none if it has
     lost them, or is plain.
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> tuple[Imprint, ...]:
         ) from error  # fmt: skip
 
 
-def check_imprint(out: Path, checkpoint: Checkpoint, force: bool) -> None:
+def check_imprint(out: Path, checkpoint: Source, force: bool) -> None:
     """Raise where the imprints of a file that is to be written would replace something."""
     if checkpoint.suffixes:
         check_place(place_of(out), force)
@@ -97,7 +97,7 @@ def put(folder: Path, imprints: Sequence[Imprint]) -> None:
 
 @contextmanager
 def put_beside(
-    out: Path, checkpoint: Checkpoint, imprints: Sequence[Imprint], force: bool
+    out: Path, checkpoint: Source, imprints: Sequence[Imprint], force: bool
 ) -> Iterator[None]:
     """Write the imprints of a file beside it; they get their name when the block ends well.
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.source import Inputs
 
 BATCH, LENGTH = 2, 7
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")

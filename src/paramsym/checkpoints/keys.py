@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.moves import moves_of
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.tensors import require_file
 from paramsym.checkpoints.writing import check_name, refuse_source
 from paramsym.formats.errors import reading
@@ -41,7 +41,7 @@ class Freeing:
     inputs: str = ALL
     outputs: str = ALL
 
-    def symmetry(self, checkpoint: Checkpoint) -> ParameterSymmetry:
+    def symmetry(self, checkpoint: Source) -> ParameterSymmetry:
         """The symmetry of a checkpoint with its inputs and outputs freed."""
         with fitting(checkpoint, self.training):
             return find_symmetry(
@@ -146,9 +146,7 @@ def _drawn(symmetry: ParameterSymmetry, ask: Ask) -> Key:
         return Key.generate(symmetry, generator, updates or None, ask.loss)
 
 
-def key_for(
-    checkpoint: Checkpoint, path: Path, ask: Ask, freeing: Freeing, progress: Progress
-) -> Key:
+def key_for(checkpoint: Source, path: Path, ask: Ask, freeing: Freeing, progress: Progress) -> Key:
     """A new key for a checkpoint, or the one that is there.
 
     Raises:
@@ -168,9 +166,7 @@ def key_for(
     return key
 
 
-def load_key(
-    path: Path, checkpoint: Checkpoint, candidates: list[Freeing], progress: Progress
-) -> Key:
+def load_key(path: Path, checkpoint: Source, candidates: list[Freeing], progress: Progress) -> Key:
     """The key of a file, with the first of some symmetries of a checkpoint that it belongs to.
 
     Raises:

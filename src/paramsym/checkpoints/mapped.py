@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.folder import quantised_by
 from paramsym.checkpoints.scaled import read_scales, scaled
+from paramsym.checkpoints.source import Inputs, Source
 from paramsym.checkpoints.sources import needs_weights, open_checkpoint, path_of
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.twins import NoTwin, twin
@@ -73,7 +73,7 @@ def open_mapped(
     inputs: str | None = None,
     key: str | None = None,
     moved: bool = False,
-) -> Checkpoint:
+) -> Source:
     """A source for its maps: without its weights where it has none, or is too large to be replayed.
 
     Arguments and errors are those of `open_checkpoint`; `moved` asks for its weights anyhow. Of
@@ -95,7 +95,7 @@ def open_mapped(
 
 
 def export_maps(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     tool: str,
     output: Path | None = None,
     apply: Path | None = None,
@@ -147,7 +147,7 @@ def export_maps(
 
 
 def _require_places(
-    checkpoint: Checkpoint, output: Path | None, apply: Path | None, force: bool
+    checkpoint: Source, output: Path | None, apply: Path | None, force: bool
 ) -> None:
     """Raise where a file or a checkpoint cannot stand where it is to."""
     if output is not None:
@@ -172,7 +172,7 @@ def _nothing_to_say(made: Export, tool: str, label: str) -> CheckpointError:
 
 
 def _by_twin(
-    made: Export | RotationExport, checkpoint: Checkpoint, tool: str
+    made: Export | RotationExport, checkpoint: Source, tool: str
 ) -> Export | RotationExport:
     """The error that the maps of a small model have, where the model itself is not run."""
     config = getattr(checkpoint.model, "config", None)
@@ -191,7 +191,7 @@ def _by_twin(
 
 
 def check_mapping(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     mapping: Path,
     tool: str = "awq",
     progress: Callable[[str], None] = silent,
@@ -214,7 +214,7 @@ def check_mapping(
 
 
 def _derived(
-    checkpoint: Checkpoint, progress: Callable[[str], None]
+    checkpoint: Source, progress: Callable[[str], None]
 ) -> tuple[ParameterSymmetry, Inputs | None]:
     """The symmetry of a checkpoint, and the inputs on which it can be run, if it can."""
     progress("deriving the symmetry")

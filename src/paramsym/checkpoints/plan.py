@@ -9,7 +9,7 @@ from typing import Any
 
 from paramsym.algebra.monomial import Trivial
 from paramsym.checking.refute import LARGEST
-from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.told import Told
 from paramsym.structure.patterns import matching
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -56,7 +56,7 @@ class Plan(Told):
 
 
 def plan(
-    checkpoint: Checkpoint, symmetry: ParameterSymmetry, out: Path, only: list[str] | None = None
+    checkpoint: Source, symmetry: ParameterSymmetry, out: Path, only: list[str] | None = None
 ) -> Plan:
     """What moving a checkpoint along its symmetry and writing it to `out` would take."""
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs, check_model
 from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.source import Inputs, Source, check_model
 from paramsym.checkpoints.tensors import require_file
 from paramsym.formats.programs import load_program
 
@@ -46,7 +46,7 @@ class Program(torch.nn.Module):
         return Program(copy.deepcopy(graph, memo), names)
 
 
-class ProgramCheckpoint(Checkpoint):
+class ProgramSource(Source):
     """A `.pt2` file; it is written back as the same program with other weights."""
 
     def save(self, draft: Path, state: Mapping[str, torch.Tensor]) -> None:
@@ -66,7 +66,7 @@ class ProgramCheckpoint(Checkpoint):
         return _module(load_program(draft), positional_names(self.inputs))
 
 
-def open_program(path: Path, inputs: Inputs | None) -> ProgramCheckpoint:
+def open_program(path: Path, inputs: Inputs | None) -> ProgramSource:
     """Read a program; its example inputs are those that it was exported with."""
     program = load_program(require_file(path))
     if inputs is None:
@@ -79,7 +79,7 @@ def open_program(path: Path, inputs: Inputs | None) -> ProgramCheckpoint:
         inputs = _merged(program, tuple(args), dict(kwargs))
     model = _module(program, positional_names(inputs))
     check_model(model, str(path))
-    return ProgramCheckpoint(path.name, model, inputs, [path], fixed_mode=True)
+    return ProgramSource(path.name, model, inputs, [path], fixed_mode=True)
 
 
 def _merged(program, args: tuple, kwargs: dict[str, Any]) -> Inputs:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.elements import place_beside
 from paramsym.checkpoints.equivalent import TOLERANCE, difference_from, require_writable
 from paramsym.checkpoints.errors import CheckpointError, refused
@@ -37,6 +36,7 @@ from paramsym.checkpoints.samples import (
     open_samples,
     write_samples,
 )
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
@@ -104,7 +104,7 @@ class WrittenDecoded(Told):
 
 
 def write_encoded(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     key_file: Path,
     ask: Ask | None = None,
@@ -165,7 +165,7 @@ def write_encoded(
 
 
 def write_decoded(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     key_file: Path,
     inputs: str | None = None,
@@ -225,7 +225,7 @@ def _imprint(key: Key, freeing: Freeing) -> Imprint:
 
 
 def _candidates(
-    checkpoint: Checkpoint, said: tuple[Imprint, ...], inputs: str | None, outputs: str | None
+    checkpoint: Source, said: tuple[Imprint, ...], inputs: str | None, outputs: str | None
 ) -> list[Freeing]:
     """The symmetries that the key may belong to: as the checkpoint says, or in either mode."""
     own = said[-1] if said else None
@@ -257,7 +257,7 @@ class _Parcel:
 
 
 def _data_place(
-    data: Path, given: Path | None, out: Path, key_file: Path, checkpoint: Checkpoint, force: bool
+    data: Path, given: Path | None, out: Path, key_file: Path, checkpoint: Source, force: bool
 ) -> Path:
     """Where the moved data are written: out.safetensors → out.data.npz, unless it was said."""
     place = given or place_beside(out, f"data{data.suffix}")
@@ -305,7 +305,7 @@ class _Run:
     outputs: dict[str, torch.Tensor]
 
 
-def _moved_run(checkpoint: Checkpoint, key: Key, element: GroupElement, before: State) -> _Run:
+def _moved_run(checkpoint: Source, key: Key, element: GroupElement, before: State) -> _Run:
     """g·x and g·f(x; θ) for the example inputs x, in evaluation mode."""
     args, kwargs = split_inputs(checkpoint.inputs)
     with fitting(checkpoint), preserved(checkpoint.model, training=False), torch.no_grad():
@@ -322,7 +322,7 @@ def _moved_run(checkpoint: Checkpoint, key: Key, element: GroupElement, before: 
 
 
 def _stored(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     before: State,
     moved: State,

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.balanced import calibration
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.equivalent import Transformed, movable, require_writable, write_moved
 from paramsym.checkpoints.errors import refused
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.told import Told
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.preparing import ACTIVATIONS, Prepared, prepare_for_quantization
@@ -39,7 +39,7 @@ class WrittenPrepared(Told):
 
 
 def write_prepared(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     data: Path | None = None,
     grid: Grid | None = None,

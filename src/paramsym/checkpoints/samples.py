@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.data import (
     array_name,
     check_input,
@@ -27,6 +26,7 @@ from paramsym.checkpoints.data import (
     read_arrays,
 )
 from paramsym.checkpoints.errors import CheckpointError, few
+from paramsym.checkpoints.source import Source
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.running import split_inputs
 
@@ -64,7 +64,7 @@ class Samples:
         return replace(self, targets=None, weights=None, notes=(*self.notes, *notes))
 
 
-def open_samples(checkpoint: Checkpoint, path: Path) -> Samples:
+def open_samples(checkpoint: Source, path: Path) -> Samples:
     """All samples of a file, in the dtypes of the file.
 
     Args:
@@ -170,7 +170,7 @@ def write_arrays(arrays: Mapping[str, torch.Tensor], path: Path) -> None:
         torch.save(whole, path)
 
 
-def _symmetry_names(checkpoint: Checkpoint, examples: Mapping[str, torch.Tensor]) -> dict[str, str]:
+def _symmetry_names(checkpoint: Source, examples: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """The name that a symmetry gives to each of the example inputs."""
     named = named_arguments(checkpoint.model, *split_inputs(checkpoint.inputs))
     return {

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from paramsym.algebra import GeneralLinear, Orthogonal
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.data import read_arrays
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.keys import NONE, Freeing
 from paramsym.checkpoints.samples import SUFFIXES, write_arrays
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.sources import open_checkpoint
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
@@ -89,7 +89,7 @@ class Published:
 
 
 def serve_checkpoint(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     host: str = "127.0.0.1",
     port: int = 8765,
     freeing: Freeing | None = None,
@@ -230,13 +230,13 @@ def published(
     return Published(symmetry, tuple(n for n, x in named.items() if isinstance(x, torch.Tensor)))
 
 
-def _check_symmetry_file(path: Path, checkpoint: Checkpoint, force: bool) -> None:
+def _check_symmetry_file(path: Path, checkpoint: Source, force: bool) -> None:
     check_name(path, (".json",))
     refuse_source(path, checkpoint.files)
     check_place(path, force)
 
 
-def _example(checkpoint: Checkpoint) -> torch.Tensor | Mapping[str, torch.Tensor]:
+def _example(checkpoint: Source) -> torch.Tensor | Mapping[str, torch.Tensor]:
     """An input as queries have it: the one there is, or all by name."""
     args, kwargs = split_inputs(checkpoint.inputs)
     named = named_arguments(checkpoint.model, args, kwargs)

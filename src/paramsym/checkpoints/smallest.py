@@ -14,10 +14,10 @@ import torch
 
 from paramsym.checking.audit import LIMIT
 from paramsym.checking.twin import Structure, differences_between, structure_of
-from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import first_line
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.shrinking import PROFILES, Changes, changed, changes_of
+from paramsym.checkpoints.source import Inputs
 from paramsym.checkpoints.twins import NoTwin as NoTwin
 from paramsym.checkpoints.twins import build
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Inputs
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.factory import open_factory
 from paramsym.checkpoints.folder import is_configuration_alone, open_folder
 from paramsym.checkpoints.inputs import parse_inputs
 from paramsym.checkpoints.program import open_program
+from paramsym.checkpoints.source import Inputs, Source
 
 _EXPECTED = "a .pt2 file, a folder with config.json and safetensors, or package.module:factory"
 
@@ -17,7 +17,7 @@ _EXPECTED = "a .pt2 file, a folder with config.json and safetensors, or package.
 def open_checkpoint(
     source: str, weights: str | None = None, inputs: str | None = None,
     structure_only: bool = False, key: str | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Source:  # fmt: skip
     """Build the model of a source and load its weights.
 
     Args:
@@ -44,7 +44,7 @@ def open_checkpoint(
             "Give --weights FILE beside package.module:factory, or leave --key out",
         )  # fmt: skip
     if path.is_dir():
-        opened: Checkpoint = open_folder(path, given, not structure_only)
+        opened: Source = open_folder(path, given, not structure_only)
     elif path.suffix == ".pt2":
         opened = open_program(path, given)
     elif path.exists():
@@ -94,7 +94,7 @@ def path_of(source: str) -> Path:
     return path
 
 
-def _in_dtype(inputs: str, opened: Checkpoint) -> Inputs:
+def _in_dtype(inputs: str, opened: Source) -> Inputs:
     """Inputs without a dtype get the model's."""
     from paramsym.checkpoints.inputs import floating_dtype
 

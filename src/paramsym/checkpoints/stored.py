@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.writing import staged
 from paramsym.terminal import silent
 
 
 @contextmanager
 def stored(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     out: Path,
     params: Mapping[str, torch.Tensor],
     force: bool = False,

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from paramsym.checking.audit import LIMIT
-from paramsym.checkpoints.checkpoint import Inputs
 from paramsym.checkpoints.errors import first_line
 from paramsym.checkpoints.folder import quiet
 from paramsym.checkpoints.inputs import inputs_from_config, tries_of
@@ -34,6 +33,7 @@ from paramsym.checkpoints.shrinking import (
     experts_by_one_product,
     fillings_of,
 )
+from paramsym.checkpoints.source import Inputs
 
 _MOST = 5_000_000  # parameters of what is built while sizes are tried
 _AIM = 4_000  # parameters above which smaller sizes are looked for

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints import Checkpoint, CheckpointError, fitting
+from paramsym.checkpoints import CheckpointError, Source, fitting
 from paramsym.discovery import LinearSymmetries, linear_symmetries
 from paramsym.discovery.algebras.comparison import Comparison
 from paramsym.discovery.algebras.lie_algebra import LieAlgebra
@@ -41,7 +41,7 @@ class Discovered:
 
 
 def discover(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     level: str = "auto",
     affine: bool = False,
     training: bool = False,
@@ -111,7 +111,7 @@ def _refusals(label: str) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _require_numbers(checkpoint: Checkpoint, training: bool) -> None:
+def _require_numbers(checkpoint: Source, training: bool) -> None:
     if training and checkpoint.fixed_mode:
         raise CheckpointError(
             f"{checkpoint.label} --training", "a program, whose mode was fixed by its export",

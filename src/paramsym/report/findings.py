@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints import Checkpoint, CheckpointError
+from paramsym.checkpoints import CheckpointError, Source
 from paramsym.checkpoints.smallest import has_configuration
 from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.orbit import OrbitTooLarge, orbit_dimension
@@ -58,7 +58,7 @@ class Findings:
 
 
 def examine(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     verify: bool = True,
     audit: bool = False,
     training: bool = False,
@@ -106,7 +106,7 @@ def examine(
     )  # fmt: skip
 
 
-def _can_verify(checkpoint: Checkpoint, verify: bool, audit: bool) -> bool:
+def _can_verify(checkpoint: Source, verify: bool, audit: bool) -> bool:
     """Whether moves are to be measured, which needs weights; the audit of a twin needs none."""
     if checkpoint.has_weights or not (verify or audit):
         return verify
@@ -121,7 +121,7 @@ def _can_verify(checkpoint: Checkpoint, verify: bool, audit: bool) -> bool:
 
 
 def _audited(
-    checkpoint: Checkpoint, symmetry: ParameterSymmetry, training: bool,
+    checkpoint: Source, symmetry: ParameterSymmetry, training: bool,
     generator: torch.Generator, limit: int | None,
 ) -> tuple[Any, str]:  # fmt: skip
     """The audit of a model or of its twin, or why there is none."""
@@ -147,7 +147,7 @@ def _audited(
 
 
 def _redundant(
-    checkpoint: Checkpoint, symmetry: ParameterSymmetry, state: dict[str, torch.Tensor]
+    checkpoint: Source, symmetry: ParameterSymmetry, state: dict[str, torch.Tensor]
 ) -> tuple[Count, str]:
     if checkpoint.has_weights and checkpoint.parameters <= COUNT_LIMIT:
         try:

@@ -17,7 +17,7 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 
 
 @dataclass
-class Checkpoint(abc.ABC):
+class Source(abc.ABC):
     """What `open_checkpoint` returns; one subclass per kind of source.
 
     `files` are what must never be overwritten. `has_weights` is False where only the structure
