@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from paramsym import ParameterSymmetry, Space, act
-from paramsym.algebra import Group, Monomial, Permutation, PositiveScaling, SignedPermutation
+from paramsym.algebra import (
+    Group,
+    Monomial,
+    Orthogonal,
+    Permutation,
+    PositiveScaling,
+    SignedPermutation,
+)
 from paramsym.structure import blockwise, fast
 from paramsym.structure.axes import parse_axis
 
@@ -76,8 +83,42 @@ def test_what_is_not_monomial_is_left_to_the_general_path(generator: torch.Gener
     values, x = element.parts[0], torch.zeros(311, 263)
     axes = symmetry.signature["matrix"]
     assert fast.monomial_matrix(symmetry, values, x, axes) is not None
-    for other in (x.bfloat16(), x[:3], torch.zeros(1 << 17)):
+    for other in (x.int(), x[:3], torch.zeros(1 << 17)):
         assert fast.monomial_matrix(symmetry, values, other, axes[: other.ndim]) is None
     third = (parse_axis("2"), parse_axis("300"), parse_axis("a"))
     assert fast.monomial_matrix(symmetry, values, torch.zeros(2, 300, 311), third) is None
     assert Fraction(1, 2) in dict(symmetry.signature["root"][0].factors).values()
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", TYPES)
+def test_half_precision_is_rounded_once(
+    half: torch.dtype, name: str, generator: torch.Generator
+) -> None:
+    symmetry = _symmetry(Monomial)
+    element = symmetry.sample(generator, dtype=torch.float32)
+    x = torch.randn(symmetry.shape(name), generator=generator).to(half)
+    made = fast.monomial_matrix(symmetry, element.parts[0], x, symmetry.signature[name])
+    assert made is not None and made.dtype == half
+    exact = act(symmetry, element, {n: x.float() if n == name else torch.zeros(
+        symmetry.shape(n)) for n in TYPES})[name]  # fmt: skip
+    torch.testing.assert_close(made, exact.to(half), rtol=torch.finfo(half).eps, atol=0)
+    assert (made != exact.to(half)).float().mean() < 1e-3  # ties of rounding alone
+
+
+def test_a_frame_whose_space_stays_is_no_hindrance(generator: torch.Generator) -> None:
+    spaces = {
+        "r": Space("r", Orthogonal(263)),
+        "n": Space("n", PositiveScaling(263)),
+        "h": Space("h", Permutation(311)),
+    }
+    texts = {"w": "h, r[g]*⊙n", "g": "n^-1"}
+    symmetry = ParameterSymmetry(
+        spaces, {n: tuple(map(parse_axis, t.split(", "))) for n, t in texts.items()}
+    )
+    x = torch.randn(311, 263, generator=generator)
+    still = symmetry.sample(generator, only=["n", "h"], dtype=torch.float32).parts[0]
+    turned = symmetry.sample(generator, dtype=torch.float32).parts[0]
+    axes = symmetry.signature["w"]
+    assert fast.monomial_matrix(symmetry, still, x, axes) is not None
+    assert fast.monomial_matrix(symmetry, turned, x, axes) is None

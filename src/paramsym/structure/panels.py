@@ -1,0 +1,110 @@
+"""One moved tensor in panels of consecutive rows, so that none has to be in memory as a whole.
+
+A panel needs the rows that it is made of: those in the same places where the first axis is not
+moved, as for a token table in a rotated stream; those that an order brings there; or all of them,
+where rows are mixed. What comes out is `act_tensor`: to the last bit, except where matrices are
+multiplied panel by panel, whose sums then come in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from paramsym.structure.action import act_tensor
+from paramsym.structure.axes import Fixed, spaces_of
+from paramsym.structure.element import GroupElement, Slide
+from paramsym.structure.fast import Rows, panels, pays, plans_of
+from paramsym.structure.needs import Steps, steps
+from paramsym.structure.symmetry import ParameterSymmetry
+
+PANEL = 1 << 23  # bytes of a panel that is moved by the general path: its copies stay small
+
+
+def act_panels(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Mapping[str, Rows]
+) -> Iterator[torch.Tensor]:
+    """The rows of `act_tensor(symmetry, element, name, tensors)`, some at a time.
+
+    Args:
+        symmetry: as for `act`.
+        element: as for `act`.
+        name: the tensor to move, by the name that the signature has for it.
+        tensors: those of `symmetry.needs(name, element)`; tensors, or anything with a shape and a
+            dtype whose slices along the first axis are tensors.
+
+    Returns:
+        Panels of consecutive rows, from the first to the last row. Each is good until the next is
+        asked for; a tensor without axes, or one whose rows are mixed, is a single panel.
+
+    Raises:
+        ValueError: as `act_tensor`.
+    """
+    x = tensors[name]
+    found = steps(symmetry, element, name)
+    moving = [place for place, names in found.moved.items() if name in names]
+    if not moving:
+        return _as_they_are(x)
+    if len(moving) == 1 and pays(x) and not symmetry.offsets.get(name):
+        part = element.parts[moving[0]]
+        axes = symmetry.signature.get(name)
+        if not isinstance(part, Slide) and axes is not None:
+            plans = plans_of(symmetry, part, axes, x.dtype)
+            if plans is not None:
+                return panels(x, plans)
+    if _rows_stay(symmetry, element, name, found, moving):
+        return _row_by_row(symmetry, element, name, found, tensors)
+    return iter([act_tensor(symmetry, element, name, _whole(found, tensors))])
+
+
+def _as_they_are(x: Rows) -> Iterator[torch.Tensor]:
+    if not x.shape:
+        yield x[:]
+        return
+    for low, high in _spans(x):
+        yield x[low:high]
+
+
+def _row_by_row(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, found: Steps,
+    tensors: Mapping[str, Rows],
+) -> Iterator[torch.Tensor]:  # fmt: skip
+    """Panels of a tensor whose rows keep their places: each is a smaller tensor of its own."""
+    x, axes = tensors[name], symmetry.signature[name]
+    others = _whole(found, tensors, name)
+    own: dict[int, ParameterSymmetry] = {}
+    for low, high in _spans(x):
+        rows = high - low
+        if rows not in own:
+            signature = {n: symmetry.signature[n] for n in others if n in symmetry.signature}
+            signature[name] = (Fixed(rows), *axes[1:])
+            own[rows] = replace(symmetry, signature=signature, ties={}, inputs={}, outputs={})
+        yield act_tensor(own[rows], element, name, {**others, name: x[low:high]})
+
+
+def _rows_stay(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, found: Steps, moving: list[int]
+) -> bool:
+    """Whether an element moves each row of a tensor by itself, and in its place."""
+    axes = symmetry.signature.get(name, ())
+    if len(axes) < 2 or symmetry.offsets.get(name):
+        return False
+    parts = [element.parts[place] for place in moving]
+    carried = {space for axis in axes[:1] for space in spaces_of(axis)}
+    below = {base for s in carried for base in symmetry.spaces[s].over} | carried
+    return not any(isinstance(part, Slide) or below & set(part) for part in parts)
+
+
+def _whole(found: Steps, tensors: Mapping[str, Rows], but: str = "") -> dict[str, torch.Tensor]:
+    return {name: tensors[name][:] for name in found.names if name != but}
+
+
+def _spans(x: Rows) -> Iterator[tuple[int, int]]:
+    """Spans of rows of a tensor, a panel each."""
+    count = x.shape[0]
+    step = max(1, PANEL // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
+    for low in range(0, count, step):
+        yield low, min(low + step, count)
