@@ -70,24 +70,45 @@ def require_file(
 def read_index(path: Path) -> dict[str, str]:
     """Name of tensor → name of the file that holds it, from the index of a sharded checkpoint."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        text = path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise _no_index(str(path), error) from error
+    return index_of(parsed_index(text, str(path)), str(path))
+
+
+def parsed_index(text: str, where: str) -> Any:
+    """What stands in an index."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_index(where, error) from error
+
+
+def index_of(said: Any, where: str) -> dict[str, str]:
+    """Name of tensor → name of its file, from what stands in an index."""
+    try:
+        table = said["weight_map"]
         if not isinstance(table, Mapping):
             raise KeyError("weight_map")
         if wrong := [name for name, file in table.items() if not isinstance(file, str)]:
             raise TypeError(f"the file of {wrong[0]!r} is no text")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(
-            str(path), f"the index cannot be read ({first_line(error)})",
-            "JSON with a 'weight_map' from tensors to files",
-            "Copy the index again, or write the checkpoint anew with save_pretrained",
-        ) from error  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise _no_index(where, error) from error
     outside = sorted({f for f in table.values() if Path(f).name != f or "\0" in f})
     if outside:
         raise CheckpointError(
-            str(path), f"it names files in other folders: {few(outside)}",
+            where, f"it names files in other folders: {few(outside)}",
             "files beside the index", "Put all shards into one folder",
         )  # fmt: skip
     return dict(table)
+
+
+def _no_index(where: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        where, f"the index cannot be read ({first_line(error)})",
+        "JSON with a 'weight_map' from tensors to files",
+        "Copy the index again, or write the checkpoint anew with save_pretrained",
+    )  # fmt: skip
 
 
 def _read_index(path: Path) -> Iterator[tuple[str, torch.Tensor]]:

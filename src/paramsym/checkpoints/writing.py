@@ -42,13 +42,13 @@ def staged(out: Path, force: bool = False, room: int = 0) -> Iterator[Path]:
     check_place(out, force)
     parent = out.absolute().parent
     remove_stale(parent)
-    _refuse_small_disk(out, parent, room)
+    refuse_small_disk(out, room)
     try:
         with workshop(parent, out.name) as folder:
             draft = draft_in(folder, out)
             yield draft
             flush(draft)
-            _settle(draft, out, folder / "replaced")
+            settle(draft, out, folder / "replaced")
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = system_reason(error)
         if reason is None:
@@ -124,8 +124,9 @@ def refuse_existing(out: Path, force: bool = False, option: str = "") -> None:
         )  # fmt: skip
 
 
-def _refuse_small_disk(out: Path, parent: Path, room: int) -> None:
-    free = shutil.disk_usage(parent).free
+def refuse_small_disk(out: Path, room: int) -> None:
+    """Raise where a disk has fewer bytes free than will be written."""
+    free = shutil.disk_usage(out.absolute().parent).free
     if free < room:
         raise CheckpointError(
             str(out), f"the disk has {free:,} bytes free", f"room for {room:,} bytes",
@@ -133,7 +134,7 @@ def _refuse_small_disk(out: Path, parent: Path, room: int) -> None:
         )  # fmt: skip
 
 
-def _settle(draft: Path, out: Path, aside: Path) -> None:
+def settle(draft: Path, out: Path, aside: Path) -> None:
     """Give what was written its name; what stood there goes with the temporary folder."""
     if out.is_dir() and not out.is_symlink():
         kept = sorted({p.name for p in out.iterdir()} - _entries(draft))

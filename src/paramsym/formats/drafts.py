@@ -86,6 +86,21 @@ def workshop(parent: Path, name: str) -> Iterator[Path]:
             os.close(lock)
 
 
+def lock_of(folder: Path) -> int | None:
+    """The locked lock file of a folder that is made where there is none; None if another has it.
+
+    Its owner closes it. Raises `OSError` if nothing can be written there.
+    """
+    while True:
+        folder.mkdir(exist_ok=True)
+        if fcntl is None:
+            return os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = _locked(folder, wait=False)
+        if lock is None or os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)  # another run removed the folder before it was locked
+
+
 def remove_stale(parent: Path) -> list[Path]:
     """Remove temporary folders whose writers have ended; what it removed."""
     removed = []

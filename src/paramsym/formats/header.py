@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paramsym.formats.errors import CheckpointError, first_line, reading
 
@@ -46,7 +46,8 @@ def read_header(path: Path) -> dict[str, Any]:
     """The header of a safetensors file, once the file agrees with it.
 
     Returns:
-        Name of tensor → `{"dtype", "shape", "data_offsets"}`, and perhaps `__metadata__`.
+        Name of tensor → `{"dtype", "shape", "data_offsets"}`, and perhaps `__metadata__`. The
+        numbers begin where the header ends, see `read_head`.
 
     Raises:
         CheckpointError: the file is missing, a folder, or not ours to read; it is cut short or too
@@ -54,49 +55,67 @@ def read_header(path: Path) -> dict[str, Any]:
             that are not its own.
     """
     with reading(path, EXPECTED):
-        return _read(path)
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            return read_head(str(path), size, lambda start, count: _part(file, start, count))[1]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        if len(prefix) < 8:
-            raise CheckpointError(str(path), f"it has only {size} bytes", EXPECTED, _INSTEAD)
-        (length,) = struct.unpack("<Q", prefix)
-        # A header of 640 bytes begins like a pickle, so that its length is asked first.
-        if 8 + length > size and prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
-            raise CheckpointError(
-                str(path), "the file is a pickle or an archive of torch.save, whatever its name",
-                "the safetensors format", "Save it with safetensors.torch.save_file",
-            )  # fmt: skip
-        if 8 + length > size or length > LONGEST:
-            raise CheckpointError(
-                str(path),
-                f"the file is cut short or no safetensors file: its header should have {length} "
-                f"bytes, the whole file has {size}",
-                EXPECTED, _INSTEAD,
-            )  # fmt: skip
-        header = _parse(path, file.read(length))
+def _part(file: BinaryIO, start: int, count: int) -> bytes:
+    file.seek(start)
+    return file.read(count)
+
+
+def read_head(
+    path: str, size: int, read: Callable[[int, int], bytes]
+) -> tuple[bytes, dict[str, Any]]:
+    """The first bytes of a safetensors file, up to its numbers, and the header that they hold.
+
+    Args:
+        path: what the file is called in errors.
+        size: of the file, in bytes.
+        read: gives a number of bytes from a place on, or those that there are.
+
+    Raises:
+        CheckpointError: as `read_header`, for what is in the file.
+    """
+    prefix = read(0, min(8, size))
+    if len(prefix) < 8:
+        raise CheckpointError(path, f"it has only {size} bytes", EXPECTED, _INSTEAD)
+    (length,) = struct.unpack("<Q", prefix)
+    # A header of 640 bytes begins like a pickle, so that its length is asked first.
+    if 8 + length > size and prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+        raise CheckpointError(
+            path, "the file is a pickle or an archive of torch.save, whatever its name",
+            "the safetensors format", "Save it with safetensors.torch.save_file",
+        )  # fmt: skip
+    if 8 + length > size or length > LONGEST:
+        raise CheckpointError(
+            path,
+            f"the file is cut short or no safetensors file: its header should have {length} "
+            f"bytes, the whole file has {size}",
+            EXPECTED, _INSTEAD,
+        )  # fmt: skip
+    text = read(8, length)
+    header = _parse(path, text)
     promised = 8 + length + _check_tensors(path, header)
     if promised != size:
         raise CheckpointError(
-            str(path),
+            path,
             f"the file is {'cut short' if size < promised else 'too long'}: it has {size} bytes, "
             f"its header promises {promised}",
             EXPECTED, _INSTEAD,
         )  # fmt: skip
-    return header
+    return prefix + text, header
 
 
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
+def _parse(path: str, text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=once)
         if not isinstance(header, dict):
             raise ValueError(f"a {type(header).__name__} instead of a table")
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            str(path), f"its header cannot be read ({first_line(error)})", EXPECTED, _INSTEAD
+            path, f"its header cannot be read ({first_line(error)})", EXPECTED, _INSTEAD
         ) from error
     return header
 
@@ -109,7 +128,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _check_tensors(path: Path, header: Mapping[str, Any]) -> int:
+def _check_tensors(path: str, header: Mapping[str, Any]) -> int:
     """Check every tensor; return how many bytes they have together."""
     spans = []
     for name, entry in header.items():
@@ -127,7 +146,7 @@ def _check_tensors(path: Path, header: Mapping[str, Any]) -> int:
     return end
 
 
-def _check_tensor(path: Path, name: str, entry: Any) -> tuple[int, int]:
+def _check_tensor(path: str, name: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
         raise _wrong(path, name, "no table of dtype, shape and data_offsets")
     dtype, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -157,7 +176,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _wrong(path: Path, name: str, came: str) -> CheckpointError:
+def _wrong(path: str, name: str, came: str) -> CheckpointError:
     return CheckpointError(
         f"{path}, header, {_short(name)}", came,
         "a dtype, a shape of sizes, and data_offsets of just as many bytes, one tensor after the "

@@ -47,7 +47,7 @@ def act_panels(
     found = steps(symmetry, element, name)
     moving = [place for place, names in found.moved.items() if name in names]
     if not moving:
-        return _as_they_are(x)
+        return as_they_are(x)
     if len(moving) == 1 and pays(x) and not symmetry.offsets.get(name):
         part = element.parts[moving[0]]
         axes = symmetry.signature.get(name)
@@ -60,7 +60,8 @@ def act_panels(
     return iter([act_tensor(symmetry, element, name, _whole(found, tensors))])
 
 
-def _as_they_are(x: Rows) -> Iterator[torch.Tensor]:
+def as_they_are(x: Rows) -> Iterator[torch.Tensor]:
+    """The rows of a tensor in panels, as they are."""
     if not x.shape:
         yield x[:]
         return

@@ -1,0 +1,175 @@
+"""What is done to each tensor of a checkpoint: some rows are read, moved, and written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+
+from paramsym.checkpoints.checkpoint import Checkpoint, Opened, Room, StoredTensor
+from paramsym.checkpoints.errors import CheckpointError, few, refused
+from paramsym.checkpoints.streaming.layout import Piece
+from paramsym.checkpoints.tensors import check_finite
+from paramsym.structure.action import act_tensor
+from paramsym.structure.element import GroupElement
+from paramsym.structure.needs import steps
+from paramsym.structure.panels import act_panels, as_they_are
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+@dataclass(frozen=True)
+class Job:
+    """Weights, the element that moves them, and how the files spell the names of the model.
+
+    `names` maps a name of the files to that of the model; what it leaves out is copied.
+    """
+
+    checkpoint: Checkpoint
+    symmetry: ParameterSymmetry
+    element: GroupElement
+    names: Mapping[str, str]
+
+    @cached_property
+    def spelled(self) -> dict[str, str]:
+        """Each name of the signature, and each tied one, as the files spell it."""
+        found = {model: file for file, model in self.names.items()}
+        for alias, name in self.symmetry.ties.items():
+            if alias in found:
+                found.setdefault(name, found[alias])
+        return found
+
+    def moved(self, name: str) -> str | None:
+        """The tensor of the signature that a tensor of the files is; None for one that stays."""
+        own = self.names.get(name)
+        own = None if own is None else self.symmetry.ties.get(own, own)
+        if own is None or own not in self.symmetry.movers:
+            return None
+        return own if steps(self.symmetry, self.element, own).moved else None
+
+    def moving(self) -> list[str]:
+        """The tensors of the files that the element moves, in their order."""
+        return [name for name in self.checkpoint if self.moved(name) is not None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a piece: hashes of what was read, and how many numbers were moved."""
+
+    hashes: dict[str, str]
+    moved: int
+
+    def numbers(self) -> dict[str, Any]:
+        """As a journal holds it."""
+        return {"hashes": self.hashes, "moved": self.moved}
+
+
+def require_fitting(job: Job) -> None:
+    """Move every tensor on the meta device: all that can be refused is refused before it is read.
+
+    Raises:
+        CheckpointError: a tensor that has to move is missing, has another shape than its type, or
+            numbers that cannot carry the element.
+    """
+    where = job.checkpoint.place.address
+    lost = [
+        name for name, movers in job.symmetry.movers.items()
+        if movers and name not in job.spelled and steps(job.symmetry, job.element, name).moved
+    ]  # fmt: skip
+    if lost:
+        raise CheckpointError(
+            where, f"{few(lost)} missing, which the element moves",
+            "all tensors of the model that the symmetry was derived from",
+            "Give the weights of that model, or an element of these weights",
+        )  # fmt: skip
+    meta = job.checkpoint.meta()
+    with refused(where, "weights that can be moved", "Leave it out of the element, with --only"):
+        for name in job.moving():
+            own = job.moved(name)
+            assert own is not None
+            needed = steps(job.symmetry, job.element, own).names
+            given = {n: meta[job.spelled[n]] for n in needed if n in job.spelled}
+            act_tensor(job.symmetry, job.element, own, {**given, own: meta[name]})
+
+
+class _Rooms(threading.local):
+    """Memory to read into, of each thread."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+
+
+_ROOMS = _Rooms()
+
+
+def part_of(path: Path) -> Path:
+    """What a file is called until all of it is there."""
+    return path.with_name(path.name + ".part")
+
+
+def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
+    """Move the tensors of a piece and write them to their places in a file that exists.
+
+    The bytes are on the disk when it returns; to do it twice changes nothing.
+
+    Raises:
+        CheckpointError: a number is not finite, a source has changed, or cannot be read.
+        OSError: the system does not let it be written.
+    """
+    hashes, moved = {}, 0
+    file = os.open(part_of(folder / piece.file), os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    try:
+        with Opened(job.checkpoint) as opened:
+            for placed in piece.tensors:
+                seen = xxhash.xxh3_128()
+                tensor = opened.tensor(placed.entry.name, _ROOMS.room, seen)
+                own, at = job.moved(placed.entry.name), placed.start
+                for panel in _panels(job, opened, own, tensor):
+                    _require_finite(job, placed.entry.name, panel)
+                    at = _write(file, at, panel)
+                assert at == placed.start + placed.entry.bytes
+                moved += 0 if own is None else tensor.shape.numel()
+                hashes[placed.entry.name] = seen.hexdigest()
+        os.fsync(file)
+    finally:
+        os.close(file)
+    for home in {job.checkpoint.homes[p.entry.name].name: p for p in piece.tensors}.values():
+        job.checkpoint.homes[home.entry.name].require_unchanged()
+    return Done(hashes, moved)
+
+
+def _panels(
+    job: Job, opened: Opened, own: str | None, tensor: StoredTensor
+) -> Iterator[torch.Tensor]:
+    """The rows of one tensor, moved."""
+    if own is None:
+        return as_they_are(tensor)
+    needed = steps(job.symmetry, job.element, own).names
+    tensors = {n: opened[job.spelled[n]] for n in needed if n in job.spelled}
+    with refused(job.checkpoint.place.address, "weights that can be moved",
+                 "Leave what cannot be moved out of the element, with --only"):  # fmt: skip
+        return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})
+
+
+def _write(file: int, at: int, panel: torch.Tensor) -> int:
+    """Write numbers at a place; where the next ones go."""
+    data = panel.contiguous().view(-1).view(torch.uint8).numpy().data
+    done = 0
+    while done < len(data):
+        done += os.pwrite(file, data[done:], at + done)
+    return at + done
+
+
+def _require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
+    """Raise for NaN and infinities, which a sum shows, if not every sum that does has them."""
+    if not panel.is_floating_point() or panel.dtype.itemsize < 2 or not panel.numel():
+        return
+    wide = torch.float64 if panel.dtype == torch.float64 else torch.float32
+    if not bool(panel.sum(dtype=wide).isfinite()):
+        check_finite({name: panel}, job.checkpoint.place.address, set())

@@ -1,0 +1,198 @@
+"""A job done piece by piece: interrupted or not, the files that it leaves are the same."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paramsym.checkpoints.errors import CheckpointError
+from paramsym.checkpoints.streaming.job import Job, part_of, write_piece
+from paramsym.checkpoints.streaming.journal import Journal, journal_of, remove
+from paramsym.checkpoints.streaming.layout import Layout, NewFile, Piece
+from paramsym.checkpoints.writing import refuse_existing, refuse_small_disk, settle, system_reason
+from paramsym.engines import Engine
+from paramsym.formats.drafts import flush
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a run wrote, all of it: also what was done before it was resumed.
+
+    `hashes` are those of the tensors that were read, `resumed` the bytes that an earlier run wrote.
+    """
+
+    hashes: dict[str, str]
+    moved: int
+    resumed: int
+    seconds: float
+
+
+@contextmanager
+def streamed(
+    job: Job, layout: Layout, target: Path, request: Mapping[str, Any], engine: Engine,
+    resume: bool = False, force: bool = False, progress: Progress = lambda _: None,
+) -> Iterator[tuple[Path, Streamed]]:  # fmt: skip
+    """Do a job; inside the block stands what was written, under a name that is not yet its own.
+
+    When the block ends without an error it gets its name at once. After an error of the system (a
+    full disk, an interrupt) the run stays as it is, to be resumed; after one of the input nothing
+    stays.
+
+    Args:
+        job: what is moved.
+        layout: the files to be written: one, or several and an index in a folder.
+        target: what they become.
+        request: what is asked for, in plain values: only the same can be resumed.
+        engine: who does the pieces.
+        resume: go on with a run for this target that was interrupted.
+        force: replace what stands at `target`.
+        progress: is told what is being done, with rate and remaining time.
+
+    Raises:
+        CheckpointError: another run writes there; the run that is to be resumed was asked for
+            something else; or the system does not let it be written.
+    """
+    with journal_of(target) as journal:
+        try:
+            refuse_existing(target, force)
+            resumed = _begun(journal, target, request, resume)
+            refuse_small_disk(target, layout.bytes - resumed)
+            draft = journal.made / target.name
+            folder = draft if layout.index else journal.made
+            started = time.monotonic()
+            with _resumable(target):
+                _write_all(job, layout, folder, journal, engine, progress)
+                progress("flushing")
+            made = journal.done.values()
+            hashes = {n: h for said in made for n, h in said["hashes"].items()}
+            moved = sum(said["moved"] for said in made)
+            yield draft, Streamed(hashes, moved, resumed, time.monotonic() - started)
+            with _resumable(target):
+                flush(draft)
+                settle(draft, target, journal.folder / "replaced")
+            remove(journal.folder)
+        except CheckpointError as error:
+            if not isinstance(error, Interrupted):
+                remove(journal.folder)
+            raise
+
+
+class Interrupted(CheckpointError):
+    """The system stopped a run that can be resumed."""
+
+
+@contextmanager
+def _resumable(target: Path) -> Iterator[None]:
+    """What the system refuses, as an error after which what is done stays."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError) as error:
+        reason = system_reason(error)
+        if reason is None:
+            raise
+        raise Interrupted(
+            str(target), f"writing stopped ({reason})", "room for all of it",
+            "What is done is kept: make room and go on with --resume; without it the next run for "
+            "this target begins anew",
+        ) from error  # fmt: skip
+
+
+def _begun(
+    journal: Journal, target: Path, request: Mapping[str, Any], resume: bool
+) -> int:
+    """Begin a run, or go on with one; how many bytes are there already."""
+    found = journal.read() if resume else None
+    if found is not None:
+        different = [key for key in {**found, **request} if found.get(key) != request.get(key)]
+        if different:
+            key = different[0]
+            raise Interrupted(
+                f"--resume {target}", f"the run there was asked for another {key} "
+                f"({_short(found.get(key))} instead of {_short(request.get(key))})",
+                "the same source, element and layout", "Begin anew without --resume",
+            )  # fmt: skip
+        return sum(said.get("bytes", 0) for said in journal.done.values())
+    journal.begin(request)
+    return 0
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _write_all(
+    job: Job, layout: Layout, folder: Path, journal: Journal, engine: Engine, progress: Progress
+) -> None:
+    """Every piece that is not done yet, and the name of each file whose pieces all are."""
+    folder.mkdir(exist_ok=True)
+    pieces = list(layout.pieces())
+    files = {file.name: file for file in layout.files}
+    left: dict[str, int] = dict.fromkeys(files, 0)
+    todo: list[Piece] = []
+    for piece in pieces:
+        if piece.key not in journal.done:
+            todo.append(piece)
+            left[piece.file] += 1
+    for name, count in left.items():
+        if count:
+            _prepare(folder, files[name])
+        else:
+            _finish(folder, name)
+    rate = _Rate(sum(p.bytes for p in pieces), sum(p.bytes for p in todo), progress)
+    for place, done in engine.map(partial(write_piece, job, folder), todo):
+        piece = todo[place]
+        journal.add(piece.key, {**done.numbers(), "bytes": piece.bytes})
+        left[piece.file] -= 1
+        if not left[piece.file]:
+            _finish(folder, piece.file)
+        rate.add(piece.bytes)
+    if layout.index is not None:
+        name, text = layout.index
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _prepare(folder: Path, file: NewFile) -> None:
+    """A file of the right size with its head, into which pieces can be written."""
+    part = part_of(folder / file.name)
+    with part.open("r+b" if part.exists() else "wb") as out:
+        out.write(file.head)
+        out.truncate(file.bytes)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _finish(folder: Path, name: str) -> None:
+    part = part_of(folder / name)
+    if part.exists():
+        os.replace(part, folder / name)
+
+
+class _Rate:
+    """Tells how much is done, how fast, and how long the rest will take."""
+
+    def __init__(self, total: int, left: int, progress: Progress):
+        self.total, self.done, self.first = total, total - left, total - left
+        self.progress, self.started = progress, time.monotonic()
+        self.add(0)
+
+    def add(self, count: int) -> None:
+        """More bytes are done."""
+        self.done += count
+        said = f"moving {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB"
+        seconds = time.monotonic() - self.started
+        if self.done > self.first and seconds > 0:
+            speed = (self.done - self.first) / seconds
+            left = (self.total - self.done) / speed
+            said += f", {speed / 1e9:.2f} GB/s, {left:.0f} s left"
+        self.progress(said)
