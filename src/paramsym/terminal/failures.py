@@ -21,6 +21,7 @@ EXTRAS = {
     "transformers": ("hf", "transformers"),
     "sklearn": ("demo", "scikit-learn"),
     "matplotlib": ("demo", "matplotlib"),
+    "ray": ("ray", "ray"),
 }
 
 # What a machine refuses whatever the program does.
