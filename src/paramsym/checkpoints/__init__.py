@@ -6,11 +6,10 @@ from paramsym.checkpoints.alike import Alike as Alike
 from paramsym.checkpoints.alike import open_alike as open_alike
 from paramsym.checkpoints.balanced import WrittenBalanced as WrittenBalanced
 from paramsym.checkpoints.balanced import write_balanced as write_balanced
+from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
 from paramsym.checkpoints.compared import Compared as Compared
 from paramsym.checkpoints.compared import compare_checkpoints as compare_checkpoints
 from paramsym.checkpoints.equivalent import Transformed as Transformed
-from paramsym.checkpoints.equivalent import plan_transform as plan_transform
-from paramsym.checkpoints.equivalent import transform as transform
 from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
 from paramsym.checkpoints.inputs import parse_inputs as parse_inputs
@@ -33,6 +32,9 @@ from paramsym.checkpoints.quantized import write_prepared as write_prepared
 from paramsym.checkpoints.source import Source as Source
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
+from paramsym.checkpoints.sources import open_movable as open_movable
 from paramsym.checkpoints.tensors import read_tensors as read_tensors
+from paramsym.checkpoints.transformed import plan_transform as plan_transform
+from paramsym.checkpoints.transformed import transform as transform
 from paramsym.checkpoints.writing import refuse_existing as refuse_existing
 from paramsym.checkpoints.writing import write_tensors as write_tensors

@@ -61,6 +61,11 @@ class Entry:
         """The size in bytes."""
         return self.stop - self.start
 
+    @property
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True)
 class WeightFile:

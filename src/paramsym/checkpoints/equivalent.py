@@ -14,15 +14,12 @@ from paramsym.checking.find import find_symmetry
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.fitting import fitting
-from paramsym.checkpoints.plan import Plan, plan
 from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
-from paramsym.structure.action import act
 from paramsym.structure.patterns import UnknownName, matching
-from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
@@ -38,17 +35,19 @@ class Transformed(Told):
     """What was written, and the proof that it is equivalent.
 
     `error` is the largest difference of an output, relative to the largest numbers of the slices
-    through it and of these to the least, measured after reading the written files back; `changed`
-    of `entries` numbers differ.
+    through it and of these to the least, measured after reading the written files back; None where
+    no model was run. `changed` of `entries` numbers are in tensors that moved. `element` and
+    `record` are the files beside the weights.
     """
 
     path: Path
     symmetry: ParameterSymmetry
-    error: float
+    error: float | None
     tolerance: float
     changed: int
     entries: int
-    largest_change: float
+    element: Path | None = None
+    record: Path | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -61,46 +60,9 @@ class Transformed(Told):
         return {
             "written": str(self.path), "error": self.error, "tolerance": self.tolerance,
             "changed": self.changed, "parameters": self.entries,
-            "largest_change": self.largest_change, "notes": list(self.notes),
+            "element": self.element and str(self.element),
+            "record": self.record and str(self.record), "notes": list(self.notes),
         }  # fmt: skip
-
-
-def transform(
-    checkpoint: Source,
-    out: Path,
-    generator: torch.Generator,
-    strength: float = 1.0,
-    only: list[str] | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
-) -> Transformed:
-    """Move the weights of a checkpoint by a random element of its symmetry and write them.
-
-    Args:
-        checkpoint: from `open_checkpoint`; its model is used up.
-        out: a file or folder of the same format as the source.
-        generator: where the random element comes from.
-        strength: how far to move; 0 is nowhere, 1 mixes thoroughly.
-        only: names of spaces and shifts to move, or patterns of them; default all.
-        force: replace what stands at `out`; see `staged`.
-        progress: is told each step when it begins.
-
-    Raises:
-        CheckpointError: as `write_moved`, or a pattern in `only` matches nothing.
-    """
-
-    def random_move(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> Moved:
-        element = to_scale(symmetry.sample(generator, strength, only), params)
-        try:
-            return act(symmetry, element, params)
-        except ValueError as error:
-            raise CheckpointError(
-                checkpoint.label, str(error).rstrip("."), "weights that can be moved",
-                "Move some of the spaces only, with --only",
-            ) from error  # fmt: skip
-
-    symmetry = movable(checkpoint, out, "--only", only, force, progress)
-    return write_moved(checkpoint, symmetry, out, random_move, force, progress)
 
 
 def write_moved(
@@ -146,24 +108,10 @@ def write_moved(
                 "Nothing is kept. Move less, which rounds less: a smaller --strength, --only, "
                 "--spaces or --hold; where that does not help, please report the model",
             )
-    changed, entries, largest = _changes(checkpoint, before, moved)
-    notes = tuple(checkpoint.notes)
-    return Transformed(out, symmetry, error, tolerance, changed, entries, largest, notes)
-
-
-def plan_transform(
-    checkpoint: Source,
-    out: Path,
-    only: list[str] | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
-) -> Plan:
-    """What `transform` would do, with the checks that it makes before it writes; no file is made.
-
-    Raises:
-        CheckpointError: as `transform`, before it writes.
-    """
-    return plan(checkpoint, movable(checkpoint, out, "--only", only, force, progress), out, only)
+    changed, entries = _changes(checkpoint, before, moved)
+    return Transformed(
+        out, symmetry, error, tolerance, changed, entries, notes=tuple(checkpoint.notes)
+    )
 
 
 def movable(
@@ -193,7 +141,7 @@ def require_writable(checkpoint: Source, out: Path, force: bool) -> None:
     refuse_source(out, checkpoint.files)
     check_name(out, checkpoint.suffixes)
     check_place(out, force)
-    if not checkpoint.has_weights:
+    if not checkpoint.has_weights and checkpoint.streamable() is None:
         raise CheckpointError(
             checkpoint.label, "a model on the meta device, without numbers", "weights to move",
             "Give --weights FILE",
@@ -262,12 +210,8 @@ def _nudge(model: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> float:
 
 def _changes(
     checkpoint: Source, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
-) -> tuple[int, int, float]:
-    changed, entries, largest = 0, 0, 0.0
-    for name, _ in checkpoint.model.named_parameters():
-        if name in before and before[name].numel():
-            distance = (after[name] - before[name]).abs()
-            changed += int((distance != 0).sum())
-            entries += distance.numel()
-            largest = max(largest, float(distance.max()))
-    return changed, entries, largest
+) -> tuple[int, int]:
+    """How many numbers are in parameters that changed, and how many there are."""
+    sizes = {n: p.numel() for n, p in checkpoint.model.named_parameters() if n in before}
+    changed = (n for n in sizes if not torch.equal(before[n], after[n]))
+    return sum(sizes[n] for n in changed), sum(sizes.values())

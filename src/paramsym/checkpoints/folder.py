@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.configuration import (
     bounded,
     check_size,
@@ -22,7 +24,8 @@ from paramsym.checkpoints.configuration import (
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.layout import files_of, write_like
-from paramsym.checkpoints.source import Inputs, Source, aliases, check_model
+from paramsym.checkpoints.source import Inputs, Source, Weights, aliases, check_model
+from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
@@ -57,6 +60,28 @@ class FolderSource(Source):
         _, *shards = reversed(files_of(self.files[0]))
         largest = max((path.stat().st_size for path in shards), default=1 << 50)
         self.model.save_pretrained(folder, max_shard_size=largest)  # type: ignore[operator]
+
+    def streamable(self) -> Weights | None:
+        folder = self.files[0]
+        if not any(folder.glob("*.safetensors")):
+            return None
+        checkpoint = Checkpoint.open(folder)
+        state, ties = self.model.state_dict(keep_vars=True), aliases(self.model)
+        prefix = getattr(self.model, "base_model_prefix", "")
+        names = spelling(checkpoint, state, f"{prefix}." if prefix else "")
+        if {alias for name in names.values() for alias in ties[name]} < set(state):
+            return None  # names are others: what reads them has to join or to divide tensors
+        for name, own in names.items():
+            if checkpoint.entries[name].shape != tuple(state[own].shape):
+                return None  # loading says what is wrong
+        ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        extra = [name for name in checkpoint if name not in names]
+        if not all(any(re.search(each, name) for each in ignored) for name in extra):
+            return None
+        return Weights(checkpoint, names)
+
+    def skeleton(self) -> torch.nn.Module:
+        return _bare(self.files[0], type(self.model), self.model.config)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -202,6 +227,27 @@ def _check_loading(path: Path, kind: Any, info: Mapping[str, Any]) -> None:
             str(path), " and ".join(parts), f"exactly the tensors of {kind.__name__}",
             "Check 'architectures' in config.json: it names the class that the weights belong to",
         )  # fmt: skip
+
+
+def _bare(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+    """The model with its parameters on the meta device, and its buffers in memory."""
+    register = torch.nn.Module.register_parameter
+
+    def without_numbers(self: torch.nn.Module, name: str, param: Any) -> None:
+        if param is not None and param.device.type != "meta":
+            param = torch.nn.Parameter(param.to("meta"), param.requires_grad)
+        register(self, name, param)
+
+    build = getattr(kind, "_from_config", None) or kind.from_config
+    torch.nn.Module.register_parameter = without_numbers
+    try:
+        with quiet():
+            model = build(copy.deepcopy(config)).eval()
+    finally:
+        torch.nn.Module.register_parameter = register
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
+    return model
 
 
 def _empty(path: Path, kind: Any, config: Any, headers: Any) -> torch.nn.Module:

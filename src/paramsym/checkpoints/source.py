@@ -10,10 +10,19 @@ from typing import Any
 
 import torch
 
+from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import check_finite, check_kind, check_layout, shared_storage
 
 Inputs = tuple[Any, ...] | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Files of weights, and each of their names that a model knows → its name in the model."""
+
+    checkpoint: Checkpoint
+    names: Mapping[str, str]
 
 
 @dataclass
@@ -45,6 +54,18 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def reload(self, draft: Path) -> torch.nn.Module:
         """The model with the weights that `save` wrote, read back from the files."""
+
+    def streamable(self) -> Weights | None:
+        """The files of the weights with the names of the model, where they can be moved from files
+        to files; None where they have to be loaded."""
+        return None
+
+    def skeleton(self) -> torch.nn.Module:
+        """The model with its parameters on the meta device, and its other buffers in memory.
+
+        For a source that is `streamable`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is not streamable")
 
     def planned(self, out: Path) -> dict[str, int]:
         """The files that `save` will write, and their sizes in bytes without headers.

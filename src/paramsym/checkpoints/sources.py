@@ -67,6 +67,20 @@ def open_checkpoint(
     return opened
 
 
+def open_movable(
+    source: str, weights: str | None = None, inputs: str | None = None, key: str | None = None
+) -> Source:
+    """Build the model of a source; its weights are read only where they cannot be streamed.
+
+    Arguments and errors are those of `open_checkpoint`.
+    """
+    if path_of(source).is_dir():
+        opened = open_checkpoint(source, weights, inputs, True, key)
+        if opened.streamable() is not None:
+            return opened
+    return open_checkpoint(source, weights, inputs, False, key)
+
+
 def needs_weights(source: str, verify: bool, audit: bool, limit: int) -> bool:
     """Whether the weights of a source have to be read to prove or audit its symmetry as asked.
 

@@ -191,7 +191,7 @@ def print_transformed(result: Transformed, console: Console | None = None) -> No
     table = head_of(result)
     table.add_row(
         percent(result.share),
-        f"of {result.entries:,} parameters changed, by up to {result.largest_change:.3g}",
+        f"of {result.entries:,} parameters are in tensors that moved",
     )
     add_error(table, result)
     console.print(table)

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import torch
 
 from paramsym.structure.action import act_tensor
 from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.element import GroupElement, Slide
-from paramsym.structure.fast import Rows, panels, pays, plans_of
+from paramsym.structure.fast import AxisPlan, Rows, panels, pays, plans_of
 from paramsym.structure.needs import Steps, steps
 from paramsym.structure.symmetry import ParameterSymmetry
 
 PANEL = 1 << 23  # bytes of a panel that is moved by the general path: its copies stay small
+_COPIES = 10  # of a panel, at most, in the wider dtype
 
 
 def act_panels(
@@ -44,20 +46,62 @@ def act_panels(
         ValueError: as `act_tensor`.
     """
     x = tensors[name]
+    way = way_of(symmetry, element, name, x)
+    if way.plans is not None:
+        return panels(x, way.plans)
+    if way.rows == Needed.PANEL:
+        found = way.steps
+        return as_they_are(x) if not found.moved else _row_by_row(
+            symmetry, element, name, found, tensors
+        )  # fmt: skip
+    return iter([act_tensor(symmetry, element, name, _whole(way.steps, tensors))])
+
+
+class Needed(Enum):
+    """Which rows of a tensor have to be there for some of the moved ones."""
+
+    PANEL = "the same"
+    ORDER = "those that an order brings there"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How `act_panels` moves a tensor: which rows it needs, and the plan of the fast path."""
+
+    steps: Steps
+    rows: Needed
+    plans: list[AxisPlan] | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether the tensor moves at all."""
+        return bool(self.steps.moved)
+
+    def memory(self, x: Rows) -> int:
+        """Bytes that moving a tensor takes at most, what is read and written included."""
+        whole = x.shape.numel() * x.dtype.itemsize
+        if self.rows == Needed.PANEL:
+            return min(whole, PANEL) * _COPIES
+        wide = x.shape.numel() * 4 if x.dtype.itemsize == 2 else whole
+        return whole if self.rows == Needed.ORDER else 2 * whole + 3 * wide
+
+
+def way_of(symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows) -> Way:
+    """How `act_panels` moves a tensor, of which nothing but its shape and dtype is asked."""
     found = steps(symmetry, element, name)
     moving = [place for place, names in found.moved.items() if name in names]
     if not moving:
-        return as_they_are(x)
+        return Way(Steps((name,), {}), Needed.PANEL)
+    plans = None
     if len(moving) == 1 and pays(x) and not symmetry.offsets.get(name):
-        part = element.parts[moving[0]]
-        axes = symmetry.signature.get(name)
+        part, axes = element.parts[moving[0]], symmetry.signature.get(name)
         if not isinstance(part, Slide) and axes is not None:
             plans = plans_of(symmetry, part, axes, x.dtype)
-            if plans is not None:
-                return panels(x, plans)
-    if _rows_stay(symmetry, element, name, found, moving):
-        return _row_by_row(symmetry, element, name, found, tensors)
-    return iter([act_tensor(symmetry, element, name, _whole(found, tensors))])
+    if plans is not None:
+        return Way(found, Needed.PANEL if plans[0].order is None else Needed.ORDER, plans)
+    rows_stay = _rows_stay(symmetry, element, name, moving)
+    return Way(found, Needed.PANEL if rows_stay else Needed.ALL)
 
 
 def as_they_are(x: Rows) -> Iterator[torch.Tensor]:
@@ -87,7 +131,7 @@ def _row_by_row(
 
 
 def _rows_stay(
-    symmetry: ParameterSymmetry, element: GroupElement, name: str, found: Steps, moving: list[int]
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, moving: list[int]
 ) -> bool:
     """Whether an element moves each row of a tensor by itself, and in its place."""
     axes = symmetry.signature.get(name, ())

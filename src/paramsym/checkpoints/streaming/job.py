@@ -20,7 +20,7 @@ from paramsym.checkpoints.tensors import check_finite
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.needs import steps
-from paramsym.structure.panels import act_panels, as_they_are
+from paramsym.structure.panels import PANEL, Way, act_panels, as_they_are, way_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
@@ -45,17 +45,25 @@ class Job:
                 found.setdefault(name, found[alias])
         return found
 
-    def moved(self, name: str) -> str | None:
-        """The tensor of the signature that a tensor of the files is; None for one that stays."""
-        own = self.names.get(name)
-        own = None if own is None else self.symmetry.ties.get(own, own)
-        if own is None or own not in self.symmetry.movers:
-            return None
-        return own if steps(self.symmetry, self.element, own).moved else None
+    @cached_property
+    def ways(self) -> dict[str, tuple[str, Way]]:
+        """Each tensor of the files that moves → the tensor of the signature that it is, and how."""
+        found = {}
+        meta = self.checkpoint.meta()
+        for name, model in self.names.items():
+            own = self.symmetry.ties.get(model, model)
+            if own in self.symmetry.movers:
+                way = way_of(self.symmetry, self.element, own, meta[name])
+                if way.moves:
+                    found[name] = own, way
+        return found
 
-    def moving(self) -> list[str]:
-        """The tensors of the files that the element moves, in their order."""
-        return [name for name in self.checkpoint if self.moved(name) is not None]
+    def memory(self, name: str) -> int:
+        """Bytes that moving a tensor of the files takes at most."""
+        entry = self.checkpoint.entries[name]
+        if name not in self.ways:
+            return min(PANEL, entry.bytes)
+        return self.ways[name][1].memory(self.checkpoint.meta()[name])
 
 
 @dataclass(frozen=True)
@@ -90,11 +98,8 @@ def require_fitting(job: Job) -> None:
         )  # fmt: skip
     meta = job.checkpoint.meta()
     with refused(where, "weights that can be moved", "Leave it out of the element, with --only"):
-        for name in job.moving():
-            own = job.moved(name)
-            assert own is not None
-            needed = steps(job.symmetry, job.element, own).names
-            given = {n: meta[job.spelled[n]] for n in needed if n in job.spelled}
+        for name, (own, way) in job.ways.items():
+            given = {n: meta[job.spelled[n]] for n in way.steps.names if n in job.spelled}
             act_tensor(job.symmetry, job.element, own, {**given, own: meta[name]})
 
 
@@ -129,12 +134,12 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
             for placed in piece.tensors:
                 seen = xxhash.xxh3_128()
                 tensor = opened.tensor(placed.entry.name, _ROOMS.room, seen)
-                own, at = job.moved(placed.entry.name), placed.start
-                for panel in _panels(job, opened, own, tensor):
+                at = placed.start
+                for panel in panels_of(job, opened, placed.entry.name, tensor):
                     _require_finite(job, placed.entry.name, panel)
                     at = _write(file, at, panel)
                 assert at == placed.start + placed.entry.bytes
-                moved += 0 if own is None else tensor.shape.numel()
+                moved += tensor.shape.numel() if placed.entry.name in job.ways else 0
                 hashes[placed.entry.name] = seen.hexdigest()
         os.fsync(file)
     finally:
@@ -144,14 +149,12 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
     return Done(hashes, moved)
 
 
-def _panels(
-    job: Job, opened: Opened, own: str | None, tensor: StoredTensor
-) -> Iterator[torch.Tensor]:
+def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
     """The rows of one tensor, moved."""
-    if own is None:
+    if name not in job.ways:
         return as_they_are(tensor)
-    needed = steps(job.symmetry, job.element, own).names
-    tensors = {n: opened[job.spelled[n]] for n in needed if n in job.spelled}
+    own, way = job.ways[name]
+    tensors = {n: opened[job.spelled[n]] for n in way.steps.names if n in job.spelled}
     with refused(job.checkpoint.place.address, "weights that can be moved",
                  "Leave what cannot be moved out of the element, with --only"):  # fmt: skip
         return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})

@@ -5,7 +5,7 @@ every other run for this target finds it. In it are
 
     lock           locked by the run that works there; the system releases it with the process
     journal.jsonl  first what was asked for, then a line for each piece that is on the disk
-    made/          what is to become the target; a file is `….part` until all of its pieces are there
+    made/          what becomes the target; a file is `….part` until all of its pieces are there
 
 A line is written after its piece has been flushed. A line that was cut short by a kill is no line.
 """
@@ -78,9 +78,7 @@ class Journal:
         lines = [_parsed(line) for line in whole.splitlines()]
         if not lines or lines[0] is None:
             return None
-        self.done = {
-            str(line.pop("piece")): line for line in lines[1:] if line and "piece" in line
-        }
+        self.done = {str(line.pop("piece")): line for line in lines[1:] if line and "piece" in line}
         return lines[0]
 
     def _append(self, said: Mapping[str, Any]) -> None:

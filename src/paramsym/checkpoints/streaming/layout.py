@@ -56,10 +56,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """The files that are written, and the index beside them; None for a single file."""
+    """The files that are written, in a folder or alone, and the name and text of their index."""
 
     files: tuple[NewFile, ...]
     index: tuple[str, str] | None = None
+    in_folder: bool = True
 
     @property
     def bytes(self) -> int:
@@ -80,20 +81,17 @@ class Layout:
             yield Piece(file.name, tuple(held))
 
 
-def layout_like(checkpoint: Checkpoint, name: str = "") -> Layout:
+def layout_like(checkpoint: Checkpoint, name: str | None = None) -> Layout:
     """The files of a checkpoint, byte for byte but the numbers.
 
-    `name` is that of a single file; by default its own.
+    `name` is that of a file alone, for a checkpoint that is one; None for files in a folder.
     """
-    single = name if checkpoint.index is None else ""
     files = tuple(
-        NewFile(single or f.name, f.head, tuple(Placed(e, e.start) for e in f.entries))
+        NewFile(name or f.name, f.head, tuple(Placed(e, e.start) for e in f.entries))
         for f in checkpoint.files
     )
-    if checkpoint.index is None:
-        return Layout(files)
-    index, said = checkpoint.index
-    return Layout(files, (index, _text(said)))
+    index = checkpoint.index and (checkpoint.index[0], _text(checkpoint.index[1]))
+    return Layout(files, index, name is None)
 
 
 def layout_of_size(checkpoint: Checkpoint, largest: int) -> Layout:

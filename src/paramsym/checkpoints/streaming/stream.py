@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.streaming.job import Job, part_of, write_piece
 from paramsym.checkpoints.streaming.journal import Journal, journal_of, remove
@@ -66,7 +68,7 @@ def streamed(
             resumed = _begun(journal, target, request, resume)
             refuse_small_disk(target, layout.bytes - resumed)
             draft = journal.made / target.name
-            folder = draft if layout.index else journal.made
+            folder = draft if layout.in_folder else journal.made
             started = time.monotonic()
             with _resumable(target):
                 _write_all(job, layout, folder, journal, engine, progress)
@@ -74,8 +76,8 @@ def streamed(
             made = journal.done.values()
             hashes = {n: h for said in made for n, h in said["hashes"].items()}
             moved = sum(said["moved"] for said in made)
-            yield draft, Streamed(hashes, moved, resumed, time.monotonic() - started)
             with _resumable(target):
+                yield draft, Streamed(hashes, moved, resumed, time.monotonic() - started)
                 flush(draft)
                 settle(draft, target, journal.folder / "replaced")
             remove(journal.folder)
@@ -107,9 +109,7 @@ def _resumable(target: Path) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _begun(
-    journal: Journal, target: Path, request: Mapping[str, Any], resume: bool
-) -> int:
+def _begun(journal: Journal, target: Path, request: Mapping[str, Any], resume: bool) -> int:
     """Begin a run, or go on with one; how many bytes are there already."""
     found = journal.read() if resume else None
     if found is not None:
@@ -136,6 +136,20 @@ def _write_all(
 ) -> None:
     """Every piece that is not done yet, and the name of each file whose pieces all are."""
     folder.mkdir(exist_ok=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the sums of matrix products must not depend on how many there are
+    try:
+        _write_pieces(job, layout, folder, journal, engine, progress)
+    finally:
+        torch.set_num_threads(threads)
+    if layout.index is not None:
+        name, text = layout.index
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _write_pieces(
+    job: Job, layout: Layout, folder: Path, journal: Journal, engine: Engine, progress: Progress
+) -> None:
     pieces = list(layout.pieces())
     files = {file.name: file for file in layout.files}
     left: dict[str, int] = dict.fromkeys(files, 0)
@@ -157,9 +171,6 @@ def _write_all(
         if not left[piece.file]:
             _finish(folder, piece.file)
         rate.add(piece.bytes)
-    if layout.index is not None:
-        name, text = layout.index
-        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _prepare(folder: Path, file: NewFile) -> None:
