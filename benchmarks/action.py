@@ -84,13 +84,13 @@ def stream(symmetry, element, name, params) -> torch.Tensor:
 
 def agrees_with_the_general_path(symmetry, element, params, made) -> bool:
     """Whether two matrices come out as on the general path, up to one rounding."""
-    fast, blockwise.monomial_matrix = blockwise.monomial_matrix, lambda *_: None
+    fast, blockwise.moved_by_axes = blockwise.moved_by_axes, lambda *_: None
     try:
         names = ["0.up.weight", f"{BLOCKS - 1}.down.weight"]
         part = ParameterSymmetry(symmetry.spaces, {n: symmetry.signature[n] for n in names})
         moved = act(part, element, {n: params[n] for n in names})
     finally:
-        blockwise.monomial_matrix = fast
+        blockwise.moved_by_axes = fast
     close = [torch.allclose(moved[n], made[n], rtol=1e-6, atol=0) for n in names]
     return all(close)
 

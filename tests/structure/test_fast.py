@@ -1,12 +1,12 @@
 """The fast path of `act` is the general path, only faster."""
 
-from fractions import Fraction
-
 import pytest
 import torch
 
 from paramsym import ParameterSymmetry, Space, act
 from paramsym.algebra import (
+    ComplexScaling,
+    GeneralLinear,
     Group,
     Monomial,
     Orthogonal,
@@ -59,35 +59,37 @@ def test_panels_agree_with_the_general_path(
         params[name] = made if layout == "contiguous" else made.mT.contiguous().mT
         assert made.numel() >= fast._SMALL
     taken = []
-    original = blockwise.monomial_matrix
+    original = blockwise.moved_by_axes
 
     def counted(*arguments):
         result = original(*arguments)
         taken.append(result is not None)
         return result
 
-    monkeypatch.setattr(blockwise, "monomial_matrix", counted)
+    monkeypatch.setattr(blockwise, "moved_by_axes", counted)
     monkeypatch.setattr(fast, "_PANEL", 1 << 12)  # several panels, the last of them shorter
     quick = act(symmetry, element, params)
     assert all(taken) and len(taken) == len(TYPES)
-    monkeypatch.setattr(blockwise, "monomial_matrix", lambda *_: None)
+    monkeypatch.setattr(blockwise, "moved_by_axes", lambda *_: None)
     slow = act(symmetry, element, params)
     for name in TYPES:
         torch.testing.assert_close(quick[name], slow[name], rtol=8 * torch.finfo(dtype).eps, atol=0)
         assert quick[name].dtype == dtype
 
 
-def test_what_is_not_monomial_is_left_to_the_general_path(generator: torch.Generator) -> None:
+def plans(symmetry, element, name, x) -> list[fast.AxisPlan] | None:
+    part = element.parts[0]
+    return fast.plans_of(symmetry, symmetry.spaces, part, name, x, {"g": torch.ones(263)})
+
+
+def test_what_is_small_or_whole_numbers_is_left_to_the_general_path(
+    generator: torch.Generator,
+) -> None:
     symmetry = _symmetry(Permutation)
-    element = symmetry.sample(generator)
-    values, x = element.parts[0], torch.zeros(311, 263)
-    axes = symmetry.signature["matrix"]
-    assert fast.monomial_matrix(symmetry, values, x, axes) is not None
+    element, x = symmetry.sample(generator), torch.zeros(311, 263)
+    assert plans(symmetry, element, "matrix", x) is not None
     for other in (x.int(), x[:3], torch.zeros(1 << 17)):
-        assert fast.monomial_matrix(symmetry, values, other, axes[: other.ndim]) is None
-    third = (parse_axis("2"), parse_axis("300"), parse_axis("a"))
-    assert fast.monomial_matrix(symmetry, values, torch.zeros(2, 300, 311), third) is None
-    assert Fraction(1, 2) in dict(symmetry.signature["root"][0].factors).values()
+        assert plans(symmetry, element, "matrix", other) is None
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
@@ -98,27 +100,81 @@ def test_half_precision_is_rounded_once(
     symmetry = _symmetry(Monomial)
     element = symmetry.sample(generator, dtype=torch.float32)
     x = torch.randn(symmetry.shape(name), generator=generator).to(half)
-    made = fast.monomial_matrix(symmetry, element.parts[0], x, symmetry.signature[name])
+    zeros = {n: torch.zeros(symmetry.shape(n)) for n in TYPES}
+    made = fast.moved_by_axes(symmetry, symmetry.spaces, element.parts[0], name, {name: x})
     assert made is not None and made.dtype == half
-    exact = act(symmetry, element, {n: x.float() if n == name else torch.zeros(
-        symmetry.shape(n)) for n in TYPES})[name]  # fmt: skip
-    torch.testing.assert_close(made, exact.to(half), rtol=torch.finfo(half).eps, atol=0)
-    assert (made != exact.to(half)).float().mean() < 1e-3  # ties of rounding alone
+    exact = act(symmetry, element, {**zeros, name: x.float()})[name].to(half)
+    torch.testing.assert_close(made, exact, rtol=torch.finfo(half).eps, atol=0)
+    assert (made != exact).float().mean() < 1e-3  # ties of rounding alone
 
 
-def test_a_frame_whose_space_stays_is_no_hindrance(generator: torch.Generator) -> None:
+def _headed() -> ParameterSymmetry:
+    """Heads in groups, bases and phases within them, beside a stream in the frame of a gain."""
     spaces = {
         "r": Space("r", Orthogonal(263)),
         "n": Space("n", PositiveScaling(263)),
-        "h": Space("h", Permutation(311)),
+        "h": Space("h", Permutation(6)),
+        "k": Space("k", Permutation(4), over=("h",)),
+        "b": Space("b", GeneralLinear(16), over=("h",)),
+        "f": Space("f", Permutation(13)),
+        "z": Space("z", ComplexScaling(2), over=("h", "f")),
     }
-    texts = {"w": "h, r[g]*⊙n", "g": "n^-1"}
-    symmetry = ParameterSymmetry(
+    texts = {
+        "orders": "(h k 16), 263",
+        "bases": "(h b), r[g]*⊙n",
+        "readers": "(h k b*), 263",
+        "phases": "(h z f), r[g]*⊙n",
+        "turned": "(h z* f), 263",
+        "writers": "r, (h k b*)",
+        "table": "311, r",
+        "g": "n^-1",
+    }
+    return ParameterSymmetry(
         spaces, {n: tuple(map(parse_axis, t.split(", "))) for n, t in texts.items()}
     )
-    x = torch.randn(311, 263, generator=generator)
-    still = symmetry.sample(generator, only=["n", "h"], dtype=torch.float32).parts[0]
-    turned = symmetry.sample(generator, dtype=torch.float32).parts[0]
-    axes = symmetry.signature["w"]
-    assert fast.monomial_matrix(symmetry, still, x, axes) is not None
-    assert fast.monomial_matrix(symmetry, turned, x, axes) is None
+
+
+MIXED = {  # which axes are more than an order and a scale, for all spaces and without two of them
+    "orders": ((), ()), "bases": ((0, 1), (0,)), "readers": ((0,), (0,)),
+    "phases": ((1,), ()), "turned": ((), ()), "writers": ((0, 1), (1,)), "table": ((1,), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MIXED)
+def test_axes_that_mix_their_entries_agree_with_the_general_path(
+    name: str, dtype: torch.dtype, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "_SMALL", 1)
+    monkeypatch.setattr(fast, "_MIXED", 1 << 10)
+    symmetry = _headed()
+    for only, wanted in zip((None, ["n", "h", "k", "b", "f", "z"]), MIXED[name], strict=True):
+        element = symmetry.sample(generator, only=only)
+        params = {
+            n: torch.rand(symmetry.shape(n), generator=generator, dtype=torch.float64).to(dtype)
+            for n in symmetry.signature
+        }
+        found = plans(symmetry, element, name, params[name])
+        assert found is not None
+        assert tuple(k for k, plan in enumerate(found) if plan.mixed is not None) == wanted
+        quick = act(symmetry, element, params)[name]
+        with monkeypatch.context() as slowly:
+            slowly.setattr(blockwise, "moved_by_axes", lambda *_: None)
+            slow = act(symmetry, element, params)[name]
+        near = 8 * torch.finfo(dtype).eps * float(slow.abs().max())
+        torch.testing.assert_close(quick, slow, rtol=0, atol=near)
+
+
+def test_axes_whose_copies_are_told_on_another_axis_are_left_to_the_general_path(
+    generator: torch.Generator,
+) -> None:
+    spaces = {
+        "e": Space("e", Permutation(7)),
+        "u": Space("u", Permutation(300), over=("e",)),
+    }
+    axes = {"w": tuple(map(parse_axis, ["e", "u", "40"]))}
+    symmetry = ParameterSymmetry(spaces, axes)
+    element, x = symmetry.sample(generator), torch.zeros(7, 300, 40)
+    assert fast.plans_of(symmetry, spaces, element.parts[0], "w", x, {}) is None
+    still = symmetry.sample(generator, only=["e"])
+    assert fast.plans_of(symmetry, spaces, still.parts[0], "w", x, {}) is not None

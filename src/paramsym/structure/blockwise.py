@@ -1,4 +1,4 @@
-"""One tensor moved by the values of spaces, block by block and leg by leg."""
+"""One tensor moved by the values of spaces: axis by axis where it is large, else leg by leg."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import Mapping
 
 import torch
 
-from paramsym.algebra import Element
 from paramsym.structure.belonging import require_values
 from paramsym.structure.element import Values
-from paramsym.structure.fast import monomial_matrix
-from paramsym.structure.frames import frame_of, framed, unframed
-from paramsym.structure.layout import laid_like, working_dtype
-from paramsym.structure.origin import added
+from paramsym.structure.fast import moved_by_axes
+from paramsym.structure.layout import laid_like
+from paramsym.structure.legwise import leg_by_leg
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.walk import Leg, walked
 
 
 def moved(
@@ -27,56 +24,12 @@ def moved(
     params: Params,
 ) -> torch.Tensor:
     """The tensor `name` after the values of some spaces, whose groups `spaces` says."""
-    x, axes = params[name], symmetry.signature[name]
+    x = params[name]
     require_values(symmetry, spaces, values, name, params)
     if x.is_floating_point() and x.itemsize == 1:  # only permuted, for which its bits will do
         bits = {**params, name: x.view(torch.uint8)}
         return moved(symmetry, spaces, values, name, bits).view(x.dtype)
-    offset = symmetry.offsets.get(name, 0.0)
-    fast = None if offset else monomial_matrix(symmetry, values, x, axes)
+    fast = moved_by_axes(symmetry, spaces, values, name, params)
     if fast is not None:
         return laid_like(fast, x)
-    work = x.to(working_dtype(x))
-    if offset:
-        work = added(work, offset)
-    mover, blocks = _Mover(spaces, values, params, work.dtype), iter(symmetry.blocks[name])
-    work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(blocks).legs))
-    if offset:
-        work = added(work, -offset)
-    return laid_like(work.to(x.dtype), x)
-
-
-class _Mover:
-    """Applies one element to the blocks of one tensor."""
-
-    def __init__(
-        self, spaces: Mapping[str, Space], values: Values, params: Params, dtype: torch.dtype
-    ):
-        self.spaces, self.values, self.params, self.dtype = spaces, values, params, dtype
-        # a diagonal stays real for complex tensors, and is no number of integers
-        real = dtype.is_floating_point or dtype.is_complex
-        self.real = dtype.to_real() if real else torch.float64
-
-    def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
-        """Move one block, leg by leg."""
-        for leg in legs:
-            value = self.values.get(leg.space)
-            if value is None:
-                continue
-            frame = frame_of(leg, self.params, x, self.dtype) if leg.frame else None
-            if frame is not None:
-                x = unframed(x, leg, frame)
-            x = self._apply(x, leg, value.to(self.real, x.device))
-            if frame is not None:
-                x = framed(x, leg, frame)
-        return x
-
-    def _apply(self, x: torch.Tensor, leg: Leg, value: Element) -> torch.Tensor:
-        group, copies = self.spaces[leg.space].group, leg.copies
-        front = x.movedim(copies, tuple(range(len(copies)))) if copies else x
-        at = [d for d in range(x.ndim) if d not in copies].index(leg.axis) + len(copies)
-        if leg.is_dual:
-            made = group.apply_dual(value, front, at, -leg.power)
-        else:
-            made = group.apply(value, front, at, leg.power)
-        return made.movedim(tuple(range(len(copies))), copies) if copies else made
+    return laid_like(leg_by_leg(symmetry, spaces, values, name, params).to(x.dtype), x)

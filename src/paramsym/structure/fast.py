@@ -1,25 +1,43 @@
-"""Permutations and scalings of large tensors at the speed of memory.
+"""Large tensors axis by axis, at the speed of memory.
 
-A tensor all of whose axes carry plain orders, and scales over them, is moved in one pass over row
-panels that fit the cache: rows are gathered, columns are gathered, and the scales are multiplied
-while the panel is warm. Everything else is left to the general path, which is also its twin in the
-tests.
+An element acts on each axis of a tensor by itself, so that a tensor is moved axis after axis, in
+panels that fit the cache. Where an axis carries orders and real scales alone, in whatever product,
+it is an order and a scale of its entries, which are read off two vectors: entries are gathered and
+multiplied. Factors of complex pairs along the first axis are two such terms. Along any other axis a
+panel is moved leg by leg, the other axes standing still.
+
+Everything else, and every small tensor, is left to the general path, which is the twin in the
+tests. The result is the same but for the rounding of the numbers in between.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol
 
 import torch
 
 from paramsym.algebra import Element
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product
+from paramsym.algebra.complex_scaling import AbstractComplexScaling
+from paramsym.structure.axes import (
+    AxisType,
+    Fixed,
+    Product,
+    Sizes,
+    Sum,
+    frames_of,
+    parts_of,
+    spaces_of,
+)
 from paramsym.structure.data import SymmetryData
+from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
+from paramsym.structure.layout import working_dtype
+from paramsym.structure.legwise import leg_by_leg
+from paramsym.structure.shift import Params
+from paramsym.structure.space import Space
 
 _SMALL = 1 << 16  # entries below which the general path is as good
 # Entries per panel: 128 KB of float32 stay in the cache between passes, and torch does not split so
@@ -27,6 +45,7 @@ _SMALL = 1 << 16  # entries below which the general path is as good
 # thread waits for nobody, and larger panels spare it calls.
 _PANEL = 1 << 15
 _ALONE = 4  # times as much
+_MIXED = 1 << 21  # entries of a panel along whose rows or columns entries are mixed
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -44,109 +63,211 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class AxisPlan:
-    """What happens along one axis: units are taken in this order, then multiplied by this scale."""
+    """What happens along one axis.
+
+    Entries are taken in this order and multiplied by this scale, and the entries of a `second` such
+    term are added; or a panel is `mixed`, whatever its other axes are.
+    """
 
     order: torch.Tensor | None = None
     scale: torch.Tensor | None = None
-
-
-def monomial_matrix(
-    symmetry: SymmetryData, values: Mapping[str, Element], x: torch.Tensor,
-    axes: tuple[AxisType, ...],
-) -> torch.Tensor | None:  # fmt: skip
-    """The moved tensor, or None where the fast path does not apply."""
-    if not pays(x) or x.device.type != "cpu":
-        return None
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or is_followed(x):
-        return None
-    plans = plans_of(symmetry, values, axes, x.dtype)
-    if plans is None:
-        return None
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    for _ in panels(x.detach().contiguous(), plans, out):
-        pass
-    return out
+    second: tuple[torch.Tensor, torch.Tensor] | None = None
+    mixed: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 def pays(x: Rows) -> bool:
     """Whether a tensor is large enough for panels."""
-    return math.prod(x.shape) >= _SMALL
+    return len(x.shape) > 1 and math.prod(x.shape) >= _SMALL
+
+
+def moved_by_axes(
+    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, params: Params
+) -> torch.Tensor | None:
+    """The moved tensor, or None where it cannot be moved axis by axis, or is too small for it."""
+    x = params[name]
+    if not pays(x) or x.device.type != "cpu" or is_followed(x):
+        return None
+    if type(x) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    plans = plans_of(symmetry, spaces, values, name, x, params)
+    if plans is None:
+        return None
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    at = 0
+    for panel in panels(x.detach().contiguous(), plans, out):
+        at += panel.shape[0]
+    assert at == x.shape[0]
+    return out
+
+
+# -- plans -------------------------------------------------------------------------------------
 
 
 def plans_of(
-    symmetry: SymmetryData, values: Mapping[str, Element], axes: tuple[AxisType, ...],
-    dtype: torch.dtype,
+    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, x: Rows,
+    params: Params,
 ) -> list[AxisPlan] | None:  # fmt: skip
-    """What happens along each axis of a tensor; None where that is more than orders and scales."""
-    if len(axes) < 2 or dtype not in _FLOATS:
+    """What happens along each axis of a tensor; None where axes cannot be told apart.
+
+    Args:
+        symmetry: whose signature types the tensor.
+        spaces: whose groups the values are of.
+        values: of some spaces.
+        name: of the tensor.
+        x: the tensor, of which shape and dtype are asked.
+        params: the gains in whose frames values act.
+    """
+    axes = symmetry.signature[name]
+    if not pays(x) or x.dtype not in _FLOATS or symmetry.offsets.get(name):
         return None
-    scales = (v.diagonal for v in values.values() if v.diagonal is not None)
-    if any(map(is_followed, scales)):
+    mine = [value for s, value in values.items() if s in symmetry.movers[name]]
+    if any(map(_is_followed, mine)) or not all(_stands_alone(spaces, values, a) for a in axes):
         return None
-    work = torch.float32 if dtype.itemsize == 2 else dtype
+    work = working_dtype_of(x.dtype)
     plans = []
-    for axis in axes:
-        plan = _plan(symmetry, values, axis, work)
-        if plan is None:
-            return None
-        plans.append(plan)
-    return None if any(plan.order is not None for plan in plans[2:]) else plans
-
-
-def _plan(
-    symmetry: SymmetryData, values: Mapping[str, Element], axis: AxisType, dtype: torch.dtype
-) -> AxisPlan | None:
-    """The plan of one axis; None if it is not monomial."""
-    if isinstance(axis, Fixed):
-        return AxisPlan()
-    units, scalars = _split(symmetry, axis)
-    if units is None or (units.frame and units.factors[0][0] in values):
+    for place, axis in enumerate(axes):
+        moving = [s for s in spaces_of(axis) if s in values]
+        plan = AxisPlan() if not moving else None
+        if moving and not _in_frame(axis, values):
+            if all(_is_real_monomial(values[s]) for s in moving):
+                plan = _read_off(spaces, values, axis, work)
+            elif place == 0:
+                plan = _read_off_pairs(spaces, values, axis, work)
+        plans.append(plan or AxisPlan(mixed=_mixed(spaces, values, axis, place, params)))
+    if any(plan.order is not None for plan in plans[2:]):
         return None
-    order = scale = None
-    for name, power in (*units.factors, *scalars):
-        value = values.get(name)
-        if value is None:
-            continue
-        if not _is_real_monomial(value):
-            return None
-        if value.diagonal is not None:
-            diagonal = _power(value.diagonal.reshape(-1), power)  # one scalar for each unit
-            scale = diagonal if scale is None else scale * diagonal
-        if value.order is not None:
-            order = value.order  # at most one, before every scale
-    return AxisPlan(order, None if scale is None else scale.to(dtype))
+    if len(axes) > 2 and plans[0].mixed is not None:
+        return None
+    return plans
+
+
+def working_dtype_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a tensor of this one is moved."""
+    return working_dtype(torch.empty(0, dtype=dtype))
+
+
+def _stands_alone(spaces: Mapping[str, Space], values: Values, axis: AxisType) -> bool:
+    """Whether what moves on an axis has all of its copies told apart on that axis."""
+    own = set(spaces_of(axis))
+    return all({*spaces[s].over} <= own for s in own if s in values)
+
+
+def _in_frame(axis: AxisType, values: Values) -> bool:
+    """Whether a value on an axis acts in the frame of a gain: the first factor of what has one."""
+    return any(item.factors[0][0] in values for item in parts_of(axis) if item.frame)
+
+
+def _is_followed(value: Element) -> bool:
+    parts = (value.matrix, value.diagonal)
+    inner = value.base is not None and _is_followed(value.base)
+    return inner or any(part is not None and is_followed(part) for part in parts)
 
 
 def _is_real_monomial(value: Element) -> bool:
-    """Whether an element is an order and real scales, and nothing else."""
-    if value.matrix is not None or value.base is not None:
+    """Whether an element is orders and real scales, and nothing else."""
+    if value.matrix is not None or (value.base is not None and not _is_real_monomial(value.base)):
         return False
     return value.diagonal is None or not value.diagonal.is_complex()
 
 
-def _power(diagonal: torch.Tensor, power: Fraction) -> torch.Tensor:
-    """Entrywise power; whole ones also of negative scales."""
-    if power == 1:
-        return diagonal
-    return diagonal ** (int(power) if power.denominator == 1 else float(power))
+def _read_off(
+    spaces: Mapping[str, Space], values: Values, axis: AxisType, dtype: torch.dtype
+) -> AxisPlan | None:
+    """The order and the scale of an axis that carries nothing else."""
+    ones = torch.ones(axis.size(_sizes(spaces, axis)), dtype=torch.float64)
+    order, scale = _term(spaces, values, axis, ones)
+    if not bool((scale.isfinite() & (scale != 0)).all()):  # the root of a negative scale
+        return None
+    still = bool((order == torch.arange(len(order))).all())
+    plain = bool((scale == 1).all())
+    return AxisPlan(None if still else order, None if plain else scale.to(dtype))
 
 
-def _split(
-    symmetry: SymmetryData, axis: AxisType
-) -> tuple[Carried | None, tuple[tuple[str, Fraction], ...]]:
-    """The units of an axis, and the scalars that stand over each of them alone."""
-    scalars: tuple = ()
-    if isinstance(axis, Product) and len(axis.factors) == 2:
-        axis, beside = axis.factors
-        if not isinstance(axis, Carried) or not isinstance(beside, Carried):
-            return None, ()
-        scalars, over = beside.factors, (axis.factors[0][0],)
-        spaces = [symmetry.spaces[name] for name, _ in scalars]
-        if any(space.size != 1 or space.over != over for space in spaces):
-            return None, ()
-    if not isinstance(axis, Carried) or any(symmetry.spaces[s].over for s, _ in axis.factors):
-        return None, ()
-    return axis, scalars
+def _read_off_pairs(
+    spaces: Mapping[str, Space], values: Values, axis: AxisType, dtype: torch.dtype
+) -> AxisPlan | None:
+    """The two terms of an axis on which one space multiplies complex pairs; None for another."""
+    moving = {s for s in spaces_of(axis) if s in values}
+    paired = {s for s in moving if not _is_real_monomial(values[s])}
+    sizes = _sizes(spaces, axis)
+    alone = len(paired) == 1 and [*spaces_of(axis)].count(next(iter(paired))) == 1
+    if not alone or not isinstance(spaces[next(iter(paired))].group, AbstractComplexScaling):
+        return None
+    if values[next(iter(paired))].matrix is not None:
+        return None
+    halves = _halves(axis, sizes, paired).double()
+    first, second = (_term(spaces, values, axis, mask) for mask in (1 - halves, halves))
+    if not all(bool(scale.isfinite().all()) for _, scale in (first, second)):
+        return None
+    return AxisPlan(first[0], first[1].to(dtype), (second[0], second[1].to(dtype)))
+
+
+def _term(
+    spaces: Mapping[str, Space], values: Values, axis: AxisType, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which of the entries of a mask goes where, and times what: g·m = s, g·(1, 2, …) m = s p.
+
+    Each entry of the moved axis depends on one entry of the mask at most.
+    """
+    alone = _alone(spaces, axis)
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return leg_by_leg(alone, spaces, values, _AXIS, {_AXIS: x})
+
+    scale = moved(mask)
+    places = torch.arange(1, len(mask) + 1, dtype=torch.float64)
+    found = moved(places * mask) / torch.where(scale == 0, 1.0, scale)
+    order = found.nan_to_num(1.0).round().long() - 1
+    return order.clamp(0, len(mask) - 1), scale
+
+
+def _halves(axis: AxisType, sizes: Sizes, paired: set[str]) -> torch.Tensor:
+    """Ones at the entries of an axis that are imaginary parts of a paired space."""
+    if isinstance(axis, Sum):
+        return torch.cat([_halves(term, sizes, paired) for term in axis.terms])
+    if isinstance(axis, Product):
+        made = torch.zeros((), dtype=torch.long)
+        for factor in axis.factors:
+            made = made[..., None] + _halves(factor, sizes, paired)
+        return made.reshape(-1)
+    n = axis.size(sizes)
+    if paired.isdisjoint(spaces_of(axis)):
+        return torch.zeros(n, dtype=torch.long)
+    return (torch.arange(n) >= n // 2).long()
+
+
+def _sizes(spaces: Mapping[str, Space], axis: AxisType) -> Sizes:
+    return {s: spaces[s].size for s in spaces_of(axis)}
+
+
+_AXIS = "axis"
+
+
+def _alone(spaces: Mapping[str, Space], *axes: AxisType) -> SymmetryData:
+    """A symmetry with one tensor of these axes, and what they carry."""
+    own = dict.fromkeys(s for axis in axes for s in spaces_of(axis))
+    below = dict.fromkeys(base for s in own for base in spaces[s].over)
+    return SymmetryData({s: spaces[s] for s in {**below, **own}}, {_AXIS: axes})
+
+
+def _mixed(
+    spaces: Mapping[str, Space], values: Values, axis: AxisType, place: int, params: Params
+) -> Callable[[torch.Tensor], torch.Tensor]:  # fmt: skip
+    """Move a panel along one axis, leg by leg."""
+    known: dict[tuple[int, ...], SymmetryData] = {}
+
+    def moved(panel: torch.Tensor) -> torch.Tensor:
+        shape = tuple(panel.shape)
+        if shape not in known:
+            others: list[AxisType] = [Fixed(n) for n in shape]
+            known[shape] = _alone(spaces, *others[:place], axis, *others[place + 1 :])
+        gains = {f.parameter: params[f.parameter] for f in frames_of(axis)}
+        return leg_by_leg(known[shape], spaces, values, _AXIS, {**gains, _AXIS: panel})
+
+    return moved
+
+
+# -- panels ------------------------------------------------------------------------------------
 
 
 def panels(
@@ -159,9 +280,24 @@ def panels(
         plans: one for each axis.
         out: where the panels are written; by default each is good until the next is asked for.
     """
-    rows, (left, *after) = plans[0].order, [plan.scale for plan in plans]
+    first, *others = plans
+    if first.mixed is None:
+        return _row_panels(x, plans, out)
+    if any(plan.mixed is not None for plan in others):
+        wide = torch.empty(x.shape, dtype=working_dtype_of(x.dtype))
+        for _ in _row_panels(x, [AxisPlan(), *others], wide):
+            pass
+        return _column_panels(wide, [first, AxisPlan()], x.dtype, out)
+    return _column_panels(x[0 : x.shape[0]], plans, x.dtype, out)
+
+
+def _row_panels(x: Rows, plans: list[AxisPlan], out: torch.Tensor | None) -> Iterator[torch.Tensor]:
+    """Panels of a tensor whose rows are taken in an order, scaled, and moved one by one."""
+    rows, left, second = plans[0].order, plans[0].scale, plans[0].second
     count, tail = x.shape[0], tuple(x.shape[1:])
     entries = _PANEL * (_ALONE if torch.get_num_threads() == 1 else 1)
+    if any(plan.mixed is not None for plan in plans):
+        entries = _MIXED
     step = min(max(1, entries // max(1, math.prod(tail))), max(1, count))
     whole = x[0:count] if rows is not None else None
     made = _Panel(x.dtype, (step, *tail), plans)
@@ -172,35 +308,81 @@ def panels(
             panel = x[low:high]
         else:
             panel = torch.index_select(whole, 0, rows[low:high], out=made.rows[: high - low])
-        yield made.finish(panel, None if left is None else left[low:high], after, target)
+        scale, beside = None if left is None else left[low:high], None
+        if second is not None and whole is not None:
+            beside = torch.index_select(whole, 0, second[0][low:high]), second[1][low:high]
+        yield made.finish(panel, scale, beside, target)
+
+
+def _column_panels(
+    x: torch.Tensor, plans: list[AxisPlan], dtype: torch.dtype, out: torch.Tensor | None
+) -> Iterator[torch.Tensor]:
+    """The one panel of a matrix whose rows are mixed: it is made some columns at a time."""
+    rows, columns = plans
+    assert rows.mixed is not None
+    made = torch.empty(x.shape, dtype=dtype) if out is None else out
+    wide = working_dtype_of(dtype)
+    step = max(1, _MIXED // max(1, x.shape[0]))
+    for low in range(0, x.shape[1], step):
+        high = min(low + step, x.shape[1])
+        if columns.order is None:
+            panel = x[:, low:high]
+        else:
+            panel = torch.index_select(x, 1, columns.order[low:high])
+        panel = panel.to(wide, memory_format=torch.contiguous_format, copy=True)
+        if columns.scale is not None:
+            panel *= columns.scale[low:high]
+        made[:, low:high] = rows.mixed(panel)
+    yield made
 
 
 class _Panel:
     """Room for one panel: memory that is new each time would cost more than what is done to it."""
 
     def __init__(self, dtype: torch.dtype, shape: tuple[int, ...], plans: list[AxisPlan]):
-        self.columns = plans[1].order
+        self.columns, self.after = plans[1].order, plans[1:]
         self.rows = torch.empty(shape, dtype=dtype)
         self.target = torch.empty(shape, dtype=dtype)
-        half = dtype.itemsize == 2
-        self.wide = torch.empty(shape, dtype=torch.float32) if half else None
+        wide = working_dtype_of(dtype)
+        self.wide = torch.empty(shape, dtype=wide) if wide != dtype else None
 
-    def finish(self, panel, left, after, target: torch.Tensor) -> torch.Tensor:
-        """Gather the columns of a panel, multiply all scales, and write it to its place."""
+    def finish(
+        self, panel: torch.Tensor, left: torch.Tensor | None,
+        beside: tuple[torch.Tensor, torch.Tensor] | None, target: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Gather the columns of a panel, scale and mix it, and write it to its place."""
+        if beside is not None and left is not None:
+            panel = _added(panel, left, *beside)
+            left = None
         if self.columns is not None:
-            panel = _columns(panel, self.columns, target)
-        scales = [] if left is None else [left.reshape(-1, *[1] * (panel.ndim - 1))]
+            room = self.target[: panel.shape[0]]
+            room = room if room.dtype == panel.dtype else torch.empty_like(panel)
+            panel = _columns(panel, self.columns, room)
+        tail = panel.ndim - 1
+        scales = [] if left is None else [left.reshape(-1, *[1] * tail)]
         scales += [
-            scale.reshape(-1, *[1] * (panel.ndim - 2 - k))
-            for k, scale in enumerate(after) if scale is not None
+            plan.scale.reshape(-1, *[1] * (tail - 1 - k))
+            for k, plan in enumerate(self.after) if plan.scale is not None
         ]  # fmt: skip
-        if scales:
-            work = target if self.wide is None else self.wide[: panel.shape[0]].copy_(panel)
-            source = panel if self.wide is None else work
+        mixed = [plan.mixed for plan in self.after if plan.mixed is not None]
+        if scales or mixed:
+            work = (self.target if self.wide is None else self.wide)[: panel.shape[0]]
+            source = panel if panel.dtype == work.dtype else work.copy_(panel)
             for scale in scales:
                 source = torch.mul(source, scale, out=work)
-            panel = work
-        return panel if panel is target else target.copy_(panel)
+            for mix in mixed:
+                source = mix(source)
+            panel = source
+        return panel if panel.data_ptr() == target.data_ptr() else target.copy_(panel)
+
+
+def _added(
+    panel: torch.Tensor, left: torch.Tensor, other: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    """The sum of two terms, each with a scale for every row, in the wider dtype."""
+    shape = (-1, *[1] * (panel.ndim - 1))
+    made = panel.to(left.dtype) * left.reshape(shape)
+    return made.addcmul_(other.to(left.dtype), right.reshape(shape))
 
 
 def _columns(panel: torch.Tensor, order: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from paramsym.structure.action import act_tensor
 from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.element import GroupElement, Slide
-from paramsym.structure.fast import AxisPlan, Rows, panels, pays, plans_of
+from paramsym.structure.fast import AxisPlan, Rows, panels, plans_of
 from paramsym.structure.needs import Steps, steps
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -46,14 +46,13 @@ def act_panels(
         ValueError: as `act_tensor`.
     """
     x = tensors[name]
-    way = way_of(symmetry, element, name, x)
+    way = way_of(symmetry, element, name, x, tensors)
     if way.plans is not None:
         return panels(x, way.plans)
+    if not way.moves:
+        return as_they_are(x)
     if way.rows == Needed.PANEL:
-        found = way.steps
-        return as_they_are(x) if not found.moved else _row_by_row(
-            symmetry, element, name, found, tensors
-        )  # fmt: skip
+        return _row_by_row(symmetry, element, name, way.steps, tensors)
     return iter([act_tensor(symmetry, element, name, _whole(way.steps, tensors))])
 
 
@@ -81,25 +80,38 @@ class Way:
     def memory(self, x: Rows) -> int:
         """Bytes that moving a tensor takes at most, what is read and written included."""
         whole = x.shape.numel() * x.dtype.itemsize
+        wide = x.shape.numel() * max(4, x.dtype.itemsize)
         if self.rows == Needed.PANEL:
-            return min(whole, PANEL) * _COPIES
-        wide = x.shape.numel() * 4 if x.dtype.itemsize == 2 else whole
-        return whole if self.rows == Needed.ORDER else 2 * whole + 3 * wide
+            return min(_COPIES * whole, _COPIES * PANEL)
+        if self.plans is None:
+            return 2 * whole + 3 * wide
+        if self.rows == Needed.ORDER:
+            return whole + min(_COPIES * whole, _COPIES * PANEL)
+        mixed = [plan.mixed is not None for plan in self.plans]
+        return 2 * whole + all(mixed) * wide + min(_COPIES * whole, _COPIES * PANEL)
 
 
-def way_of(symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows) -> Way:
-    """How `act_panels` moves a tensor, of which nothing but its shape and dtype is asked."""
+def way_of(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows,
+    tensors: Mapping[str, Rows] | None = None,
+) -> Way:  # fmt: skip
+    """How `act_panels` moves a tensor, of which nothing but its shape and dtype is asked.
+
+    `tensors` are what it reads besides; without them a plan says how, and cannot be followed.
+    """
     found = steps(symmetry, element, name)
     moving = [place for place, names in found.moved.items() if name in names]
     if not moving:
         return Way(Steps((name,), {}), Needed.PANEL)
     plans = None
-    if len(moving) == 1 and pays(x) and not symmetry.offsets.get(name):
-        part, axes = element.parts[moving[0]], symmetry.signature.get(name)
-        if not isinstance(part, Slide) and axes is not None:
-            plans = plans_of(symmetry, part, axes, x.dtype)
+    if len(moving) == 1 and found.moved == {moving[0]: (name,)} and name in symmetry.signature:
+        part, spaces = element.parts[moving[0]], element.symmetry.spaces
+        if not isinstance(part, Slide):
+            gains = {} if tensors is None else _whole(found, tensors, name)
+            plans = plans_of(symmetry, spaces, part, name, x, gains)
     if plans is not None:
-        return Way(found, Needed.PANEL if plans[0].order is None else Needed.ORDER, plans)
+        rows = Needed.PANEL if plans[0].order is None else Needed.ORDER
+        return Way(found, Needed.ALL if plans[0].mixed is not None else rows, plans)
     rows_stay = _rows_stay(symmetry, element, name, moving)
     return Way(found, Needed.PANEL if rows_stay else Needed.ALL)
 

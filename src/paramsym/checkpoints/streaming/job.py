@@ -113,6 +113,12 @@ class _Rooms(threading.local):
 _ROOMS = _Rooms()
 
 
+_INTEGERS = {
+    torch.float16: (torch.int16, "uint16"), torch.bfloat16: (torch.int16, "uint16"),
+    torch.float32: (torch.int32, "uint32"), torch.float64: (torch.int64, "uint64"),
+}  # fmt: skip
+
+
 def part_of(path: Path) -> Path:
     """What a file is called until all of it is there."""
     return path.with_name(path.name + ".part")
@@ -170,9 +176,13 @@ def _write(file: int, at: int, panel: torch.Tensor) -> int:
 
 
 def _require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
-    """Raise for NaN and infinities, which a sum shows, if not every sum that does has them."""
-    if not panel.is_floating_point() or panel.dtype.itemsize < 2 or not panel.numel():
+    """Raise for NaN and infinities: their bits are the largest integers, of either sign."""
+    if panel.dtype not in _INTEGERS or not panel.numel():
         return
-    wide = torch.float64 if panel.dtype == torch.float64 else torch.float32
-    if not bool(panel.sum(dtype=wide).isfinite()):
-        check_finite({name: panel}, job.checkpoint.place.address, set())
+    signed, unsigned = _INTEGERS[panel.dtype]
+    bits = panel.view(-1).view(signed).numpy()
+    infinite = torch.tensor(torch.inf, dtype=panel.dtype).view(signed).item()
+    negative = (1 << (8 * panel.dtype.itemsize - 1)) + infinite
+    if bits.max() >= infinite or bits.view(unsigned).max() >= negative:
+        masks = {name} if job.names.get(name) in job.symmetry.buffers else set()
+        check_finite({name: panel}, job.checkpoint.place.address, masks)
