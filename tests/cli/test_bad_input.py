@@ -16,8 +16,9 @@ SMALL = "tests.models:Small"
 def refuse(run, tmp_path: Path, *source: object, says: tuple[str, ...]) -> str:
     """Both commands refuse the source with the same words; neither leaves a file behind."""
     before = sorted(str(p) for p in tmp_path.rglob("*"))
-    page, out = tmp_path / "page.html", tmp_path / "out.safetensors"
     head, *rest = source
+    folder = Path(str(head)).is_dir()
+    page, out = tmp_path / "page.html", tmp_path / ("out" if folder else "out.safetensors")
     shown = ""
     for arguments in (("inspect", *source, "--html", page), ("transform", head, out, *rest)):
         result = run(*arguments, code=2)

@@ -279,18 +279,20 @@ def test_what_a_killed_run_left_goes_with_the_next_and_no_other(run, tmp_path: P
     try:
         for process in (killed, living):
             assert process.stdout.readline() == "writing\n"
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(tmp_path.iterdir())) == 4
         killed.kill()
         killed.communicate()
-        assert len(list(tmp_path.iterdir())) == 2  # a kill leaves its draft
+        assert len(list(tmp_path.iterdir())) == 4  # a kill leaves its drafts
         run("transform", SMALL, tmp_path / "out.safetensors")
-        left = sorted(p.name for p in tmp_path.iterdir())
-        assert len(left) == 2 and left[0].startswith(".living.") and left[1] == "out.safetensors"
+        *drafts, element, out = sorted(p.name for p in tmp_path.iterdir())
+        assert len(drafts) == 2 and all(name.startswith(".living.") for name in drafts)
+        assert (element, out) == ("out.element.safetensors", "out.safetensors")
     finally:
         living.kill()
         living.communicate()
     run("transform", SMALL, tmp_path / "out.safetensors", "--force")
-    assert [p.name for p in tmp_path.iterdir()] == ["out.safetensors"]
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert left == ["out.element.safetensors", "out.safetensors"]
 
 
 def test_help_comes_before_torch(arguments):

@@ -33,7 +33,8 @@ def test_a_file_stays(run, tmp_path: Path):
     refused(run, "transform", SMALL, out, says="there is such a file already")
     assert out.read_text() == "precious"
     run("transform", SMALL, out, "--force")
-    assert load_file(out) and [p.name for p in tmp_path.iterdir()] == ["out.safetensors"]
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert load_file(out) and left == ["out.element.safetensors", "out.safetensors"]
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -72,7 +73,8 @@ def test_a_folder_is_replaced_only_by_one_that_has_all_of_its_entries(run, folde
     run("transform", folder, out, "--seed", 1, "--force")
     after = load_file(out / "model.safetensors")
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["llama", "moved"]
+    beside = ["moved.element.safetensors", "moved.record.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["llama", "moved", *beside]
 
 
 def test_a_folder_is_not_replaced_by_a_file(run, tmp_path: Path):

@@ -298,10 +298,10 @@ def _open_index(place: Place, aside: tuple[str, ...]) -> Checkpoint:
     present = set(folder.names())
     if missing := [name for name in names if name not in present]:
         raise CheckpointError(
-            place.address, f"{few(missing)} not there", f"the {len(names)} files that it names",
-            "Copy or download the missing shards",
+            place.address, f"it names {few(missing)}: there is no such file",
+            f"the {len(names)} files that it names", "Copy or download the missing shards",
         )  # fmt: skip
-    files = tuple(_open_file(folder / name) for name in names)
+    files = tuple(_open_file(folder / name) for name in sorted(names))
     _require_truth(place, table, files)
     return Checkpoint(folder, files, (place.name, said), aside)
 

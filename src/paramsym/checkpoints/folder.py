@@ -83,6 +83,9 @@ class FolderSource(Source):
     def skeleton(self) -> torch.nn.Module:
         return _bare(self.files[0], type(self.model), self.model.config)
 
+    def loaded(self) -> FolderSource:
+        return self if self.has_weights else open_folder(self.files[0], self.inputs)
+
     @property
     def suffixes(self) -> tuple[str, ...]:
         return ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -323,15 +322,18 @@ def _record_at(path: Path) -> dict[str, Any] | None:
     return said if isinstance(said, dict) and said.get("format") == FORMAT else None
 
 
-def copy_aside(checkpoint: Checkpoint, draft: Path) -> None:
-    """Copy what lies beside the weights of a folder: configuration, tokenizer, texts."""
+def aside_of(checkpoint: Checkpoint) -> list[str]:
+    """What lies beside the weights of a folder and below: configuration, tokenizer, texts."""
     if checkpoint.place.is_remote:
-        for name in checkpoint.aside:
-            (checkpoint.place / name).fetch(draft / name)
-        return
+        return [name for name in checkpoint.aside if not name.endswith(WEIGHTS)]
     source = checkpoint.place.path
-    for path in sorted(source.rglob("*")) if source.is_dir() else ():
-        to = draft / path.relative_to(source)
-        if path.is_file() and not path.name.endswith(WEIGHTS):
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to)
+    found = sorted(path for path in source.rglob("*") if path.is_file())
+    return [str(p.relative_to(source)) for p in found if not p.name.endswith(WEIGHTS)]
+
+
+def copy_aside(checkpoint: Checkpoint, draft: Path) -> None:
+    """Copy what lies beside the weights of a folder."""
+    for name in aside_of(checkpoint):
+        to = draft / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint.place / name).fetch(to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -103,11 +103,17 @@ def plan_of_source(
     )  # fmt: skip
 
 
-def plan_of_files(job: Job, layout: Layout, out: Path, engine: Engine) -> Plan:
-    """What a move from files to files takes; some rows of each kind of tensor are moved for it."""
+def plan_of_files(
+    job: Job, layout: Layout, out: Path, engine: Engine, aside: Mapping[str, int]
+) -> Plan:
+    """What a move from files to files takes; some rows of each kind of tensor are moved for it.
+
+    `aside` are other files that are copied, and their sizes.
+    """
     files = {file.name: file.bytes for file in layout.files}
     if layout.index is not None:
         files[layout.index[0]] = len(layout.index[1].encode())
+    files |= aside
     largest = sorted((job.memory(name) for name in job.checkpoint), reverse=True)
     places = [name for name in job.element.places if _moves(job.symmetry, name)]
     return Plan(

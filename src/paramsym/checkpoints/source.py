@@ -67,6 +67,10 @@ class Source(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} is not streamable")
 
+    def loaded(self) -> Source:
+        """The source with its weights."""
+        return self
+
     def planned(self, out: Path) -> dict[str, int]:
         """The files that `save` will write, and their sizes in bytes without headers.
 

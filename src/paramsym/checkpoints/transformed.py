@@ -12,7 +12,8 @@ from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.elements import written_element
 from paramsym.checkpoints.equivalent import TOLERANCE, Transformed, write_moved
 from paramsym.checkpoints.errors import CheckpointError, refused
-from paramsym.checkpoints.moving import Moving, Pass, copy_aside, moving
+from paramsym.checkpoints.fitting import misfit
+from paramsym.checkpoints.moving import Moving, Pass, aside_of, copy_aside, moving
 from paramsym.checkpoints.plan import Plan, plan_of_files, plan_of_source
 from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.streaming.stream import streamed
@@ -109,7 +110,11 @@ def plan_transform(
         assert found.source is not None
         return plan_of_source(found.source, found.symmetry, found.target, only)
     progress("measuring")
-    return plan_of_files(found.through.job, found.through.layout, out, engine_of(engine))
+    job, layout = found.through.job, found.through.layout
+    place = job.checkpoint.place
+    names = aside_of(job.checkpoint) if layout.in_folder else []
+    aside = {name: (place / name).stamp()[0] for name in names}
+    return plan_of_files(job, layout, out, engine_of(engine), aside)
 
 
 def _by_pieces(
@@ -139,6 +144,8 @@ def _by_pieces(
             try:
                 result = verified(found.source, found.weights, written, tolerance, progress)
             except NotRun as stopped:
+                if stopped.small:  # then it can be loaded, and its inputs looked at
+                    raise _unfit(found.source, stopped) from stopped
                 notes.append(f"the model was not run: {stopped}")
             else:
                 error, passed = result.error, result.passed
@@ -153,6 +160,15 @@ def _by_pieces(
         with written_element(job.element, found.element_file, force or found.ours):
             write_text(found.record(done.hashes, made), found.record_file, "the record")
     return made
+
+
+def _unfit(source: Source, stopped: NotRun) -> CheckpointError:
+    """What is wrong with the inputs on which a model stops."""
+    found = misfit(source.loaded())
+    return found or CheckpointError(
+        f"the example inputs of {source.label}", f"the model stopped on them with {stopped}",
+        "inputs on which it can be run", "Give other --inputs, or --no-verify",
+    )  # fmt: skip
 
 
 def _require_equal(target: Path, error: float, tolerance: float) -> None:

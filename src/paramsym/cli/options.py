@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +40,18 @@ Key = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Argument(help="A file or folder in the format of the source.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="ENGINE",
+        help="Where the pieces are moved: local, local:4, local:4:processes, ray, or "
+        "ray://host:port.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with a run for this OUT that was interrupted."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -95,6 +108,24 @@ def finite(value: float) -> float:
     if not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number.")
     return value
+
+
+_UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+          "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}  # fmt: skip
+
+
+def bytes_of(size: str | None) -> int | None:
+    """The bytes of --shard-size: 5GB, 500MB, 1073741824."""
+    if size is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
+    unit = None if found is None else _UNITS.get(found[2].upper())
+    if found is None or unit is None or not float(found[1]) * unit >= 1:
+        raise typer.BadParameter(
+            f"{size!r} is no size: a number with B, KB, MB, GB or TB was expected, as in 5GB.",
+            param_hint="--shard-size",
+        )
+    return int(float(found[1]) * unit)
 
 
 def say_notes(notes: Iterable[str]) -> None:

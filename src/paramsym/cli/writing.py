@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -11,14 +12,17 @@ from paramsym.cli.options import (
     Asymmetric,
     Bits,
     DataFile,
+    Engine,
     Force,
     Groups,
     Hold,
     Inputs,
     Key,
     Out,
+    Resume,
     Source,
     Weights,
+    bytes_of,
     finite,
     grid_of,
     patterns,
@@ -50,31 +54,58 @@ def transform(
             "'h.{0..11}.mlp', '*.attn.head'. May be repeated.",
         ),
     ] = None,
+    element: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Move by this element, as .safetensors or .json, and by no other."
+        ),
+    ] = None,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="The largest shard: 5GB, 500MB. By default as in the source."
+        ),
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run the model with the weights after.")
+    ] = False,
     force: Force = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Say what would be written, and what it takes; no file."),
+        typer.Option(
+            "--dry-run",
+            help="Say what would move and be written, and what it takes in memory and time; no "
+            "file.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write an equivalent checkpoint: other numbers, the same function. It is read back and
-    compared before it gets its name."""
+    """Write an equivalent checkpoint: other numbers, the same function. Safetensors are moved from
+    files to files, whatever their size; the model is run with both before OUT gets its name. The
+    element and a record of what was done are written beside OUT."""
     with Progress(not as_json) as progress:
         progress("starting")
         import torch
 
         from paramsym import checkpoints, report
 
+        size = bytes_of(shard_size)
         progress(f"reading {source}")
-        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
-        names = patterns(only)
-        generator = torch.Generator().manual_seed(seed)
-        done = (
-            checkpoints.plan_transform(checkpoint, out, names, force, progress)
-            if dry_run
-            else checkpoints.transform(checkpoint, out, generator, strength, names, force, progress)
+        checkpoint = checkpoints.open_movable(source, weights, inputs, key)
+        moves = torch.Generator().manual_seed(seed) if element is None else element
+        how = {
+            "strength": strength, "only": patterns(only), "engine": engine, "force": force,
+            "shard_size": size, "progress": progress,
+        }  # fmt: skip
+        if dry_run:
+            plan = checkpoints.plan_transform(checkpoint, out, moves, **how)
+            return tell(checkpoint.notes, plan, as_json, typer.echo)
+        done = checkpoints.transform(
+            checkpoint, out, moves, resume=resume, verify=not no_verify, **how
         )
-    tell(checkpoint.notes, done, as_json, typer.echo if dry_run else report.print_transformed)
+    tell(done.notes, done, as_json, report.print_transformed)
 
 
 def balance(

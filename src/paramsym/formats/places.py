@@ -7,6 +7,7 @@ the process, and one that is cut short while it is read would end the process in
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class Place:
         with self._reaching():
             system, path = self._system()
             if system is None:
-                to.write_bytes(self.path.read_bytes())
+                shutil.copyfile(self.path, to)
             else:
                 system.get_file(path, str(to))
 

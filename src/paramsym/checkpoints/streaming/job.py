@@ -23,6 +23,9 @@ from paramsym.structure.needs import steps
 from paramsym.structure.panels import PANEL, Way, act_panels, as_they_are, way_of
 from paramsym.structure.symmetry import ParameterSymmetry
 
+_MOVABLE = "weights that can be moved"
+_LEFT_OUT = "Leave what cannot be moved out of the element, with --only"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -97,7 +100,7 @@ def require_fitting(job: Job) -> None:
             "Give the weights of that model, or an element of these weights",
         )  # fmt: skip
     meta = job.checkpoint.meta()
-    with refused(where, "weights that can be moved", "Leave it out of the element, with --only"):
+    with refused(where, _MOVABLE, _LEFT_OUT):
         for name, (own, way) in job.ways.items():
             given = {n: meta[job.spelled[n]] for n in way.steps.names if n in job.spelled}
             act_tensor(job.symmetry, job.element, own, {**given, own: meta[name]})
@@ -141,9 +144,10 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                 seen = xxhash.xxh3_128()
                 tensor = opened.tensor(placed.entry.name, _ROOMS.room, seen)
                 at = placed.start
-                for panel in panels_of(job, opened, placed.entry.name, tensor):
-                    _require_finite(job, placed.entry.name, panel)
-                    at = _write(file, at, panel)
+                with refused(job.checkpoint.place.address, _MOVABLE, _LEFT_OUT):
+                    for panel in panels_of(job, opened, placed.entry.name, tensor):
+                        require_finite(job, placed.entry.name, panel)
+                        at = _write(file, at, panel)
                 assert at == placed.start + placed.entry.bytes
                 moved += tensor.shape.numel() if placed.entry.name in job.ways else 0
                 hashes[placed.entry.name] = seen.hexdigest()
@@ -160,10 +164,11 @@ def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iter
     if name not in job.ways:
         return as_they_are(tensor)
     own, way = job.ways[name]
-    tensors = {n: opened[job.spelled[n]] for n in way.steps.names if n in job.spelled}
-    with refused(job.checkpoint.place.address, "weights that can be moved",
-                 "Leave what cannot be moved out of the element, with --only"):  # fmt: skip
-        return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})
+    others = [n for n in way.steps.names if n in job.spelled and n != own]
+    tensors = {n: opened[job.spelled[n]][:] for n in others}
+    for other, found in tensors.items():
+        require_finite(job, job.spelled[other], found)
+    return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})
 
 
 def _write(file: int, at: int, panel: torch.Tensor) -> int:
@@ -175,7 +180,7 @@ def _write(file: int, at: int, panel: torch.Tensor) -> int:
     return at + done
 
 
-def _require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
+def require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
     """Raise for NaN and infinities: their bits are the largest integers, of either sign."""
     if panel.dtype not in _INTEGERS or not panel.numel():
         return

@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paramsym.checkpoints.checkpoint import Checkpoint, Entry
 from paramsym.checkpoints.tensors import INDEX
@@ -90,8 +91,10 @@ def layout_like(checkpoint: Checkpoint, name: str | None = None) -> Layout:
         NewFile(name or f.name, f.head, tuple(Placed(e, e.start) for e in f.entries))
         for f in checkpoint.files
     )
-    index = checkpoint.index and (checkpoint.index[0], _text(checkpoint.index[1]))
-    return Layout(files, index, name is None)
+    if checkpoint.index is None:
+        return Layout(files, None, name is None)
+    index, said = checkpoint.index
+    return Layout(files, (index, _text(_with_size(said, checkpoint.entries.values()))))
 
 
 def layout_of_size(checkpoint: Checkpoint, largest: int) -> Layout:
@@ -114,14 +117,18 @@ def layout_of_size(checkpoint: Checkpoint, largest: int) -> Layout:
     )
     if len(groups) == 1:
         return Layout(files)
-    said = dict(checkpoint.index[1]) if checkpoint.index else {}
-    about = said.get("metadata")
-    size = sum(e.bytes for group in groups for e in group)
-    said["metadata"] = {**(about if isinstance(about, dict) else {}), "total_size": size}
+    said = _with_size(checkpoint.index[1] if checkpoint.index else {}, checkpoint.entries.values())
     said["weight_map"] = {
         e.name: name for name, group in zip(names, groups, strict=True) for e in group
     }
     return Layout(files, (f"model{INDEX}", _text(said)))
+
+
+def _with_size(said: Mapping[str, Any], entries: Iterable[Entry]) -> dict[str, Any]:
+    """What stands in an index, with the size of all numbers as it is."""
+    about = said.get("metadata")
+    kept = about if isinstance(about, dict) else {}
+    return {**said, "metadata": {**kept, "total_size": sum(entry.bytes for entry in entries)}}
 
 
 def _new_file(name: str, entries: Sequence[Entry], metadata: Mapping[str, str]) -> NewFile:

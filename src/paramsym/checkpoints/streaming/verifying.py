@@ -37,7 +37,11 @@ class Verified:
 
 
 class NotRun(Exception):
-    """The model cannot be run with weights that stay in their files."""
+    """The model cannot be run with weights in files; one that is `small` not as a whole either."""
+
+    def __init__(self, said: str, small: bool):
+        super().__init__(said)
+        self.small = small
 
 
 def verified(
@@ -87,7 +91,7 @@ def _first_run(
             return run, some, run(weights)
         except _STOPS as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    raise NotRun(said)
+    raise NotRun(said, total <= _WHOLE)
 
 
 class _Nudged(Mapping[str, Rows]):
