@@ -200,14 +200,16 @@ def _is_square_transposed(
     """
     if (outputs := _outputs(weight, symmetry)) is not None:
         return outputs == 1
-    if (said := settings.get("fan_in_fan_out")) is None:
+    said = settings.get("fan_in_fan_out")
+    said = said.get(weight) if isinstance(said, Mapping) else said
+    if said is None:
         raise refused(
             repr(A), f"{weight!r} is square, so that shapes do not say whether its inputs or "
             "its outputs stand first", "the configuration of the adapter: 'fan_in_fan_out'",
             "Pass config={'fan_in_fan_out': True} for the Conv1D of GPT-2, False for linear "
             "layers; or give the folder of the adapter",
         )  # fmt: skip
-    return bool(said[weight] if isinstance(said, Mapping) else said)
+    return bool(said)
 
 
 def _outputs(weight: str, symmetry: ParameterSymmetry) -> int | None:

@@ -27,6 +27,7 @@ _READ = {
     "alpha_pattern", "fan_in_fan_out", "lora_alpha", "lora_bias", "peft_type", "r", "rank_pattern",
     "use_dora", "use_rslora",
 }  # fmt: skip
+# `fan_in_fan_out` may also be a mapping from weights to what holds for each
 # a start that subtracts from the weights of the model what a decomposition of them says
 _SUBTRACTS = ("pissa", "olora", "corda", "loftq", "lora_ga")
 

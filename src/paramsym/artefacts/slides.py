@@ -34,10 +34,17 @@ def require_followed(
     altered = {ties.get(name, name) for name in artefact.altered}
     paired = {ties.get(pair.weight, pair.weight) for pair in artefact.pairs}
     whole = {*artefact.replaces.values()} - paired - tied
+    scaled = {ties.get(pair.weight, pair.weight) for pair in artefact.pairs if pair.magnitude}
+    for name in sorted(scaled & symmetry.offsets.keys()):
+        raise refused(
+            repr(name), "the model adds a constant to it, and the artefact scales its rows",
+            "rows that are scaled as they are", "Merge the adapter, and move the whole",
+        )  # fmt: skip
     for part in element.parts:
         shift = symmetry.shift_of.get(part.shift) if isinstance(part, Slide) else None
         if shift is not None:
             _require_untied(shift, altered & tied)
+            _require_unscaled(shift, scaled)
             _require_silent(symmetry, shift, artefact)
         if not altered:
             continue
@@ -72,6 +79,15 @@ def _require_untied(shift: Shift, altered: set[str]) -> None:
         raise refused(
             f"element with {shift.name!r}", f"{name!r} is one tensor with several uses, of which "
             "the artefact changes some", "an element without shifts of tied tensors", _WAY_OUT,
+        )  # fmt: skip
+
+
+def _require_unscaled(shift: Shift, scaled: set[str]) -> None:
+    """What is added to a weight would be scaled with its rows, and lies across them."""
+    for name in sorted(scaled & {*shift.parameters}):
+        raise refused(
+            f"element with {shift.name!r}", f"it adds to {name!r}, whose rows the artefact scales "
+            "to given lengths", "an element that adds nothing to such weights", _WAY_OUT,
         )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def transport(
             take precedence over names; or the symmetry of a module with freed inputs and outputs.
         spaces: with such a symmetry: freed inputs and outputs → the space of the model that they
             carry; by default the only one of their size.
-        config: of an adapter that comes as tensors: 'fan_in_fan_out' where a weight is square, 'r'
-            and 'lora_alpha' where lengths of rows (DoRA) have to be measured.
+        config: of an adapter that comes as tensors: 'fan_in_fan_out' where a weight is square (for
+            all, or by weight), 'r' and 'lora_alpha' where lengths of rows (DoRA) are measured.
 
     Returns:
         New tensors by the same names, in the same dtypes; those that do not move are shared.

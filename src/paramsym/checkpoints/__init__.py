@@ -34,5 +34,7 @@ from paramsym.checkpoints.quantized import write_prepared as write_prepared
 from paramsym.checkpoints.sources import needs_weights as needs_weights
 from paramsym.checkpoints.sources import open_checkpoint as open_checkpoint
 from paramsym.checkpoints.tensors import read_tensors as read_tensors
+from paramsym.checkpoints.transported import WrittenTransported as WrittenTransported
+from paramsym.checkpoints.transported import write_transported as write_transported
 from paramsym.checkpoints.writing import refuse_existing as refuse_existing
 from paramsym.checkpoints.writing import write_tensors as write_tensors
