@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of, shape_of
 from paramsym.artefacts.refusals import listed, refused
@@ -45,7 +45,7 @@ def adapter(
     tensors: Tensors,
     symmetry: ParameterSymmetry,
     settings: Settings,
-    stated: Mapping[str, Types],
+    stated: Artefact,
 ) -> Artefact:
     """An adapter, typed by the weights that it adapts.
 
@@ -53,23 +53,21 @@ def adapter(
         tensors: of the adapter, as its file names them.
         symmetry: of the model.
         settings: the configuration of the adapter; empty where there is none.
-        stated: types that are known otherwise; these tensors are not looked up.
+        stated: the tensors whose types are known otherwise; these are not looked up.
 
     Raises:
         CheckpointError: see `transport`.
     """
     check_settings(settings)
-    left = {name: tensor for name, tensor in tensors.items() if name not in stated}
-    pairs, types = [], dict(stated)
+    left = {name: tensor for name, tensor in tensors.items() if name not in stated.types}
+    pairs, types = [], dict(stated.types)
     for found in _modules(left):
         pair = _pair(found, left, symmetry, settings)
         types |= _types(pair, left, symmetry)
         pairs.append(pair)
     known = {name for pair in pairs for name in (pair.A, pair.B, pair.magnitude, pair.bias)}
     replaces = {n: _replaced(n, left, symmetry) for n in left if n not in known}
-    return Artefact(
-        tensors, types, replaces=replaces, pairs=tuple(pairs), meeting=frozenset(stated)
-    )
+    return replace(stated, types=types, replaces=replaces, pairs=tuple(pairs))
 
 
 # -- names ---------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Artefact:
         offsets: constants that are added to a tensor of the artefact before it is used.
         replaces: tensors that stand for one of the model → the name of what they replace.
         pairs: low-rank changes of weights of the model.
+        absolute: the names of tensors of absolute values, which move as these do.
         meeting: the names of tensors that meet activations of the model, rather than change its
             weights.
     """
@@ -54,6 +55,7 @@ class Artefact:
     offsets: Mapping[str, Origin] = field(default_factory=dict)
     replaces: Mapping[str, str] = field(default_factory=dict)
     pairs: tuple[Pair, ...] = ()
+    absolute: frozenset[str] = frozenset()
     meeting: frozenset[str] = frozenset()
 
     @property
@@ -93,16 +95,31 @@ def own(name: str) -> str:
     return f"artefact {name}"
 
 
-def renamed(axis: AxisType, spaces: Mapping[str, str], tensors: Iterable[str]) -> AxisType:
-    """A type with other names for its spaces, and frames that are read from the artefact itself."""
+def renamed(axis: AxisType, spaces: Mapping[str, AxisType], tensors: Iterable[str]) -> AxisType:
+    """A type with others in the place of its spaces, and frames read from the artefact itself.
+
+    Scalars over an order commute with a frame, so that of the two the order stands in it.
+    """
     if isinstance(axis, Carried):
-        factors = tuple((spaces.get(name, name), power) for name, power in axis.factors)
-        return Carried(factors, tuple(_framed(frame, tensors) for frame in axis.frame))
+        frame = tuple(_framed(item, tensors) for item in axis.frame)
+        ((space, power), *others) = axis.factors
+        if space not in spaces:
+            return Carried(axis.factors, frame)
+        if others or abs(power) != 1:
+            raise ValueError(f"'{axis}' stands beside others, or to a power, and not by itself")
+        return _in_frame(spaces[space] if power > 0 else spaces[space].T, frame)
     if isinstance(axis, Product):
         return Product(tuple(renamed(factor, spaces, tensors) for factor in axis.factors))
     if isinstance(axis, Sum):
         return Sum(tuple(renamed(term, spaces, tensors) for term in axis.terms))
     return axis
+
+
+def _in_frame(axis: AxisType, frame: tuple[Frame, ...]) -> AxisType:
+    """A space, or an order with scalars over it, in a frame."""
+    if isinstance(axis, Product):
+        return Product((_in_frame(axis.factors[0], frame), *axis.factors[1:]))
+    return replace(axis, frame=frame) if isinstance(axis, Carried) and frame else axis
 
 
 def _framed(frame: Frame, tensors: Iterable[str]) -> Frame:

@@ -127,7 +127,12 @@ def verify_types(
             continue
         one = Artefact({**before.tensors}, {**before.types})
         x = torch.randn(before.tensors[name].shape, generator=generator, dtype=torch.float64)
-        duals = Artefact({"x": x}, {"x": tuple(axis.T for axis in axes)})
+        positive = name in before.absolute
+        duals = Artefact(
+            {"x": x.abs() if positive else x}, {"x": tuple(axis.T for axis in axes)},
+            absolute=frozenset({"x"} if positive else ()),
+        )  # fmt: skip
+        x = duals.tensors["x"]
         y = Mover(symmetry, element, duals, {**_owned(one), **(base or {})}).moved()["x"]
         a, b = before.tensors[name].double(), after[name].double()
         size = float(a.norm() * x.norm()) or 1.0

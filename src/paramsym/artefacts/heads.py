@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from paramsym.algebra import AbstractMonomial, Group
+from paramsym.algebra.lattice import monomial
 from paramsym.artefacts.artefact import Artefact, Tensors, renamed
 from paramsym.artefacts.refusals import listed, refused
 from paramsym.artefacts.typing import candidates
-from paramsym.structure.axes import Carried
+from paramsym.structure.axes import AxisType, Carried, parse_axis, spaces_of
 from paramsym.structure.restriction import restrict
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -28,8 +30,9 @@ def head(
         tensors: the state dict of the module.
         module: its symmetry, from `find_symmetry(module, inputs, free_inputs=…, free_outputs=…)`.
         symmetry: of the model.
-        spaces: freed inputs and outputs → the space of the model that they carry; those that are
-            left out get the only space of their size, where it is the only one.
+        spaces: freed inputs and outputs → the space of the model that they carry, or an order with
+            its scalars ('(residual signs)'); those that are left out get the only one of their
+            size.
 
     Raises:
         CheckpointError: nothing is freed, or what is freed does not carry one space as it is; two
@@ -64,8 +67,8 @@ def head(
 
 def _identified(
     module: ParameterSymmetry, symmetry: ParameterSymmetry, spaces: Mapping[str, str]
-) -> dict[str, str]:
-    """The freed spaces of a module, and those of the model that they are."""
+) -> dict[str, AxisType]:
+    """The freed spaces of a module, and the types of the model that they are."""
     features = {name.partition(" ")[2]: f for name, f in module.features.items()}
     if strange := sorted(spaces.keys() - features.keys()):
         raise refused(
@@ -73,10 +76,9 @@ def _identified(
             f"one of {listed(sorted(features))}", "Free it: find_symmetry(module, inputs, "
             "free_inputs=…, free_outputs=…)",
         )  # fmt: skip
-    names: dict[str, str] = {}
+    names: dict[str, AxisType] = {}
     for side, feature in module.features.items():
-        name = side.partition(" ")[2]
-        found = feature.type
+        name, found = side.partition(" ")[2], feature.type
         if not isinstance(found, Carried) or len(found.factors) != 1 or found.frame:
             raise refused(
                 f"types=<symmetry with {side!r}>", f"its feature axis carries {found}",
@@ -84,11 +86,11 @@ def _identified(
                 "symmetry of the module",
             )  # fmt: skip
         ((mine, power),), size = found.factors, found.size(module.sizes)
-        theirs = spaces.get(name) or _only(side, size, symmetry)
+        theirs = parse_axis(spaces.get(name) or _only(side, size, symmetry))
         if power != 1 or names.setdefault(mine, theirs) != theirs:
             raise refused(
                 f"types=<symmetry with {side!r}>", f"it carries {found}, which is "
-                f"{names.get(mine, theirs)!r} elsewhere", f"{theirs!r} of the model as it is",
+                f"'{names.get(mine, theirs)}' elsewhere", f"'{theirs}' of the model as it is",
                 "Give one space to all inputs and outputs that share one: spaces={name: space}",
             )  # fmt: skip
     if not names:
@@ -101,7 +103,7 @@ def _identified(
 
 
 def _only(side: str, size: int, symmetry: ParameterSymmetry) -> str:
-    """The one space of the model of a size."""
+    """The one type of the model of a size."""
     found = candidates(symmetry, size)
     if len(found) != 1:
         raise refused(
@@ -113,20 +115,37 @@ def _only(side: str, size: int, symmetry: ParameterSymmetry) -> str:
 
 
 def _require_group(
-    mine: str, theirs: str, module: ParameterSymmetry, symmetry: ParameterSymmetry
+    mine: str, theirs: AxisType, module: ParameterSymmetry, symmetry: ParameterSymmetry
 ) -> None:
     """Raise where the model moves a space by more than a module allows."""
-    if theirs not in symmetry.spaces:
+    where, names = f"spaces={{…: '{theirs}'}}", [*spaces_of(theirs)]
+    if str(theirs) not in candidates(symmetry, module.sizes[mine]):
         raise refused(
-            f"spaces={{…: {theirs!r}}}", "the model has no such space",
-            f"one of {listed(sorted(symmetry.spaces))}", "Correct the name",
+            where, "no weight of the model carries this along an axis of that size",
+            f"one of {', '.join(candidates(symmetry, module.sizes[mine])) or 'none'}",
+            "Give one of these, or state the types of the tensors",
         )  # fmt: skip
-    small, large = symmetry.spaces[theirs], module.spaces[mine]
-    same = small.size == large.size and not small.over and not large.over
-    if not same or not (small.group == large.group or small.group <= large.group):
+    small, large = _group(symmetry, names), module.spaces[mine]
+    inside = small is not None and (small == large.group or small <= large.group)
+    if large.over or not inside:
         raise refused(
-            f"spaces={{…: {theirs!r}}}", f"the model moves it by {small.group}"
-            + (f" over {small.over}" if small.over else ""),
+            where, f"the model moves it by {small or ', '.join(names)}",
             f"a subgroup of {large.group}, by which the module can follow ({large.why or mine})",
-            f"Move the model by less: symmetry.restrict(groups={{{theirs!r}: …}}).sample(…)",
+            f"Move the model by less: symmetry.restrict(groups={{{names[0]!r}: …}}).sample(…)",
         )  # fmt: skip
+
+
+def _group(symmetry: ParameterSymmetry, names: list[str]) -> Group | None:
+    """The group of a space, or of an order together with the scalars over its units."""
+    first, *scalars = (symmetry.spaces[name] for name in names)
+    if first.over or any(s.over != (first.name,) or s.size != 1 for s in scalars):
+        return None
+    groups = [s.group for s in (first, *scalars) if isinstance(s.group, AbstractMonomial)]
+    if not scalars:
+        return first.group
+    if len(groups) != len(names):
+        return None
+    return monomial(
+        first.size, any(g.permutes for g in groups), any(g.signs for g in groups),
+        any(g.scales for g in groups),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramsym.artefacts.artefact import Artefact, Pair, Tensors, axes_of, own
+from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of, own
 from paramsym.artefacts.merging import lengths_of, merged_weight, summed
 from paramsym.artefacts.refusals import listed, refused
 from paramsym.structure.action import act_tensor
@@ -42,7 +42,11 @@ class Mover:
         needed = whole.needs(own(name), self.element)
         given = {own(n): tensor for n, tensor in self.artefact.tensors.items()}
         given |= self._of_base([n for n in needed if n not in given], name)
-        return act_tensor(whole, self.element, own(name), given)
+        found = act_tensor(whole, self.element, own(name), given)
+        if name not in self.artefact.absolute:
+            return found
+        self._orders(self.artefact.types[name], name, "coordinates")
+        return found.abs()
 
     def _replacing(self, name: str) -> torch.Tensor:
         """A tensor that stands for one of the model, which moves as that does in its place."""
@@ -75,23 +79,31 @@ class Mover:
 
     def _ordered(self, pair: Pair, numbers: torch.Tensor) -> torch.Tensor:
         """One number for each output of a weight, where outputs change places."""
+        outputs = axes_of(self.symmetry, pair.weight)[1 if pair.transposed else 0]
+        alone = self._orders((outputs,), pair.magnitude, f"the outputs of {pair.weight!r}")
+        return act_tensor(alone, _values(self.element, alone), "m", {"m": numbers})
+
+    def _orders(self, axes: Types, name: str, what: str) -> ParameterSymmetry:
+        """The symmetry that orders alone what has these types.
+
+        Raises `CheckpointError` where the element takes something to other than a multiple of one.
+        """
         names = {n for p in self.element.parts if not isinstance(p, Slide) for n in p}
-        small = restrict(self.symmetry, spaces=sorted(names), translations=False)
-        outputs = axes_of(small, pair.weight)[1 if pair.transposed else 0]
+        typed = replace(self.symmetry, signature={"m": axes}, shifts=(), ties={}, offsets={})
+        small = restrict(typed, spaces=sorted(names), translations=False)
         try:
-            alone = replace(
-                small, signature={"m": (_order(outputs),)}, shifts=(), ties={}, offsets={},
-                inputs={}, outputs={},
+            return replace(
+                small, signature={"m": tuple(map(_order, small.signature["m"]))}, inputs={},
+                outputs={},
             )  # fmt: skip
         except ValueError as error:
             raise refused(
-                repr(pair.magnitude), f"the element mixes the outputs of {pair.weight!r} "
-                f"({outputs}), whose lengths then follow from nothing",
-                "an element that takes each output to a multiple of one",
+                repr(name), f"the element mixes {what} ({', '.join(map(str, axes))}), whose "
+                "lengths or absolute values then follow from nothing",
+                "an element that takes each coordinate to a multiple of one",
                 "Move the model by such: symmetry.sample(generator, only=[…]) without that space, "
-                "or symmetry.restrict(groups={…: Permutation})",
+                "or symmetry.restrict(groups={…: Permutation}); or measure them anew",
             ) from error  # fmt: skip
-        return act_tensor(alone, _values(self.element, alone), "m", {"m": numbers})
 
     def _of_base(self, names: Iterable[str], name: str) -> dict[str, torch.Tensor]:
         """Tensors of the model, as they were before it moved."""

@@ -5,8 +5,8 @@ What reads activations x carries the dual of their space, and what adds to them 
     features = σ(W_enc (x − b_dec) + b_enc)    W_enc (features, s*)
     x' = W_dec features + b_dec                W_dec (s, features), b_dec (s)
 
-Names say who reads and who writes, sizes say which axis and which space. Where either leaves a
-choice, nothing is guessed.
+Names say who reads and who writes, sizes say which axis and which stream: a space that several
+weights carry as it is, before any norm. Where either leaves a choice, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import re
 
 from paramsym.artefacts.artefact import Tensors, Types
 from paramsym.artefacts.refusals import refused
-from paramsym.artefacts.typing import candidates
-from paramsym.structure.axes import Fixed, carried
+from paramsym.artefacts.typing import streams
+from paramsym.structure.axes import AxisType, Fixed, parse_axis
 from paramsym.structure.symmetry import ParameterSymmetry
 
 # the power of the space that a tensor of this name carries; 0 where it stays
@@ -38,21 +38,21 @@ def found_types(tensors: Tensors, symmetry: ParameterSymmetry) -> dict[str, Type
     meeting = {name: power for name, power in powers.items() if power}
     if not meeting:
         return {}
-    spaces = {s for name in meeting for n in tensors[name].shape for s in candidates(symmetry, n)}
-    if len(spaces) != 1:
+    texts = {s for name in meeting for n in tensors[name].shape for s in streams(symmetry, n)}
+    if len(texts) != 1:
         shapes = {name: tuple(tensors[name].shape) for name in meeting}
         raise refused(
             repr(next(iter(meeting))), f"the sizes {shapes} are those of "
-            f"{', '.join(sorted(spaces)) or 'no space'}, and names do not say which is meant",
-            "one space of the model, whose activations are read or added to",
-            f"State the types, types={{name: '{min(spaces, default='residual')}, 128'}}; "
+            f"{', '.join(sorted(texts)) or 'no stream'}, and names do not say which is meant",
+            "one stream of the model that is read or added to",
+            f"State the types, types={{name: '{min(texts, default='residual')}, 128'}}; "
             "readings(model, symmetry, params, inputs) gives those of each layer's activations",
         )  # fmt: skip
-    (space,) = spaces
+    stream = parse_axis(*texts)
     types: dict[str, Types] = {}
     for name, power in powers.items():
         if power is not None:
-            types[name] = _placed(name, tensors, symmetry, space, power)
+            types[name] = _placed(name, tensors, symmetry, stream, power)
     return types
 
 
@@ -63,16 +63,17 @@ def _power(name: str) -> int | None:
 
 
 def _placed(
-    name: str, tensors: Tensors, symmetry: ParameterSymmetry, space: str, power: int
+    name: str, tensors: Tensors, symmetry: ParameterSymmetry, stream: AxisType, power: int
 ) -> Types:
-    """The type of a tensor that carries a space along the one axis of its size, or none."""
-    shape, size = tuple(tensors[name].shape), symmetry.sizes[space]
+    """The type of a tensor that carries a stream along the one axis of its size, or none."""
+    shape, size = tuple(tensors[name].shape), stream.size(symmetry.sizes)
     if not power:
         return tuple(map(Fixed, shape))
     if shape.count(size) != 1:
         raise refused(
-            repr(name), f"its shape is {shape}, and {space!r} has {size} coordinates",
+            repr(name), f"its shape is {shape}, and '{stream}' has {size} coordinates",
             "one axis of that size", f"State its type, types={{{name!r}: '…'}}; where no axis has "
             "the size, it belongs to another model",
         )  # fmt: skip
-    return tuple(carried(space, power) if n == size else Fixed(n) for n in shape)
+    own = stream if power > 0 else stream.T
+    return tuple(own if n == size else Fixed(n) for n in shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,15 @@ def transport(
         artefact: tensors by name, or a path: the folder of an adapter (adapter_config.json and
             adapter_model.safetensors), or a safetensors file. Pairs in the layout of peft are known
             by their names, sparse autoencoders (W_enc, W_dec, b_enc, b_dec; encoder.weight, …),
-            control vectors (direction.3) and probes (probe.weight) by names and sizes. A dict of
-            dicts is the state of an optimiser by parameter, which `act_state` moves.
+            control vectors (direction.3) and probes (probe.weight) by names and sizes: they are
+            taken to stand on the one stream of their size, before its norms. A dict of dicts is the
+            state of an optimiser by parameter, which `act_state` moves.
         element: what moves the model.
         base: the tensors of the model before it moves, or the path of its safetensors; only those
             are read that the element needs, such as gains in whose frames it acts.
         types: for each tensor the types of its axes ('residual, (residual + residual)*'), which
-            take precedence over names; or the symmetry of a module with freed inputs and outputs.
+            take precedence over names, in bars where it holds absolute values ('|h.0.mlp|': ranges
+            of activations); or the symmetry of a module with freed inputs and outputs.
         spaces: with such a symmetry: freed inputs and outputs → the space of the model that they
             carry; by default the only one of their size.
         config: of an adapter that comes as tensors: 'fan_in_fan_out' where a weight is square (for
@@ -110,11 +113,11 @@ def recognised(
     stated = typed(tensors, types or {}, symmetry)
     left = {name: tensor for name, tensor in tensors.items() if name not in stated.types}
     if is_adapter(left) or config:
-        return adapter(tensors, symmetry, config or {}, stated.types)
+        return adapter(tensors, symmetry, config or {}, stated)
     found = found_types(left, symmetry)
     every = {**stated.types, **found}
     require_all(tensors, every, symmetry)
-    return Artefact(tensors, every, meeting=frozenset(every))
+    return replace(stated, types=every, meeting=frozenset(every))
 
 
 def _config(path: str | Path, config: Mapping[str, Any] | None) -> Mapping[str, Any]:

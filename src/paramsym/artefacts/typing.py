@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from paramsym.artefacts.artefact import Artefact, Tensors, Types, renamed
 from paramsym.artefacts.refusals import listed, refused
@@ -10,14 +12,18 @@ from paramsym.structure.axes import (
     AxisType,
     Carried,
     Fixed,
+    Product,
+    Sum,
     TypeSyntaxError,
     frames_of,
     parse_axis,
+    powers_of,
     spaces_of,
 )
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Stated = Mapping[str, str | Sequence[AxisType]]
+_BARS = re.compile(r"\s*\|(.*)\|\s*")
 
 
 def typed(tensors: Tensors, types: Stated, symmetry: ParameterSymmetry) -> Artefact:
@@ -27,7 +33,8 @@ def typed(tensors: Tensors, types: Stated, symmetry: ParameterSymmetry) -> Artef
         tensors: by name.
         types: for each of them the types of its axes, as text ('residual, (residual + residual)*';
             sizes for axes that stay, nothing for a number) or as values. Frames name tensors of
-            the artefact where it has such, of the model otherwise.
+            the artefact where it has such, of the model otherwise. Bars around all, '|h.0.mlp|',
+            say that absolute values are held, such as the ranges of activations.
         symmetry: of the model.
 
     Raises:
@@ -40,13 +47,18 @@ def typed(tensors: Tensors, types: Stated, symmetry: ParameterSymmetry) -> Artef
             f"types={{{unknown[0]!r}: …}}", "the artefact has no tensor of this name",
             f"one of {listed(sorted(tensors))}", "Correct the name",
         )  # fmt: skip
+    plain, absolute = dict(types), set()
+    for name, text in types.items():
+        if isinstance(text, str) and (bars := _BARS.fullmatch(text)):
+            plain[name] = bars[1]
+            absolute.add(name)
     found = {
-        name: tuple(renamed(axis, {}, tensors) for axis in _axes(name, types[name]))
-        for name in types
+        name: tuple(renamed(axis, {}, tensors) for axis in _axes(name, plain[name]))
+        for name in plain
     }
     for name, axes in found.items():
         _require_fit(name, axes, tensors, symmetry)
-    return Artefact(tensors, found, meeting=frozenset(found))
+    return Artefact(tensors, found, absolute=frozenset(absolute), meeting=frozenset(found))
 
 
 def require_all(tensors: Tensors, types: Mapping[str, object], symmetry: ParameterSymmetry) -> None:
@@ -66,16 +78,50 @@ def require_all(tensors: Tensors, types: Mapping[str, object], symmetry: Paramet
 
 
 def candidates(symmetry: ParameterSymmetry, size: int) -> list[str]:
-    """The spaces of a size that some weight writes as a whole: a stream, the units of a layer."""
-    axes = (axis for axes in symmetry.signature.values() if len(axes) > 1 for axis in axes)
-    found = [
-        axis.factors[0][0]
-        for axis in axes
-        if isinstance(axis, Carried)
-        and (len(axis.factors), axis.factors[0][1], axis.frame) == (1, 1, ())
-        and axis.size(symmetry.sizes) == size
-    ]
+    """The types of a size that some weight carries along a whole axis, outside of any frame.
+
+    They are those that activations may have: one space, such as a stream, or an order with scalars
+    over its units. Which weights read and which write, types do not say.
+    """
+    found = [str(axis) for axis in _whole(symmetry) if axis.size(symmetry.sizes) == size]
     return list(dict.fromkeys(found))
+
+
+def streams(symmetry: ParameterSymmetry, size: int) -> list[str]:
+    """The candidates that several weights carry: they add to one stream, or read one."""
+    found = Counter(str(axis) for axis in _whole(symmetry) if axis.size(symmetry.sizes) == size)
+    return [text for text, count in found.items() if count > 1]
+
+
+def _whole(symmetry: ParameterSymmetry) -> Iterator[AxisType]:
+    """The axes of weights that carry one space, or an order with scalars, to the power one."""
+    for axis in (axis for axes in symmetry.signature.values() if len(axes) > 1 for axis in axes):
+        parts = axis.factors if isinstance(axis, Product) else (axis,)
+        large = [part for part in parts if part.size(symmetry.sizes) > 1]
+        plain = all(isinstance(part, Carried) and not part.frame for part in parts)
+        if plain and len(large) <= 1 and all(power == 1 for _, power in powers_of(axis)):
+            yield axis
+
+
+def _require_whole(name: str, axis: AxisType, symmetry: ParameterSymmetry) -> None:
+    """Raise where an order is said to stand alone, and in the model has scalars beside it always.
+
+    Such a type is easily written, and would leave out the signs of a stream.
+    """
+    for term in axis.terms if isinstance(axis, Sum) else (axis,):
+        alone = isinstance(term, Carried) and len(term.factors) == 1 and not term.frame
+        if not alone or not any(s.over == (*spaces_of(term),) for s in symmetry.spaces.values()):
+            continue
+        size, (space,) = term.size(symmetry.sizes), spaces_of(term)
+        known = candidates(symmetry, size)
+        beside = [text for text in known if text.startswith(f"({space} ")]
+        if space not in known and beside:
+            raise refused(
+                f"types={{{name!r}: …}}", f"{space!r} is an order, which no weight carries alone",
+                f"what activations carry: one of {', '.join(beside)}",
+                "Write that type; readings(model, symmetry, params, inputs) gives those of each "
+                "layer's activations",
+            )  # fmt: skip
 
 
 def _axes(name: str, stated: str | Sequence[AxisType]) -> tuple[AxisType, ...]:
@@ -111,8 +157,8 @@ def _require_fit(name: str, axes: Types, tensors: Tensors, symmetry: ParameterSy
         if strange:
             raise refused(
                 where, f"the model has no space {strange[0]!r}",
-                f"one of {listed(sorted(symmetry.spaces))}", "Correct the name; print(symmetry) "
-                "shows all of them",
+                f"one of {listed(sorted(symmetry.spaces, key=len))}",
+                "Correct the name; print(symmetry) shows all of them",
             )  # fmt: skip
         known = {*symmetry.signature, *(f"artefact {n}" for n in tensors)}
         gains = [f.parameter for f in frames_of(axis) if f.parameter not in known]
@@ -121,6 +167,8 @@ def _require_fit(name: str, axes: Types, tensors: Tensors, symmetry: ParameterSy
                 where, f"neither the model nor the artefact has the gain {gains[0]!r}",
                 "a frame that names a tensor", "Correct the name",
             )  # fmt: skip
+    for axis in axes:
+        _require_whole(name, axis, symmetry)
     shape, wanted = tuple(tensors[name].shape), tuple(a.size(symmetry.sizes) for a in axes)
     if shape != wanted:
         raise refused(
