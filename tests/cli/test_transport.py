@@ -142,6 +142,16 @@ def test_places_that_are_missing_or_taken(run, case, tmp_path):
     refused(run, case, *case.command(case.lora, tmp_path / "n"), says=("an element of",))
 
 
+def test_what_was_moved_is_not_moved_twice(run, case, tmp_path):
+    """Twice moved, it fits a model that is moved twice, and the comparison would say yes."""
+    once, back = tmp_path / "once", tmp_path / "back.safetensors"
+    run(*case.command(case.lora, once))
+    refused(run, case, *case.command(once, tmp_path / "n"), says=("moved along this element",))
+    (~case.g).save(back)
+    undone = "transport", once, tmp_path / "undone", "--along", back, "--of", case.folder
+    run(*undone)
+
+
 def test_an_element_that_hardly_moves_is_told(run, case, tmp_path):
     case.symmetry.identity().save(case.along)
     said = run(*case.command(case.lora, tmp_path / "moved"))

@@ -12,7 +12,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of, shape_of
+from paramsym.artefacts.artefact import (
+    Artefact,
+    Pair,
+    Tensors,
+    Types,
+    axes_of,
+    shape_of,
+    without_head,
+)
 from paramsym.artefacts.refusals import listed, refused
 from paramsym.artefacts.settings import Settings, check_settings, scaling_of
 from paramsym.structure.axes import Fixed
@@ -110,7 +118,7 @@ def _base_name(name: str, symmetry: ParameterSymmetry, where: str) -> str:
     known = {*symmetry.signature, *symmetry.ties}
     if name in known:
         return name
-    near = sorted(n for n in known if name == _without_head(n) or n == _without_head(name))
+    near = sorted(n for n in known if name == without_head(n) or n == without_head(name))
     if len(near) == 1:
         return near[0]
     if near:
@@ -125,11 +133,6 @@ def _base_name(name: str, symmetry: ParameterSymmetry, where: str) -> str:
         "Give the element of the model that it was trained on; where it is a new layer, state its "
         f"type: types={{{where.strip(chr(39))!r}: '2, residual*'}}",
     )  # fmt: skip
-
-
-def _without_head(name: str) -> str:
-    """A name without its first part: models with a head call their body `model`, `transformer`."""
-    return name.partition(".")[2]
 
 
 def _replaced(name: str, tensors: Tensors, symmetry: ParameterSymmetry) -> str:

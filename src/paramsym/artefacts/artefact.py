@@ -90,6 +90,11 @@ def shape_of(symmetry: ParameterSymmetry, name: str) -> tuple[int, ...]:
     return symmetry.shape(symmetry.ties.get(name, name))
 
 
+def without_head(name: str) -> str:
+    """A name without its first part: models with a head call their body `model`, `transformer`."""
+    return name.partition(".")[2]
+
+
 def own(name: str) -> str:
     """What a tensor of the artefact is called beside those of the model."""
     return f"artefact {name}"

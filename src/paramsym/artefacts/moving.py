@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of, own
+from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of, own, without_head
 from paramsym.artefacts.merging import lengths_of, merged_weight, summed
 from paramsym.artefacts.refusals import listed, refused
 from paramsym.structure.action import act_tensor
@@ -110,6 +110,7 @@ class Mover:
         found, missing = {}, []
         for needed in names:
             known = (needed, *self.symmetry.aliases.get(needed, ()))
+            known += tuple(map(without_head, known))  # files of a body alone
             at = next((n for n in known if n in self.base), None)
             if at is None:
                 missing.append(needed)

@@ -73,7 +73,7 @@ def scaling_of(settings: Settings, module: str) -> float | None:
 
 
 def _of_module(patterns: Mapping[str, Any] | None, module: str, otherwise: Any) -> Any:
-    """What the first pattern says that the name of a module matches, or ends with."""
+    """What the first pattern says that the name of a module is, or ends with."""
     for pattern, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

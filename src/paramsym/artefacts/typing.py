@@ -11,7 +11,6 @@ from paramsym.artefacts.refusals import listed, refused
 from paramsym.structure.axes import (
     AxisType,
     Carried,
-    Fixed,
     Product,
     Sum,
     TypeSyntaxError,
@@ -175,8 +174,3 @@ def _require_fit(name: str, axes: Types, tensors: Tensors, symmetry: ParameterSy
             where, f"the tensor has shape {shape}", f"{wanted}, which the type says",
             "Correct the type, or give the model that the artefact belongs to",
         )  # fmt: skip
-
-
-def fixed(tensors: Tensors, name: str) -> Types:
-    """The type of a tensor that does not move."""
-    return tuple(Fixed(n) for n in tensors[name].shape)

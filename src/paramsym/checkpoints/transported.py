@@ -6,10 +6,12 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 from paramsym.artefacts.artefact import Artefact, Tensors
 from paramsym.artefacts.checking import TransportCheck, verify_adapter, verify_types
@@ -25,17 +27,19 @@ from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import (
     check_name,
     check_place,
+    owned,
     refuse_source,
     staged,
-    write_tensors,
 )
-from paramsym.formats.weights import read_safetensors
+from paramsym.formats.weights import metadata_of, read_safetensors
 from paramsym.structure.element import GroupElement
 from paramsym.terminal import silent
 
 _AN_ELEMENT = "an element of the symmetry of the model"
 # What the control has to exceed, as a multiple of what the moved artefact may differ by.
 _SEEN = 100.0
+# The entry of a file's metadata that lists the elements that it was moved along.
+_MARK = "paramsym.transported"
 # Bytes of parameters in float64 beyond which the model is compared in its own dtype.
 _LARGEST = 2 << 30
 
@@ -95,6 +99,7 @@ def write_transported(
             follow the element; the comparison fails; the system does not let it be written.
     """
     _require_places(checkpoint, artefact, out, along, force)
+    told = _metadata(artefact, along)
     tensors, config = read_artefact(artefact)
     check_finite(tensors, str(artefact), set())
     stated = _stated(types)
@@ -126,7 +131,7 @@ def write_transported(
             "Nothing is kept. Move by less, which rounds less; where that does not help, please "
             "report the model",
         )  # fmt: skip
-    _write(artefact, out, moved, force, progress)
+    _write(artefact, out, moved, told, force, progress)
     notes = [*checkpoint.notes, *_control_note(check, tolerance)]
     shown = {name: ", ".join(map(str, axes)) for name, axes in found.types.items()}
     return WrittenTransported(out, check, tolerance, compared, shown, tuple(notes))
@@ -146,6 +151,22 @@ def _require_places(
             checkpoint.label, "a model on the meta device, without numbers",
             "the weights before they were moved", "Give --weights FILE",
         )  # fmt: skip
+
+
+def _metadata(artefact: Path, along: Path) -> dict[str, str]:
+    """The texts of the file, and along which elements it has been moved, by their hashes.
+
+    Raises `CheckpointError` where it has been moved along this one: no comparison would see that it
+    is moved twice, for a model that is moved as often.
+    """
+    told = {"format": "pt", **metadata_of(files_of(artefact)[0])}
+    before, mark = told.get(_MARK, "").split(), sha256(along.read_bytes()).hexdigest()
+    if before[-1:] == [mark]:
+        raise CheckpointError(
+            str(artefact), "it has been moved along this element already",
+            "the artefact as it was before", "Use it beside the moved model as it is",
+        )  # fmt: skip
+    return {**told, _MARK: " ".join([*before, mark])}
 
 
 def _stated(types: Path | None) -> dict[str, str]:
@@ -219,13 +240,17 @@ def _control_note(check: TransportCheck, tolerance: float) -> list[str]:
 
 
 def _write(
-    artefact: Path, out: Path, moved: Tensors, force: bool, progress: Callable[[str], None]
+    artefact: Path,
+    out: Path,
+    moved: Tensors,
+    metadata: Mapping[str, str],
+    force: bool,
+    progress: Callable[[str], None],
 ) -> None:
     """Write the tensors in the layout of the artefact, with everything else that is in its folder.
 
     What is read back has to be what was written, to the last bit.
     """
-    weights, _ = files_of(artefact)
     room = sum(tensor.numel() * tensor.element_size() for tensor in moved.values())
     with staged(out, force, room) as draft:
         progress(f"writing {out.name}")
@@ -233,7 +258,7 @@ def _write(
         if artefact.is_dir():
             shutil.copytree(artefact, draft, ignore=shutil.ignore_patterns("adapter_model.*"))
             file = draft / WEIGHTS
-        write_tensors(file, moved, weights)
+        save_file(owned(moved), file, metadata=dict(metadata))
         wrong = [name for name, t in read_safetensors(file) if not torch.equal(t, moved[name])]
         if wrong:
             raise CheckpointError(
