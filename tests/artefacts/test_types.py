@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from paramsym import act, find_symmetry, transport
-from paramsym.artefacts.typing import candidates
+from paramsym.artefacts.stated import candidates
 from tests.artefacts.attached import Draft, model_of, randomised, tokens
 
 

@@ -142,6 +142,22 @@ def test_places_that_are_missing_or_taken(run, case, tmp_path):
     refused(run, case, *case.command(case.lora, tmp_path / "n"), says=("an element of",))
 
 
+def test_half_precision_is_compared_without_its_rounding(run, case, tmp_path, monkeypatch):
+    half = {n: t.bfloat16() for n, t in case.tensors.items()}
+    save_file(half, case.lora / "adapter_model.safetensors")
+    found = json.loads(run(*case.command(case.lora, tmp_path / "moved"), "--json").stdout)
+    assert found["error"] < 0.1 < 0.2 < found["control"]
+    written = load_file(tmp_path / "moved" / "adapter_model.safetensors")
+    assert {t.dtype for t in written.values()} == {torch.bfloat16}
+
+    def nearly(tensors, *args, **options):
+        """Wrong by less than bfloat16 is allowed to round."""
+        return {n: 1.02 * t for n, t in transport(tensors, *args, **options).items()}
+
+    monkeypatch.setattr("paramsym.checkpoints.transported.transport", nearly)
+    refused(run, case, *case.command(case.lora, tmp_path / "n"), says=("at most 1e-04",))
+
+
 def test_what_was_moved_is_not_moved_twice(run, case, tmp_path):
     """Twice moved, it fits a model that is moved twice, and the comparison would say yes."""
     once, back = tmp_path / "once", tmp_path / "back.safetensors"

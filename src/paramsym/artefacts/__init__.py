@@ -12,6 +12,6 @@ from paramsym.artefacts.checking import TransportCheck as TransportCheck
 from paramsym.artefacts.checking import verify_adapter as verify_adapter
 from paramsym.artefacts.checking import verify_types as verify_types
 from paramsym.artefacts.merging import merged as merged
+from paramsym.artefacts.stated import typed as typed
 from paramsym.artefacts.transport import recognised as recognised
 from paramsym.artefacts.transport import transport as transport
-from paramsym.artefacts.typing import typed as typed

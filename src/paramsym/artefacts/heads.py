@@ -12,7 +12,7 @@ from paramsym.algebra import AbstractMonomial, Group
 from paramsym.algebra.lattice import monomial
 from paramsym.artefacts.artefact import Artefact, Tensors, renamed
 from paramsym.artefacts.refusals import listed, refused
-from paramsym.artefacts.typing import candidates
+from paramsym.artefacts.stated import candidates
 from paramsym.structure.axes import AxisType, Carried, parse_axis, spaces_of
 from paramsym.structure.restriction import restrict
 from paramsym.structure.symmetry import ParameterSymmetry

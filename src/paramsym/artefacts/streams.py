@@ -15,7 +15,7 @@ import re
 
 from paramsym.artefacts.artefact import Tensors, Types
 from paramsym.artefacts.refusals import refused
-from paramsym.artefacts.typing import streams
+from paramsym.artefacts.stated import streams
 from paramsym.structure.axes import AxisType, Fixed, parse_axis
 from paramsym.structure.symmetry import ParameterSymmetry
 

@@ -16,8 +16,8 @@ from paramsym.artefacts.moving import Mover
 from paramsym.artefacts.reading import FileTensors, read_artefact
 from paramsym.artefacts.refusals import refused
 from paramsym.artefacts.slides import require_followed
+from paramsym.artefacts.stated import Stated, require_all, typed
 from paramsym.artefacts.streams import found_types
-from paramsym.artefacts.typing import Stated, require_all, typed
 from paramsym.structure.element import GroupElement
 from paramsym.structure.state import act_state
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -56,8 +56,8 @@ def transport(
         types: for each tensor the types of its axes ('residual, (residual + residual)*'), which
             take precedence over names, in bars where it holds absolute values ('|h.0.mlp|': ranges
             of activations); or the symmetry of a module with freed inputs and outputs.
-        spaces: with such a symmetry: freed inputs and outputs → the space of the model that they
-            carry; by default the only one of their size.
+        spaces: with such a symmetry: freed inputs and outputs → the type of the model that they
+            carry, 'residual' or an order with its scalars; by default the only one of their size.
         config: of an adapter that comes as tensors: 'fan_in_fan_out' where a weight is square (for
             all, or by weight), 'r' and 'lora_alpha' where lengths of rows (DoRA) are measured.
 
