@@ -75,6 +75,8 @@ def test_activations_that_a_shift_may_move_are_refused():
     symmetry = find_symmetry(model, (tokens(),))
     with pytest.raises(ValueError, match="the activations which the artefact meets may move"):
         transport({"direction.1": torch.ones(16)}, symmetry.sample(seeded()))
+    with pytest.raises(ValueError, match="name no space, so that nothing says"):
+        transport({"mean": torch.ones(16)}, symmetry.sample(seeded()), types={"mean": "16"})
     g = symmetry.sample(seeded(), only=[*symmetry.spaces])
     moved = transport({"direction.1": torch.arange(16.0)}, g)["direction.1"]
     assert torch.allclose(moved.sum(), torch.arange(16.0).sum())  # the stream keeps its mean

@@ -13,7 +13,7 @@ such a tensor: those slides alone are followed.
 from __future__ import annotations
 
 from paramsym.artefacts.artefact import Artefact
-from paramsym.artefacts.refusals import refused
+from paramsym.artefacts.refusals import listed, refused
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.needs import moved_by, reads
 from paramsym.structure.shift import Shift
@@ -93,6 +93,13 @@ def _require_unscaled(shift: Shift, scaled: set[str]) -> None:
 
 def _require_silent(symmetry: ParameterSymmetry, shift: Shift, artefact: Artefact) -> None:
     """Raise where a slide may move the activations that an artefact meets."""
+    if artefact.meeting and not artefact.spaces:
+        raise refused(
+            f"element with {shift.name!r}", f"the types of {listed(sorted(artefact.meeting))} name "
+            "no space, so that nothing says whether the activations that they meet move with it",
+            "an element without shifts, or types that carry the space of these activations",
+            _WAY_OUT,
+        )  # fmt: skip
     for name in shift.parameters:
         for touched in (name, *shift.reads(name, inverse=True)):
             shared = artefact.spaces & symmetry.movers.get(touched, frozenset())
