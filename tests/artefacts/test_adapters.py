@@ -1,6 +1,7 @@
 """Adapters in full: saved modules, biases, lengths of rows, ties, and what is refused."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from paramsym import act, find_symmetry, transport
 from paramsym.artefacts import verify_adapter
+from paramsym.artefacts.checking import worst
 from paramsym.artefacts.merging import lengths_of, merged, summed
 from paramsym.artefacts.transport import recognised
 from tests.artefacts.attached import CONFIG, lora_of, model_of, settings_of, tokens
@@ -261,6 +263,15 @@ def test_the_bias_says_which_axis_of_a_square_weight_has_the_outputs(gpt2):
         for said in ({"fan_in_fan_out": True}, {"fan_in_fan_out": False}, {})
     ]
     assert all(torch.equal(moved[0][n], other[n]) for other in moved[1:] for n in lora)
+
+
+def test_what_is_no_number_is_no_small_error(llama):
+    assert math.isnan(worst([0.0, math.nan, 1.0])) and worst([]) == 0.0
+    lora = {n: t for n, t in llama.lora.items() if "lm_head" in n}
+    found, g = recognised(lora, llama.symmetry, config=llama.config), llama.sample()
+    moved = transport(lora, g, llama.params, config=llama.config)
+    broken = {n: torch.full_like(t, math.nan) for n, t in moved.items()}
+    assert math.isnan(verify_adapter(llama.model, found, broken, g, (tokens(),)).error)
 
 
 def test_the_moved_model_with_the_adapter_is_the_moved_sum(llama):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,12 +120,11 @@ def verify_types(
     """
     symmetry = element.symmetry
     assert isinstance(symmetry, ParameterSymmetry)
-    error = control = 0.0
-    for name in before.meeting:
+    errors, controls = [], []
+    for name in sorted(before.meeting):
         axes = before.types[name]
         if not any(True for axis in axes for _ in spaces_of(axis)):
             continue
-        one = Artefact({**before.tensors}, {**before.types})
         x = torch.randn(before.tensors[name].shape, generator=generator, dtype=torch.float64)
         positive = name in before.absolute
         duals = Artefact(
@@ -133,12 +132,17 @@ def verify_types(
             absolute=frozenset({"x"} if positive else ()),
         )  # fmt: skip
         x = duals.tensors["x"]
-        y = Mover(symmetry, element, duals, {**_owned(one), **(base or {})}).moved()["x"]
+        y = Mover(symmetry, element, duals, {**_owned(before), **(base or {})}).moved()["x"]
         a, b = before.tensors[name].double(), after[name].double()
         size = float(a.norm() * x.norm()) or 1.0
-        error = max(error, abs(float((a * x).sum() - (b * y).sum())) / size)
-        control = max(control, abs(float((a * x).sum() - (a * y).sum())) / size)
-    return TransportCheck(error, control)
+        errors.append(abs(float((a * x).sum() - (b * y).sum())) / size)
+        controls.append(abs(float((a * x).sum() - (a * y).sum())) / size)
+    return TransportCheck(worst(errors), worst(controls))
+
+
+def worst(numbers: Iterable[float]) -> float:
+    """The largest of some numbers, 0 if there are none, and NaN if one of them is no number."""
+    return float(torch.tensor([0.0, *numbers], dtype=torch.float64).max())
 
 
 def _owned(artefact: Artefact) -> dict[str, torch.Tensor]:
@@ -153,4 +157,4 @@ def _apart(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
         for a, b in zip(first, second, strict=True)
         if a.numel()
     ]
-    return max(found, default=0.0)
+    return worst(found)

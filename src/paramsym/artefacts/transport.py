@@ -82,7 +82,8 @@ def transport(
         )  # fmt: skip
     held = FileTensors(Path(base).expanduser()) if isinstance(base, (str, Path)) else base
     if isinstance(artefact, (str, Path)):
-        artefact, config = read_artefact(Path(artefact).expanduser())[0], _config(artefact, config)
+        artefact, said = read_artefact(Path(artefact).expanduser())
+        config = {**said, **(config or {})}
     if artefact and all(isinstance(value, Mapping) for value in artefact.values()):
         return act_state(symmetry, element, artefact, held)
     _require_tensors(artefact)
@@ -118,11 +119,6 @@ def recognised(
     every = {**stated.types, **found}
     require_all(tensors, every, symmetry)
     return replace(stated, types=every, meeting=frozenset(every))
-
-
-def _config(path: str | Path, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What the files say, and what the caller says of it."""
-    return {**read_artefact(Path(path).expanduser())[1], **(config or {})}
 
 
 def _require_tensors(artefact: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from paramsym.artefacts.artefact import Artefact, Tensors
-from paramsym.artefacts.checking import TransportCheck, verify_adapter, verify_types
+from paramsym.artefacts.artefact import Artefact, Tensors, axes_of
+from paramsym.artefacts.checking import TransportCheck, verify_adapter, verify_types, worst
 from paramsym.artefacts.reading import WEIGHTS, files_of, read_artefact
 from paramsym.artefacts.transport import recognised, transport
 from paramsym.checking.find import find_symmetry
@@ -33,6 +33,7 @@ from paramsym.checkpoints.writing import (
 )
 from paramsym.formats.weights import metadata_of, read_safetensors
 from paramsym.structure.element import GroupElement
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
 _AN_ELEMENT = "an element of the symmetry of the model"
@@ -135,8 +136,15 @@ def write_transported(
         )  # fmt: skip
     _write(artefact, out, moved, told, force, progress)
     notes = [*checkpoint.notes, *_control_note(check, tolerance)]
-    shown = {name: ", ".join(map(str, axes)) for name, axes in found.types.items()}
+    shown = _shown(found, symmetry)
     return WrittenTransported(out, check, tolerance, compared, shown, tuple(notes))
+
+
+def _shown(artefact: Artefact, symmetry: ParameterSymmetry) -> dict[str, str]:
+    """The types of all tensors as text, absolute values in bars."""
+    types = {name: axes_of(symmetry, base) for name, base in artefact.replaces.items()}
+    texts = {n: ", ".join(map(str, axes)) for n, axes in {**artefact.types, **types}.items()}
+    return {n: f"|{text}|" if n in artefact.absolute else text for n, text in texts.items()}
 
 
 def _require_small(artefact: Path, check: TransportCheck, tolerance: float, compared: str) -> None:
@@ -237,8 +245,7 @@ def _compared(
         generator = torch.Generator().manual_seed(0)
         checks.append(verify_types(found, moved, element, generator, base))
         said.append("pairings with random activations of the types")
-    error = max((check.error for check in checks), default=0.0)
-    control = max((check.control for check in checks), default=0.0)
+    error, control = worst(c.error for c in checks), worst(c.control for c in checks)
     return TransportCheck(error, control), "; ".join(said)
 
 
