@@ -162,6 +162,28 @@ def test_convolutions_are_adapted():
     assert torch.allclose(weight, model[2].weight + 0.75 * product)
 
 
+def test_the_bias_of_a_pair_moves_as_a_column_of_its_outputs(llama):
+    name = "base_model.model.model.layers.0.self_attn.v_proj.lora_B"
+    lora = {n: t for n, t in llama.lora.items() if n.startswith(name[:-1])}
+    bias = lora[f"{name}.weight"][:, 0].clone()
+    g, config = llama.sample(), {**llama.config, "lora_bias": True}
+    moved = transport({**lora, f"{name}.bias": bias}, g, llama.params, config=config)
+    assert torch.allclose(moved[f"{name}.bias"], moved[f"{name}.weight"][:, 0])
+    assert not torch.allclose(moved[f"{name}.bias"], bias)
+
+
+def test_a_new_head_in_an_adapter_is_typed_by_the_user(llama):
+    """It reads the stream behind the last norm, as the head of the model does."""
+    lora = {n: t for n, t in llama.lora.items() if "lm_head" not in n}
+    new, g = torch.randn(2, 16, dtype=torch.float64, generator=seeded()), llama.sample()
+    name, head = "base_model.model.score.weight", "base_model.model.lm_head.weight"
+    types = {name: "2, residual[model.norm.weight]*⊙norm*"}
+    both = {**lora, name: new, head: new.repeat(25, 1)}
+    moved = transport(both, g, llama.params, types=types, config=llama.config)
+    assert torch.allclose(moved[name], moved[head][:2])
+    assert not torch.allclose(moved[name], new)
+
+
 def test_half_precision_is_kept(llama):
     half = {n: t.bfloat16() for n, t in llama.lora.items()}
     moved = transport(half, llama.sample(), llama.params, config=llama.config)
