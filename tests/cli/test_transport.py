@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paramsym import find_symmetry, transport
+from paramsym import act, find_symmetry, transport
 from paramsym.checkpoints import open_checkpoint
+from paramsym.checkpoints.sketch import are_alike, parsed, sketch_of, written
 from paramsym.formats.weights import metadata_of
 
 CONFIG = {
@@ -158,14 +159,29 @@ def test_half_precision_is_compared_without_its_rounding(run, case, tmp_path, mo
     refused(run, case, *case.command(case.lora, tmp_path / "n"), says=("at most 1e-04",))
 
 
-def test_what_was_moved_is_not_moved_twice(run, case, tmp_path):
+def test_what_was_moved_belongs_to_the_moved_model(run, case, tmp_path):
     """Twice moved, it fits a model that is moved twice, and the comparison would say yes."""
-    once, back = tmp_path / "once", tmp_path / "back.safetensors"
+    once, back, there = tmp_path / "once", tmp_path / "back.safetensors", tmp_path / "there"
     run(*case.command(case.lora, once))
-    refused(run, case, *case.command(once, tmp_path / "n"), says=("moved along this element",))
+    says = ("a model of other weights", "fingerprint")
+    refused(run, case, *case.command(once, tmp_path / "n"), says=says)
     (~case.g).save(back)
-    undone = "transport", once, tmp_path / "undone", "--along", back, "--of", case.folder
-    run(*undone)
+    open_checkpoint(str(case.folder)).save(there, act(case.symmetry, case.g, case.params))
+    run("transport", once, tmp_path / "undone", "--along", back, "--of", there)
+    undone = load_file(tmp_path / "undone" / "adapter_model.safetensors")
+    assert all(torch.allclose(undone[n], t, atol=1e-4) for n, t in case.tensors.items())
+    run(*case.command(tmp_path / "undone", tmp_path / "again"))  # it is at home once more
+
+
+def test_sketches_tell_weights_apart_up_to_rounding(case):
+    here = sketch_of(case.params)
+    assert are_alike(here, sketch_of({n: t.bfloat16() for n, t in case.params.items()}))
+    assert parsed(written(here)) and parsed("no numbers") is None
+    for name in (*case.symmetry.spaces, None):
+        g = case.symmetry.sample(torch.Generator().manual_seed(1), only=name and [name])
+        moved = act(case.symmetry, g, case.params)
+        if any(not torch.allclose(moved[n], t) for n, t in case.params.items()):
+            assert not are_alike(here, sketch_of(moved)), name
 
 
 def test_an_element_that_hardly_moves_is_told(run, case, tmp_path):

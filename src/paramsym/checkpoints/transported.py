@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.equivalent import TOLERANCE
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.fitting import fitting
+from paramsym.checkpoints.sketch import are_alike, parsed, sketch_of, written
 from paramsym.checkpoints.tensors import check_finite, require_file
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import (
@@ -32,6 +32,7 @@ from paramsym.checkpoints.writing import (
     staged,
 )
 from paramsym.formats.weights import metadata_of, read_safetensors
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
@@ -39,8 +40,8 @@ from paramsym.terminal import silent
 _AN_ELEMENT = "an element of the symmetry of the model"
 # What the control has to exceed, as a multiple of what the moved artefact may differ by.
 _SEEN = 100.0
-# The entry of a file's metadata that lists the elements that it was moved along.
-_MARK = "paramsym.transported"
+# The entry of a file's metadata that says which weights it belongs to; see `sketch`.
+_MARK = "paramsym.model"
 # Bytes of parameters in float64 beyond which the model is compared in its own dtype.
 _LARGEST = 2 << 30
 
@@ -100,7 +101,8 @@ def write_transported(
             follow the element; the comparison fails; the system does not let it be written.
     """
     _require_places(checkpoint, artefact, out, along, force)
-    told = _metadata(artefact, along)
+    told, base = metadata_of(files_of(artefact)[0]), checkpoint.state()
+    _require_model(told, artefact, base)
     tensors, config = read_artefact(artefact)
     check_finite(tensors, str(artefact), set())
     stated = _stated(types)
@@ -111,7 +113,6 @@ def write_transported(
         element = GroupElement.load(along, symmetry)
     progress("moving the artefact")
     settings = {**config, "fan_in_fan_out": _turned(checkpoint.model)} if config else {}
-    base = checkpoint.state()
     try:
         found = recognised(tensors, symmetry, stated, config=settings)
         moved = transport(tensors, element, base, stated, config=settings)
@@ -134,6 +135,7 @@ def write_transported(
             artefact, _compared(checkpoint, same, exact, element, base)[0],
             TOLERANCE[torch.float32], compared,
         )  # fmt: skip
+    told = {"format": "pt", **told, _MARK: written(sketch_of(act(symmetry, element, base)))}
     _write(artefact, out, moved, told, force, progress)
     notes = [*checkpoint.notes, *_control_note(check, tolerance)]
     shown = _shown(found, symmetry)
@@ -174,20 +176,19 @@ def _require_places(
         )  # fmt: skip
 
 
-def _metadata(artefact: Path, along: Path) -> dict[str, str]:
-    """The texts of the file, and along which elements it has been moved, by their hashes.
+def _require_model(told: Mapping[str, str], artefact: Path, base: Tensors) -> None:
+    """Raise where an artefact was moved before, and belongs to a model of other weights.
 
-    Raises `CheckpointError` where it has been moved along this one: no comparison would see that it
-    is moved twice, for a model that is moved as often.
+    No comparison would see it: moved twice, it fits a model that moved twice.
     """
-    told = {"format": "pt", **metadata_of(files_of(artefact)[0])}
-    before, mark = told.get(_MARK, "").split(), sha256(along.read_bytes()).hexdigest()
-    if before[-1:] == [mark]:
+    known, here = parsed(told.get(_MARK, "")), sketch_of(base)
+    if known and not are_alike(known, here):
         raise CheckpointError(
-            str(artefact), "it has been moved along this element already",
-            "the artefact as it was before", "Use it beside the moved model as it is",
+            str(artefact), "it belongs to a model of other weights, along with which it was moved "
+            f"(fingerprint {written(known[:3])} …, that of --of is {written(here[:3])} …)",
+            "the model that it belongs to",
+            "Give --of that model; or take the artefact as it was before it was moved",
         )  # fmt: skip
-    return {**told, _MARK: " ".join([*before, mark])}
 
 
 def _stated(types: Path | None) -> dict[str, str]:
