@@ -20,6 +20,7 @@ ROOMS = (
     "discovery",
     "ensembles",
     "privacy",
+    "artefacts",
 )  # as far as they are built; fmt: skip
 
 

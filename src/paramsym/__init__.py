@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paramsym.artefacts.transport import transport as transport
     from paramsym.checking.audit import AuditTooLarge as AuditTooLarge
     from paramsym.checking.audit import audit as audit
     from paramsym.checking.audit import audit_cost as audit_cost
@@ -102,6 +103,7 @@ _HOMES = {
     "minimize_range": "paramsym.quantize.ranges",
     "moment_map": "paramsym.structure.moment",
     "check_gradients": "paramsym.dynamics.gradients",
+    "transport": "paramsym.artefacts.transport",
     "teleport": "paramsym.dynamics.teleportation",
     "Aligned": "paramsym.geometry.alignment",
     "align": "paramsym.geometry.alignment",
@@ -158,7 +160,7 @@ __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 _ROOMS = {
     "algebra", "structure", "recording", "primitives", "lowering", "tracing", "checking",
     "geometry", "quantize", "dynamics", "merging",
-    "origin", "training", "waring", "discovery", "ensembles", "privacy", "interop",
+    "origin", "training", "waring", "discovery", "ensembles", "privacy", "interop", "artefacts",
 }  # fmt: skip
 
 

@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import typer
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from paramsym import find_symmetry
 from paramsym.cli import app
 from paramsym.relu.deciding import decide
 from paramsym.relu.documents import write_verdict
@@ -21,6 +24,7 @@ from paramsym.relu.files import read_network
 from paramsym.terminal import MEANINGS, ExitCode
 from paramsym.terminal.failures import EXTRAS, SHOW
 from tests.cli.test_watch import training_script
+from tests.models import Small
 
 ROOT = Path(__file__).parents[2]
 SMALL = "tests.models:Small"
@@ -44,6 +48,14 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
     mapping.write_text(json.dumps({"scaling_layers": [{"prev_op": "norm", "layers": ["last"]}]}))
     network.write_text(json.dumps(NETWORK))
     write_verdict(decide(read_network(network), read_network(network)), verdict)
+    artefact, along = tmp_path / "probe.safetensors", tmp_path / "along.safetensors"
+    save_file({"probe.weight": torch.ones(2, 7)}, artefact)
+    types = tmp_path / "types.json"
+    types.write_text(json.dumps({"probe.weight": "2, (mlp mlp.scale)*"}))
+    model = Small()
+    symmetry = find_symmetry(model, model.example_inputs())
+    symmetry.sample(torch.Generator().manual_seed(0), only=[*symmetry.spaces]).save(along)
+    moving = ["--along", str(along), "--of", SMALL, "--types", str(types)]
     return {
         "inspect": ["inspect", SMALL, "--no-verify"],
         "discover": ["discover", "tests.models:TwoLinear", "--no-compare"],
@@ -66,6 +78,7 @@ def arguments(tmp_path: Path) -> dict[str, list[str]]:
             "--key",
             str(tmp_path / "key.safetensors"),
         ],
+        "transport": ["transport", str(artefact), str(tmp_path / "p.safetensors"), *moving],
         "watch": ["watch", str(training_script(tmp_path))],
     }
 
@@ -86,6 +99,7 @@ INNER = {
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",
     "protect": "paramsym.checkpoints.write_encoded",
+    "transport": "paramsym.checkpoints.write_transported",
     "watch": "paramsym.dynamics.watching.watched",
 }
 COMMANDS = sorted(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined]

@@ -36,5 +36,7 @@ from paramsym.checkpoints.sources import open_movable as open_movable
 from paramsym.checkpoints.tensors import read_tensors as read_tensors
 from paramsym.checkpoints.transformed import plan_transform as plan_transform
 from paramsym.checkpoints.transformed import transform as transform
+from paramsym.checkpoints.transported import WrittenTransported as WrittenTransported
+from paramsym.checkpoints.transported import write_transported as write_transported
 from paramsym.checkpoints.writing import refuse_existing as refuse_existing
 from paramsym.checkpoints.writing import write_tensors as write_tensors

@@ -13,6 +13,7 @@ from paramsym.cli.mapping import check_mapping, export
 from paramsym.cli.pairs import align, compare, merge
 from paramsym.cli.protecting import protect
 from paramsym.cli.reading import inspect
+from paramsym.cli.transporting import transport
 from paramsym.cli.watching import watch
 from paramsym.cli.writing import balance, quantize_prep, transform
 from paramsym.terminal import EPILOG
@@ -56,7 +57,7 @@ def _root(
 
 for _command in (
     inspect, discover, transform, balance, quantize_prep, compare, align, merge, export,
-    check_mapping,
+    check_mapping, transport,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(protect)

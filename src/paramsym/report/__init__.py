@@ -23,3 +23,4 @@ from paramsym.report.protected import print_encoded as print_encoded
 from paramsym.report.protected import print_queried as print_queried
 from paramsym.report.text import print_findings as print_findings
 from paramsym.report.text import print_transformed as print_transformed
+from paramsym.report.transported import print_transported as print_transported
