@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from paramsym.structure.whole import whole
+
 _SAMPLED = 16  # entries of each tensor that are looked at
 
 
@@ -21,7 +23,7 @@ def places_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def sampled(tensors: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A few entries of each tensor."""
-    return {n: torch.take(tensors[n].detach(), at) for n, at in places.items() if n in tensors}
+    return {n: torch.take(whole(tensors[n].detach()), at) for n, at in places.items() if n in tensors}
 
 
 class Marks(NamedTuple):
