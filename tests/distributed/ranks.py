@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def llama() -> nn.Module:
     """Sizes that four ranks cannot share evenly, and half a head of keys for each."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=37, hidden_size=24, intermediate_size=22, num_hidden_layers=2,
+        vocab_size=37, hidden_size=24, intermediate_size=22, num_hidden_layers=1,
         num_attention_heads=4, num_key_value_heads=2, head_dim=6, max_position_embeddings=16,
         attn_implementation="eager", tie_word_embeddings=False,
     )  # fmt: skip
@@ -56,7 +57,7 @@ def gpt2() -> nn.Module:
     """Fused queries, keys and values, biases, and tied embeddings."""
     torch.manual_seed(1)
     config = GPT2Config(
-        vocab_size=37, n_embd=12, n_inner=22, n_layer=2, n_head=2, n_positions=16,
+        vocab_size=37, n_embd=12, n_inner=22, n_layer=1, n_head=2, n_positions=16,
         attn_implementation="eager",
     )  # fmt: skip
     return GPT2LMHeadModel(config).double().eval()
@@ -191,7 +192,7 @@ class Checks:
 
     def check_balance(self, one: Single) -> None:
         given = tensor_parallel(one.params, self.mesh)
-        made, expected = (balance(one.symmetry, p, rounds=3) for p in (given, one.params))
+        made, expected = (balance(one.symmetry, p, rounds=2) for p in (given, one.params))
         assert made.status is expected.status and abs(made.value / expected.value - 1.0) < 1e-12
         placed_as(made.params, given)
         close(made.params, expected.params)
@@ -223,33 +224,30 @@ class Checks:
                 model.parameters(), lr=1e-2, momentum=0.9, nesterov=nesterov, weight_decay=1e-3
             )
             ledger = ConservationLedger(one.symmetry, model, optimizer)
-            for _ in range(3):
+            for _ in range(2):
                 optimizer.zero_grad()
                 loss_of(model).backward()
                 optimizer.step()
                 ledger.step()
             return ledger
 
-        for nesterov in (False, True):
-            mine = kept(fsdp(one.model, self.mesh), nesterov)
-            alone = kept(copy.deepcopy(one.model), nesterov)
-            assert mine.steps == alone.steps == 3 and mine.skipped == 0
-            close(mine.measured, alone.measured, 1e-10)
-            close(mine.predicted, alone.predicted, 1e-10)
-            assert not mine.report().broken and not alone.report().broken, str(mine)
+        nesterov = "GPT2" in type(one.model).__name__  # it alone reads gradients
+        mine = kept(fsdp(one.model, self.mesh), nesterov)
+        alone = kept(copy.deepcopy(one.model), nesterov)
+        assert mine.steps == alone.steps == 2 and mine.skipped == 0
+        close(mine.measured, alone.measured)
+        close(mine.predicted, alone.predicted)
+        assert not mine.report().broken and not alone.report().broken, str(mine)
 
     def check_distributed_checkpoints(self, one: Single) -> None:
-        layouts = [tensor_parallel(one.params, self.mesh),
-                   dict(fsdp(one.model, self.mesh).state_dict())]  # fmt: skip
-        for k, given in enumerate(layouts):
-            moved = act(one.symmetry, one.element, given)
-            path = str(self.folder / f"{type(one.model).__name__}-{k}")
-            dcp.save(moved, checkpoint_id=path)
-            for target in layouts:  # it may be read back in another layout
-                read = {n: torch.zeros_like(t) for n, t in target.items()}
-                dcp.load(read, checkpoint_id=path)
-                placed_as(read, target)
-                close(read, one.moved, 0.0)
+        given = tensor_parallel(one.params, self.mesh)
+        path = str(self.folder / type(one.model).__name__)
+        dcp.save(act(one.symmetry, one.element, given), checkpoint_id=path)
+        for target in (given, dict(fsdp(one.model, self.mesh).state_dict())):  # or another layout
+            read = {n: torch.zeros_like(t) for n, t in target.items()}
+            dcp.load(read, checkpoint_id=path)
+            placed_as(read, target)
+            close(read, one.moved, 0.0)
 
     def check_ranks_with_different_elements_are_refused(self, one: Single) -> None:
         generator = torch.Generator().manual_seed(10 + self.rank // 3)  # the last rank alone
@@ -317,8 +315,6 @@ def close(made: Params, expected: Params, tolerance: float = 1e-12) -> None:
 
 
 def refused(call: Callable[[], object], said: str) -> None:
-    import re
-
     try:
         call()
     except ValueError as error:

@@ -38,7 +38,9 @@ def cluster() -> Iterator[Cluster]:
 def test_the_cluster_does_as_this_machine(cluster: Cluster) -> None:
     engine = engine_of("ray")
     assert engine.workers == 2
-    assert sorted(engine.map(tasks.square, range(8))) == sorted(Local(1).map(tasks.square, range(8)))
+    assert sorted(engine.map(tasks.square, range(8))) == sorted(
+        Local(1).map(tasks.square, range(8))
+    )
     with pytest.raises(LookupError, match="number 2"):
         list(engine.map(partial(tasks.fails_at, 2), range(20)))
 
