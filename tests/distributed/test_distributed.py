@@ -17,7 +17,8 @@ CHECKS = [
     "act_on_a_mesh_of_two_dimensions", "act_under_fsdp", "act_under_tensor_parallel",
     "another_element_differs", "balance", "distributed_checkpoints", "gradients", "ledger",
     "moments", "one_tensor_alone", "ranks_with_different_elements_are_refused",
-    "slices_are_refused", "state_of_adamw",
+    "slices_are_refused",
+    "slices_move_by_themselves_along_other_axes", "state_of_adamw",
 ]  # fmt: skip
 
 

@@ -23,7 +23,9 @@ def places_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def sampled(tensors: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A few entries of each tensor."""
-    return {n: torch.take(whole(tensors[n].detach()), at) for n, at in places.items() if n in tensors}
+    return {
+        n: torch.take(whole(tensors[n].detach()), at) for n, at in places.items() if n in tensors
+    }
 
 
 class Marks(NamedTuple):

@@ -13,6 +13,7 @@ from paramsym.structure.belonging import require_own, require_shape
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
 from paramsym.structure.needs import moved_by, reads, steps
 from paramsym.structure.shift import Params
+from paramsym.structure.slices import moved_in_slices
 from paramsym.structure.sliding import slid
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.whole import any_sharded, is_sharded, placed_alike, placed_like, whole
@@ -26,8 +27,9 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
     are new, with the same dtype, device and order of axes in memory (half precision is computed in
     float32). Integers and booleans may be permuted.
 
-    A `DTensor` stays one, with its mesh and its placements. It is gathered, moved by every rank and
-    cut again, one tensor at a time, so that all ranks must call this together and with one element.
+    A `DTensor` stays one, with its mesh and its placements. Where something acts along an axis that
+    is cut, it is gathered, moved by every rank and cut again, one tensor at a time, so that all
+    ranks must call this together and with one element.
 
     Args:
         symmetry: what `find_symmetry` derived, or a hand-written signature.
@@ -95,13 +97,18 @@ def _move(
     """Move some tensors by one part, which reads all of them as they were before it."""
     found: dict[str, torch.Tensor] = {}
     spread = any_sharded(state.values())
+    spaces = element.symmetry.spaces  # it may be the element of a smaller group
     for name in names:
+        sliced = moved_in_slices(symmetry, spaces, part, name, state) if spread else None
+        if sliced is not None:
+            found[name] = sliced
+            continue
         needed = (name, *reads(symmetry, part, name)) if spread else ()
         given = {n: whole(state[n]) for n in needed} or state
         if isinstance(part, Slide):
             made = slid(symmetry.shift_of[part.shift], part, name, given)
-        else:  # the spaces may be those of a smaller group
-            made = blockwise.moved(symmetry, element.symmetry.spaces, part, name, given)
+        else:
+            made = blockwise.moved(symmetry, spaces, part, name, given)
         found[name] = _laid_out(made, state[name])
     state |= found
 

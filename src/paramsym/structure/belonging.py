@@ -95,7 +95,7 @@ def _slice_of(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if len(shape) != len(wanted) or not all(a <= b for a, b in zip(shape, wanted, strict=True)):
         return ""
     return (
-        f" Or is it a slice of a tensor whose whole shape is {wanted}, as DTensor.to_local() gives? "
+        f" Or is it a slice, as of DTensor.to_local(), of a tensor whose whole shape is {wanted}? "
         "A slice cannot be moved by itself: pass the DTensor."
     )
 
