@@ -35,6 +35,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from paramsym import act, act_dual, act_state, balance, find_symmetry, moment_map
 from paramsym.algebra import AbstractMonomial
 from paramsym.dynamics.ledger import ConservationLedger
+from paramsym.recording.refusals import TraceError
 from paramsym.structure.action import act_tensor
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement
@@ -45,10 +46,11 @@ Params = dict[str, Tensor]
 
 
 def llama() -> nn.Module:
-    """Sizes that four ranks cannot share evenly, and half a head of keys for each."""
+    """Sizes that four ranks cannot share evenly, one that leaves nothing for the last, and half
+    a head of keys for each."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=37, hidden_size=24, intermediate_size=22, num_hidden_layers=1,
+        vocab_size=37, hidden_size=24, intermediate_size=5, num_hidden_layers=1,
         num_attention_heads=4, num_key_value_heads=2, head_dim=6, max_position_embeddings=16,
         attn_implementation="eager", tie_word_embeddings=False,
     )  # fmt: skip
@@ -59,7 +61,7 @@ def gpt2() -> nn.Module:
     """Fused queries, keys and values, biases, and tied embeddings."""
     torch.manual_seed(1)
     config = GPT2Config(
-        vocab_size=37, n_embd=12, n_inner=22, n_layer=1, n_head=2, n_positions=16,
+        vocab_size=37, n_embd=12, n_inner=9, n_layer=1, n_head=2, n_positions=16,
         attn_implementation="eager",
     )  # fmt: skip
     return GPT2LMHeadModel(config).double().eval()
@@ -287,6 +289,10 @@ class Checks:
         ):
             refused(call, "the ranks of their mesh hold different elements")
 
+    def check_models_are_traced_before_they_are_spread(self, one: Single) -> None:
+        made = fsdp(one.model, self.mesh)
+        refused(lambda: find_symmetry(made, {"input_ids": tokens()}), "before fully_shard")
+
     def check_slices_are_refused(self, one: Single) -> None:
         given = fsdp(one.model, self.mesh).state_dict()
         slices = {n: local(t) for n, t in given.items()}
@@ -343,7 +349,7 @@ def close(made: Params, expected: Params, tolerance: float = 1e-12) -> None:
 def refused(call: Callable[[], object], said: str) -> None:
     try:
         call()
-    except ValueError as error:
+    except (ValueError, TraceError) as error:
         assert re.search(said, str(error)), str(error)
     else:
         raise AssertionError(f"nothing was raised that says {said!r}")

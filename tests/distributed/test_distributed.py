@@ -16,6 +16,7 @@ WORLD = 4
 CHECKS = [
     "act_on_a_mesh_of_two_dimensions", "act_under_fsdp", "act_under_tensor_parallel",
     "another_element_differs", "balance", "distributed_checkpoints", "gradients", "ledger",
+    "models_are_traced_before_they_are_spread",
     "moments", "one_tensor_alone", "ranks_with_different_elements_are_refused",
     "slices_are_refused",
     "slices_move_by_themselves_along_other_axes", "state_of_adamw",

@@ -8,7 +8,7 @@ there, needs the whole (`whole`), which is also the twin of this in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import torch
 
 from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.blockwise import moved
-from paramsym.structure.element import Part, Slide
+from paramsym.structure.element import Part, Slide, Values
+from paramsym.structure.needs import reads
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -45,23 +46,28 @@ def moved_in_slices(
     if any(p.is_partial() for p in x.placements):
         return None
     cut = {p.dim for p in x.placements if not p.is_replicate()}
-    axes = symmetry.signature[name]
-    there = {space for k in cut for space in spaces_of(axes[k])}
-    along = {s for k, axis in enumerate(axes) if k not in cut for s in spaces_of(axis)}
-    if there & values.keys() or any(there & {*symmetry.spaces[s].over} for s in along):
+    if _reaches(symmetry, values, name, cut):
         return None
     from torch.distributed.tensor import DTensor
 
     mine = x.to_local()
+    read = {n: whole(params[n]) for n in reads(symmetry, values, name)}  # by empty slices, too
     if mine.numel():
-        typed = tuple(Fixed(mine.shape[k]) if k in cut else axis for k, axis in enumerate(axes))
-        gains = {f.parameter for block in symmetry.blocks[name] for leg in block.legs
-                 if leg.space in values for f in leg.frame}  # fmt: skip
-        read = {**{n: whole(params[n]) for n in sorted(gains)}, name: mine}
-        mine = moved(_alone(symmetry, name, typed), spaces, values, name, read)
+        axes = enumerate(symmetry.signature[name])
+        typed = tuple(Fixed(mine.shape[k]) if k in cut else axis for k, axis in axes)
+        mine = moved(_alone(symmetry, name, typed), spaces, values, name, {**read, name: mine})
     return DTensor.from_local(
         mine, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
     )
+
+
+def _reaches(symmetry: ParameterSymmetry, values: Values, name: str, cut: Collection[int]) -> bool:
+    """Whether values act along some axes of a tensor, or on copies that these tell apart."""
+    axes = symmetry.signature[name]
+    there = {s for k in cut for s in spaces_of(axes[k])}
+    along = {s for k, axis in enumerate(axes) if k not in cut for s in spaces_of(axis)}
+    bases = {base for s in along for base in symmetry.spaces[s].over}
+    return not there.isdisjoint({*values} | bases)
 
 
 def _alone(symmetry: ParameterSymmetry, name: str, axes: tuple[Any, ...]) -> ParameterSymmetry:
