@@ -23,7 +23,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -36,10 +36,11 @@ from paramsym import act, act_dual, act_state, balance, find_symmetry, moment_ma
 from paramsym.algebra import AbstractMonomial
 from paramsym.dynamics.ledger import ConservationLedger
 from paramsym.recording.refusals import TraceError
-from paramsym.structure.action import act_tensor
+from paramsym.structure.action import act_tensor, infinitesimal
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.tangent import tangent
 
 WORLD = 4
 Params = dict[str, Tensor]
@@ -158,7 +159,12 @@ class Checks:
         return found
 
     def check_act_under_fsdp(self, one: Single) -> None:
-        self._acts(one, dict(fsdp(one.model, self.mesh).state_dict()))
+        model = fsdp(one.model, self.mesh)
+        self._acts(one, dict(model.state_dict()))
+        own = dict(model.named_parameters())  # which gradients are computed through
+        moved = act(one.symmetry, one.element, own)
+        assert any(t.grad_fn is not None for t in moved.values())
+        close({n: t.detach() for n, t in moved.items()}, {n: one.moved[n] for n in own})
 
     def check_act_under_tensor_parallel(self, one: Single) -> None:
         self._acts(one, tensor_parallel(one.params, self.mesh))
@@ -212,6 +218,20 @@ class Checks:
         made = act_dual(one.symmetry, one.element, given, gradients)
         placed_as(made, {n: gradients[n] for n in made})
         close(made, expected)
+        sums = {  # as tensor parallelism leaves the gradients of what is copied
+            n: DTensor.from_local(t / WORLD, self.mesh, [Partial()])
+            for n, t in one.gradients.items()
+        }
+        made = act_dual(one.symmetry, one.element, given, sums)
+        assert all(t.placements == (Replicate(),) for t in made.values())
+        close(made, expected)
+
+    def check_velocities(self, one: Single) -> None:
+        size = tangent(one.symmetry, one.params).shape[0]
+        velocity = one.symmetry.algebra(torch.linspace(-1.0, 1.0, size, dtype=torch.float64))
+        given = tensor_parallel(one.params, self.mesh)
+        close(infinitesimal(one.symmetry, velocity, given),
+              infinitesimal(one.symmetry, velocity, one.params))  # fmt: skip
 
     def check_moments(self, one: Single) -> None:
         for given in (fsdp(one.model, self.mesh).state_dict(),

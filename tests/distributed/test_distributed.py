@@ -20,6 +20,7 @@ CHECKS = [
     "moments", "one_tensor_alone", "ranks_with_different_elements_are_refused",
     "slices_are_refused",
     "slices_move_by_themselves_along_other_axes", "state_of_adamw",
+    "velocities",
 ]  # fmt: skip
 
 
