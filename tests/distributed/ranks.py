@@ -287,6 +287,18 @@ class Checks:
         close(mine.predicted, alone.predicted)
         assert not mine.report().broken and not alone.report().broken, str(mine)
 
+    def check_a_ledger_sees_what_one_rank_writes(self, one: Single) -> None:
+        model = fsdp(one.model, self.mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+        ledger = ConservationLedger(one.symmetry, model, optimizer)
+        loss_of(model).backward()
+        optimizer.step()
+        ledger.step()
+        name = next(n for n in ledger.params if ledger.params[n].shape[0] >= WORLD)
+        if self.rank == 1:
+            local(ledger.params[name].detach()).mul_(2.0)
+        refused(lambda: ledger.measured, f"'{name}' was changed since the step before")
+
     def check_distributed_checkpoints(self, one: Single) -> None:
         given = tensor_parallel(one.params, self.mesh)
         path = str(self.folder / type(one.model).__name__)

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WORLD = 4
 CHECKS = [
+    "a_ledger_sees_what_one_rank_writes",
     "act_on_a_mesh_of_two_dimensions", "act_under_fsdp", "act_under_tensor_parallel",
     "another_element_differs", "balance", "distributed_checkpoints", "gradients", "ledger",
     "models_are_traced_before_they_are_spread",

@@ -9,7 +9,7 @@ keeps its slice of the result. A bare slice knows nothing of the whole, and is r
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -55,3 +55,35 @@ def placed_alike(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         return made
     same = made.device_mesh == like.device_mesh and made.placements == like.placements  # pyright: ignore
     return made if same else placed_like(whole(made), like)
+
+
+def own_slice(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor; of a sum that is spread over ranks, the sum."""
+    if not is_sharded(tensor):
+        return tensor
+    spread: Any = tensor
+    summed = any(p.is_partial() for p in spread.placements)
+    return (placed_like(whole(spread), spread) if summed else spread).to_local()  # pyright: ignore
+
+
+def of_all_ranks(
+    few: Mapping[str, torch.Tensor], like: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Vectors that every rank of a mesh has, of one length: those of all ranks end to end, on each.
+
+    They are sent together, by the meshes of the tensors of the same names. What belongs to a tensor
+    that is not spread stays as it is.
+    """
+    found, meshes = dict(few), dict[tuple[Any, torch.dtype], list[str]]()
+    for name, vector in few.items():
+        if is_sharded(like[name]):
+            mesh: Any = like[name].device_mesh  # pyright: ignore
+            meshes.setdefault((mesh, vector.dtype), []).append(name)
+    for (mesh, _), names in meshes.items():
+        from torch.distributed.tensor import DTensor, Shard
+
+        mine = torch.cat([few[n] for n in names])[None]  # (1, entries)
+        rows = DTensor.from_local(mine, mesh, [Shard(0)] * mesh.ndim, run_check=False)
+        parts = rows.full_tensor().split([len(few[n]) for n in names], dim=1)
+        found |= {n: part.reshape(-1) for n, part in zip(names, parts, strict=True)}
+    return found
