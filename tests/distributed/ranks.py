@@ -292,8 +292,12 @@ class Checks:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
         ledger = ConservationLedger(one.symmetry, model, optimizer)
         loss_of(model).backward()
-        optimizer.step()
-        ledger.step()
+        with CommDebugMode() as sent:
+            optimizer.step()
+            ledger.step()
+        gathers = sum(v for k, v in sent.comm_counts.items() if "gather" in str(k))
+        # each momentum, or twice where two kinds of laws read it, and entries before and after
+        assert gathers <= 2 * len(ledger.params) + 2
         name = next(n for n in ledger.params if ledger.params[n].shape[0] >= WORLD)
         if self.rank == 1:
             local(ledger.params[name].detach()).mul_(2.0)
