@@ -96,8 +96,9 @@ def balance(
         )
     _require_positive(tolerance, rounds)
     require_gains(gains)
+    numbers = numbers_of(symmetry, params, "balance")
     spread = {n: t for n, t in params.items() if is_sharded(t)}
-    params = numbers_of(symmetry, params, "balance")
+    params = numbers
     require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
