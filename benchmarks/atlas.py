@@ -16,36 +16,22 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import select
-import signal
 import sys
-import time
 import warnings
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import atlas_measure
 import atlas_page
+import atlas_process
 import torch
-from atlas_classes import FAMILIES, Case, cases
+from atlas_classes import FAMILIES, cases
 
-TIMEOUT = 90  # seconds of wall time for one class
-WORKERS = 2
+from paramsym.engines import engine_of
+
+ENGINE = "local:2"
 RUN = Path("atlas.json")
-
-
-@dataclass
-class Worker:
-    """A process that measures one class, and what it has said so far."""
-
-    case: Case
-    pid: int
-    pipe: int
-    began: float
-    said: bytes = b""
 
 
 def main() -> int:
@@ -65,7 +51,10 @@ def main() -> int:
         metavar="COUNT",
         help="the most parameters of what is audited; 0 audits nothing",
     )
-    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument(
+        "--engine", default=ENGINE, metavar="WORD",
+        help="local:N for N classes at a time, ray, or any other word of paramsym.engines",
+    )  # fmt: skip
     options = parser.parse_args()
     if options.diff:
         worse, lines = atlas_page.difference(*(json.loads(p.read_text()) for p in options.diff))
@@ -95,12 +84,15 @@ def measure_all(options: argparse.Namespace) -> int:
     wanted = [c for n, c in found.items() if not options.only or n in options.only]
     fresh = bool(options.only) or options.again
     queue = [case for case in wanted if fresh or case.name not in results]
-    atlas_measure.AUDITED = options.audited
-    for name, result in _run(queue, options.workers):
-        results[name] = result
-        print(f"{len(results):4} {atlas_page.line(name, result)}", file=sys.stderr, flush=True)
-        if options.json is not None:
-            _write(options.json, results)
+    atlas_measure.warm()  # what is loaded here, no forked process has to load
+    tasks = partial(atlas_process.measured, audited=options.audited)
+    with engine_of(options.engine) as engine:
+        for place, result in engine.map(tasks, queue):
+            name = queue[place].name
+            results[name] = result
+            print(f"{len(results):4} {atlas_page.line(name, result)}", file=sys.stderr, flush=True)
+            if options.json is not None:
+                _write(options.json, results)
     if options.json is None:
         print(json.dumps({case.name: results[case.name] for case in wanted}, indent=1))
     return 0
@@ -110,60 +102,6 @@ def _write(path: Path, results: dict[str, Any]) -> None:
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(dict(sorted(results.items())), indent=1))
     draft.replace(path)
-
-
-def _run(queue: list[Case], count: int) -> Any:
-    """Names and results of all classes, as they are done; `count` processes at a time."""
-    atlas_measure.warm()
-    waiting, running = list(reversed(queue)), dict[int, Worker]()
-    while waiting or running:
-        while waiting and len(running) < count:
-            worker = _started(waiting.pop())
-            running[worker.pipe] = worker
-        ready, _, _ = select.select([*running], [], [], 0.5)
-        for pipe in ready:
-            part = os.read(pipe, 1 << 16)
-            running[pipe].said += part
-            if not part:
-                yield _ended(running.pop(pipe), "")
-        for worker in [w for w in running.values() if time.monotonic() - w.began > TIMEOUT]:
-            os.kill(worker.pid, signal.SIGKILL)
-            yield _ended(running.pop(worker.pipe), f"ended after {TIMEOUT} seconds")
-
-
-def _started(case: Case) -> Worker:
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writing)
-        return Worker(case, pid, reading, time.monotonic())
-    os.close(reading)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)
-    code = 1
-    try:
-        atlas_measure.measure(case, partial(_say, writing))
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _say(pipe: int, found: dict[str, Any]) -> None:
-    os.write(pipe, (json.dumps(found) + "\n").encode())
-
-
-def _ended(worker: Worker, why: str) -> tuple[str, dict[str, Any]]:
-    """What a process has said, and how it ended where it did not end by itself."""
-    os.close(worker.pipe)
-    _, status = os.waitpid(worker.pid, 0)
-    result: dict[str, Any] = {"family": worker.case.family}
-    for row in worker.said.decode().splitlines():
-        result |= {name: value for name, value in json.loads(row).items() if value is not None}
-    code = os.waitstatus_to_exitcode(status)
-    if why or code:
-        result["ended"] = why or f"exit code {code}"
-    return worker.case.name, result
 
 
 if __name__ == "__main__":

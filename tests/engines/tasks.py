@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from paramsym.engines import Local
+
 
 def square(number: int) -> int:
     return number * number
@@ -39,3 +41,18 @@ def shard(folder: Path, number: int, dying: int = 0) -> str:
     draft.write_bytes((numbers @ numbers.T).numpy().tobytes())
     draft.replace(folder / f"{number}.shard")
     return f"{number}.shard"
+
+
+def rests(number: int) -> int:
+    """A task that only Ctrl-C ends, which says that it has begun."""
+    os.write(1, f"begun {number}\n".encode())  # at once: two processes write here
+    time.sleep(600)
+    return number
+
+
+def until_interrupted() -> None:
+    """What a script does that is stopped at the terminal."""
+    try:
+        list(Local(2, processes=True).map(rests, range(10)))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)

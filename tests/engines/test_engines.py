@@ -1,5 +1,9 @@
 """Every engine runs every task, once, whatever the order; errors come to the caller."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -101,6 +105,26 @@ def test_who_wants_no_more_gets_no_more() -> None:
     found.close()
     assert len(begun) <= 4
     assert not [t for t in threading.enumerate() if t.name.startswith("paramsym")]
+
+
+def test_an_interrupt_ends_tasks_and_prints_no_traceback() -> None:
+    code = "from tests.engines import tasks; tasks.until_interrupted()"
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root / "src"), str(root)])
+    script = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=root, env=os.environ | {"PYTHONPATH": path}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    with script:
+        assert script.stdout is not None and script.stderr is not None
+        begun = [script.stdout.readline() for _ in range(2)]
+        os.killpg(script.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+        try:
+            said, errors = script.communicate(timeout=30)
+        finally:
+            script.kill()
+    assert sorted(begun) == ["begun 0\n", "begun 1\n"]
+    assert said == "interrupted\n" and errors == "" and script.returncode == 0
 
 
 def test_a_process_that_is_gone_is_said() -> None:

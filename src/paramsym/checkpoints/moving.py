@@ -23,7 +23,8 @@ from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of
 from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
-from paramsym.structure.element import GroupElement, parts_of
+from paramsym.structure.agreed import digest
+from paramsym.structure.element import GroupElement
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -278,22 +279,9 @@ def _request(job: Job, layout: Layout) -> dict[str, Any]:
     heads = hashlib.sha256(b"".join(file.head for file in layout.files)).hexdigest()
     return {
         "paramsym": own, "torch": str(torch.__version__), "symmetry": job.symmetry.fingerprint,
-        "element": digest(job.element), "source": files,
+        "element": digest(job.element).hex(), "source": files,
         "layout": [heads, [[file.name, file.bytes] for file in layout.files]],
     }  # fmt: skip
-
-
-def digest(element: GroupElement) -> str:
-    """A fingerprint of an element: equal where all of its numbers are."""
-    found = hashlib.sha256()
-    for header, fields in parts_of(element):
-        found.update(json.dumps(header, sort_keys=True).encode())
-        for field, named in sorted(fields.items()):
-            for name, tensor in sorted(named.items()):
-                found.update(f"{field} {name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                bits = tensor.detach().contiguous().view(-1).view(torch.uint8)
-                found.update(bits.numpy().data)
-    return found.hexdigest()
 
 
 def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force: bool) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from paramsym.checkpoints.data import (
     array_name,
@@ -27,6 +26,7 @@ from paramsym.checkpoints.data import (
 )
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.source import Source
+from paramsym.formats.weights import write_safetensors
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.running import split_inputs
 
@@ -165,7 +165,7 @@ def write_arrays(arrays: Mapping[str, torch.Tensor], path: Path) -> None:
     if path.suffix == ".npz":
         np.savez(path, **{name: x.numpy() for name, x in whole.items()})  # type: ignore[arg-type]
     elif path.suffix == ".safetensors":
-        save_file(whole, path)
+        write_safetensors(whole, path)
     else:
         torch.save(whole, path)
 

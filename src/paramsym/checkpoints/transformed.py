@@ -16,6 +16,7 @@ from paramsym.checkpoints.fitting import misfit
 from paramsym.checkpoints.moving import Moving, Pass, aside_of, copy_aside, moving
 from paramsym.checkpoints.plan import Plan, plan_of_files, plan_of_source
 from paramsym.checkpoints.source import Source
+from paramsym.checkpoints.streaming.journal import journal_of, remove
 from paramsym.checkpoints.streaming.stream import streamed
 from paramsym.checkpoints.streaming.verifying import NotRun, verified
 from paramsym.checkpoints.writing import write_text
@@ -80,6 +81,8 @@ def transform(
         source, Path(target), element, strength, only, resume, force, shard_size, progress
     )
     if found.finished is not None:
+        with journal_of(found.target) as journal:  # that run may have been killed at its very end
+            remove(journal.folder)
         return found.finished
     if found.through is None:
         return _whole(found, force, progress)

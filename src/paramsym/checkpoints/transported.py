@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from paramsym.artefacts.artefact import Artefact, Tensors, axes_of
 from paramsym.artefacts.checking import TransportCheck, verify_adapter, verify_types, worst
@@ -31,7 +30,7 @@ from paramsym.checkpoints.writing import (
     refuse_source,
     staged,
 )
-from paramsym.formats.weights import metadata_of, read_safetensors
+from paramsym.formats.weights import metadata_of, read_safetensors, write_safetensors
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -279,7 +278,7 @@ def _write(
         if artefact.is_dir():
             shutil.copytree(artefact, draft, ignore=shutil.ignore_patterns("adapter_model.*"))
             file = draft / WEIGHTS
-        save_file(owned(moved), file, metadata=dict(metadata))
+        write_safetensors(owned(moved), file, metadata=dict(metadata))
         wrong = [name for name, t in read_safetensors(file) if not torch.equal(t, moved[name])]
         if wrong:
             raise CheckpointError(

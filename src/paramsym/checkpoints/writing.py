@@ -12,12 +12,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, read_index
 from paramsym.formats.drafts import draft_in, flush, remove_stale, replacing, workshop
-from paramsym.formats.weights import metadata_of
+from paramsym.formats.weights import metadata_of, write_safetensors
 
 ARCHIVES = (".pt", ".pth", ".bin")  # what `torch.save` writes
 _FILES = (".safetensors", INDEX, ".pt2", *ARCHIVES)
@@ -218,7 +217,7 @@ def write_tensors(
     elif path.suffix == ".safetensors":
         told = None if like is None or like.suffix != ".safetensors" else like
         metadata = {} if told is None else metadata_of(told)
-        save_file(owned(tensors), path, metadata={"format": "pt", **metadata})
+        write_safetensors(owned(tensors), path, metadata={"format": "pt", **metadata})
     elif is_archive(path):
         torch.save(owned(tensors), path)
     else:

@@ -8,20 +8,32 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from paramsym.structure.whole import is_sharded, of_all_ranks, own_slice
+
 _SAMPLED = 16  # entries of each tensor that are looked at
 
 
 def places_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Some entries of each tensor, at equal distances."""
-    return {
-        n: torch.arange(count, device=x.device) * (x.numel() - 1) // max(count - 1, 1)
-        for n, x in tensors.items() if (count := min(_SAMPLED, x.numel()))
-    }  # fmt: skip
+    """Some entries of each tensor, or of each slice of it, at equal distances."""
+    found = {}
+    for name, x in tensors.items():
+        size = own_slice(x.detach()).numel()
+        # every rank looks at as many entries, so that they can be put side by side
+        count = _SAMPLED if is_sharded(x) else min(_SAMPLED, size)
+        if count:
+            steps = torch.arange(count, device=x.device)
+            found[name] = steps * max(size - 1, 0) // max(count - 1, 1)
+    return found
 
 
 def sampled(tensors: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A few entries of each tensor."""
-    return {n: torch.take(tensors[n].detach(), at) for n, at in places.items() if n in tensors}
+    """A few entries of each tensor; of one that is spread, those of all ranks, on each."""
+    found = {}
+    for name, at in places.items():
+        if name in tensors:
+            mine = own_slice(tensors[name].detach())
+            found[name] = torch.take(mine, at) if mine.numel() else mine.new_zeros(at.shape)
+    return of_all_ranks(found, tensors)
 
 
 class Marks(NamedTuple):

@@ -18,6 +18,7 @@ from paramsym.structure.rest import Basis
 from paramsym.structure.shift import Shift
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Block, Blocks
+from paramsym.structure.whole import whole
 
 from .conserved import ConservedQuantities
 
@@ -25,7 +26,8 @@ Make = Callable[[str], Tensor]
 
 
 class Made(Mapping[str, Tensor]):
-    """Tensors by name that are made when they are read; the last one is kept."""
+    """Tensors by name that are made when they are read, whole if they are spread over ranks; the
+    last one is kept."""
 
     def __init__(self, names: tuple[str, ...], make: Make):
         self.names, self.make = names, make
@@ -35,7 +37,7 @@ class Made(Mapping[str, Tensor]):
         if self.last is None or self.last[0] != name:
             if name not in self.names:
                 raise KeyError(name)
-            self.last = (name, self.make(name))
+            self.last = (name, whole(self.make(name)))
         return self.last[1]
 
     def __contains__(self, name: object) -> bool:
@@ -119,7 +121,7 @@ class Forms:
         names = tuple(n for n in self.names if symmetry.offsets.get(n, 0.0))
 
         def origin(name: str) -> Tensor:
-            zero = torch.zeros_like(params[name], dtype=torch.promote_types(
+            zero = torch.zeros_like(whole(params[name]), dtype=torch.promote_types(
                 params[name].dtype, torch.float64))  # fmt: skip
             return added(zero, symmetry.offsets[name])
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.whole import whole
 
 from .changes import Marks, changed, moving_buffer, places_of, sampled
 from .conserved import ConservedQuantities, conserved_quantities
@@ -48,7 +49,8 @@ class ConservationLedger:
     and adds up in float64. Schedules, clipping by norm, gradients added up over batches and steps
     that a `GradScaler` skips need nothing; groups may have decays of their own, and rates in a
     fixed proportion, by whose inverse the quantities are weighed then. With 16-bit parameters the
-    rounding of their steps is what it shows.
+    rounding of their steps is what it shows. DTensors (FSDP2, tensor parallel) are gathered one at
+    a time to be read, by all ranks together: what one rank enters and reads, every rank does.
 
     Attributes:
         laws: the quantities, with why there are no others.
@@ -301,7 +303,7 @@ class ConservationLedger:
         def wrong() -> Iterator[str]:
             for name, p in self.params.items():
                 for what, x in (("", p), ("the gradient of ", p.grad)):
-                    if x is not None and not x.detach().isfinite().all():
+                    if x is not None and not whole(x.detach()).isfinite().all():
                         yield f"{what}{name!r}"
 
         return (

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from paramsym.structure.layout import widened
 from paramsym.structure.tangent import real_entries
+from paramsym.structure.whole import whole
 
 from .forms import Forms, Made, Make
 
@@ -130,7 +131,7 @@ class Recursion:
         return float(found.abs().max()) if len(found) else 0.0
 
     def _wide(self, names: tuple[str, ...]) -> Made:
-        return Made(names, lambda n: widened(self.params[n].detach()))
+        return Made(names, lambda n: widened(whole(self.params[n].detach())))
 
     def _scaled(self, factors: Mapping[str, float]) -> Mapping[str, Tensor]:
         """The parameters times numbers, of those that have one."""

@@ -95,8 +95,9 @@ class OnRay(Engine):
             except (ConnectionError, RuntimeError) as error:
                 raise CheckpointError(
                     f"engine {self.address or 'ray'}", f"Ray cannot be reached ({error})",
-                    "the address of a cluster that runs", "Start one with `ray start --head`, say "
-                    "its address, or take --engine ray for one on this machine",
+                    "the address of a cluster that runs", "Start one with `ray start --head` and "
+                    "say its address, set RAY_AUTH_MODE=token if it asks for a token, or take "
+                    "--engine ray without RAY_ADDRESS for one on this machine",
                 ) from error  # fmt: skip
             self._started = True
         return ray

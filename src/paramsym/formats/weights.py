@@ -6,13 +6,15 @@ own words. Nothing else in the library opens such a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from paramsym.formats.errors import CheckpointError, first_line, reading
 from paramsym.formats.header import EXPECTED, read_header
@@ -52,6 +54,27 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
     """
     with _opened(path) as file:
         return file.get_tensor(name)
+
+
+def write_safetensors(
+    tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors, so that equal ones are equal files: safetensors writes metadata in any order.
+
+    Raises what safetensors does: `OSError` and `SafetensorError` where it cannot be written.
+    """
+    save_file(dict(tensors), path, metadata=dict(metadata) if metadata else None)
+    if not metadata or len(metadata) == 1:
+        return
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        table = json.loads(file.read(length))
+        table["__metadata__"] = dict(sorted(metadata.items()))
+        first = {"__metadata__": table.pop("__metadata__"), **table}
+        text = json.dumps(first, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= length:  # the same characters in another order
+            file.seek(8)
+            file.write(text.ljust(length))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
@@ -16,8 +17,10 @@ from paramsym.geometry.movers import movers_of
 from paramsym.geometry.result import Balanced, Status
 from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
+from paramsym.structure.agreed import require_agreed
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.whole import is_sharded, placed_like
 
 OBJECTIVES = {"l2": 2.0, "l1": 1.0}
 
@@ -47,7 +50,8 @@ def balance(
     Args:
         symmetry: derived or written by hand.
         params: the complete state dict; it is only read. Buffers move and cost nothing, tied
-            tensors count once, a gain that is stored as γ − 1 counts as γ.
+            tensors count once, a gain that is stored as γ − 1 counts as γ. DTensors are gathered,
+            all of them, and those of the result are placed as they are.
         objective: "l2", Σ |w|², or "l1", Σ |w|, along scales and moduli
             alone.
         hold: patterns of spaces and shifts to leave as they are.
@@ -92,7 +96,9 @@ def balance(
         )
     _require_positive(tolerance, rounds)
     require_gains(gains)
-    params = numbers_of(symmetry, params, "balance")
+    numbers = numbers_of(symmetry, params, "balance")
+    spread = {n: t for n, t in params.items() if is_sharded(t)}
+    params = numbers
     require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
@@ -110,15 +116,23 @@ def balance(
     if limits.conflicts:
         require_finite(symmetry, params)
         before = cost_along_scales(symmetry, params, (), power).constant
-        return Balanced(
+        held = Balanced(
             dict(params), symmetry.identity(), before, before,
             Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
         )  # fmt: skip
+        return _placed(held, spread)
     turns = Turns(symmetry, params, power, movers, tolerance, limits.logs)
     turns.settle(rounds, progress)
     if not movers.rotations:
-        return turns.found()
-    return descended(turns, movers.rotations, rounds, progress)
+        return _placed(turns.found(), spread)
+    return _placed(descended(turns, movers.rotations, rounds, progress), spread)
+
+
+def _placed(found: Balanced, spread: Params) -> Balanced:
+    """The point with what was spread over ranks spread as before."""
+    require_agreed(found.element, spread)
+    there = {n: placed_like(found.params[n], t) for n, t in spread.items()}
+    return replace(found, params={**found.params, **there})
 
 
 def _require_positive(tolerance: float, rounds: int) -> None:

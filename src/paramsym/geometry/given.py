@@ -10,13 +10,14 @@ from torch import Tensor
 
 from paramsym.structure.action import check_parameters
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.whole import whole
 
 
 def numbers_of(
     symmetry: ParameterSymmetry, params: Mapping[str, Tensor], call: str
 ) -> dict[str, Tensor]:
     """The same tensors, shared, apart from any graph of gradients; what is outside the signature
-    stays what it is.
+    stays what it is, and DTensors are gathered.
 
     Args:
         symmetry: whose parameters they are.
@@ -41,7 +42,7 @@ def numbers_of(
             _refuse(call, name, f"has dtype {tensor.dtype}, whose numbers say nothing alone",
                     "Multiply quantised weights by their scales, and pass the result")  # fmt: skip
     traced = {n for n, t in params.items() if isinstance(t, Tensor) and t.requires_grad}
-    return {n: t.detach() if n in traced else t for n, t in params.items()}
+    return {n: whole(t.detach() if n in traced else t) for n, t in params.items()}
 
 
 def _refuse(call: str, name: str, came: str, instead: str) -> NoReturn:

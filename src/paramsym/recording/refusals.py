@@ -9,6 +9,8 @@ import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils import _pytree as pytree
 
+from paramsym.structure.whole import is_sharded
+
 
 class TraceError(RuntimeError):
     """The symmetry of this model cannot be derived from a run on fake tensors."""
@@ -18,7 +20,7 @@ def refuse(model: torch.nn.Module, example_inputs: Any) -> None:
     """Raise `TraceError` if a model or its example inputs can be told not to be readable.
 
     Refused are scripted, quantised and uninitialised modules, models without parameters,
-    parameters without entries, and inputs without entries.
+    parameters without entries or spread over ranks, and inputs without entries.
     """
     start = f"find_symmetry(model={type(model).__name__})"
     for path, module in model.named_modules():
@@ -54,6 +56,12 @@ def _is_quantised(module: torch.nn.Module) -> bool:
 
 
 def _refuse_tensor(start: str, name: str, tensor: torch.Tensor) -> None:
+    if is_sharded(tensor):
+        raise TraceError(
+            f"{start}: {name!r} is a DTensor, spread over ranks; ordinary tensors were expected, "
+            "on the device 'meta' if they do not fit. Derive the symmetry before fully_shard or "
+            "parallelize_module, and let it act on the DTensors afterwards."
+        )
     if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
         raise TraceError(
             f"{start}: {name!r} is not initialised yet (a lazy module); a tensor with a shape was "

@@ -8,12 +8,15 @@ from typing import Any
 import torch
 
 from paramsym.structure import blockwise
+from paramsym.structure.agreed import require_agreed
 from paramsym.structure.belonging import require_own, require_shape
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
-from paramsym.structure.needs import moved_by, steps
+from paramsym.structure.needs import moved_by, reads, steps
 from paramsym.structure.shift import Params
+from paramsym.structure.slices import moved_in_slices
 from paramsym.structure.sliding import slid
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.whole import any_sharded, is_sharded, placed_alike, placed_like, whole
 
 
 def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) -> dict[str, Any]:
@@ -23,6 +26,10 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
     added. Tensors that do not move are shared with the input, which is never modified; the others
     are new, with the same dtype, device and order of axes in memory (half precision is computed in
     float32). Integers and booleans may be permuted.
+
+    A `DTensor` stays one, with its mesh and its placements. Where something acts along an axis that
+    is cut, it is gathered, moved by every rank and cut again, one tensor at a time, so that all
+    ranks must call this together and with one element.
 
     Args:
         symmetry: what `find_symmetry` derived, or a hand-written signature.
@@ -34,17 +41,18 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
             the element (scales or matrices on integers, booleans, 8-bit floats or quantised
             tensors, complex factors on real numbers); the element moves spaces or shifts that the
             symmetry does not have, or by more than their groups allow; a gain that serves as a
-            frame has a zero.
+            frame has a zero; the ranks of a mesh hold different elements.
     """
     check_parameters(symmetry, state_dict)
     require_own(symmetry, element)
+    require_agreed(element, state_dict)
     moved = dict(state_dict)
     for part in element.parts:
         names = [name for name in moved_by(symmetry, part) if name in moved]
         _move(symmetry, element, part, names, moved)
     for alias, name in symmetry.ties.items():
         if alias in moved and name in moved:
-            moved[alias] = moved[name]
+            moved[alias] = placed_alike(moved[name], moved[alias])
     return moved
 
 
@@ -73,6 +81,7 @@ def act_tensor(
     name = symmetry.ties.get(name, name)
     found = steps(symmetry, element, name)
     state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
+    require_agreed(element, state)
     for place, names in found.moved.items():
         _move(symmetry, element, element.parts[place], names, state)
     return state[name]
@@ -86,17 +95,28 @@ def _move(
     state: dict[str, torch.Tensor],
 ) -> None:
     """Move some tensors by one part, which reads all of them as they were before it."""
-    if isinstance(part, Slide):
-        shift = symmetry.shift_of[part.shift]
-        found = {name: slid(shift, part, name, state) for name in names}
-    else:
-        spaces = element.symmetry.spaces  # it may be the element of a smaller group
-        found = {n: blockwise.moved(symmetry, spaces, part, n, state) for n in names}
-    state |= {name: _laid_out(tensor, state[name]) for name, tensor in found.items()}
+    found: dict[str, torch.Tensor] = {}
+    spread = any_sharded(state.values())
+    spaces = element.symmetry.spaces  # it may be the element of a smaller group
+    for name in names:
+        sliced = moved_in_slices(symmetry, spaces, part, name, state) if spread else None
+        if sliced is not None:
+            found[name] = sliced
+            continue
+        needed = (name, *reads(symmetry, part, name)) if spread else ()
+        given = {n: whole(state[n]) for n in needed} or state
+        if isinstance(part, Slide):
+            made = slid(symmetry.shift_of[part.shift], part, name, given)
+        else:
+            made = blockwise.moved(symmetry, spaces, part, name, given)
+        found[name] = _laid_out(made, state[name])
+    state |= found
 
 
 def _laid_out(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A tensor with its axes in memory as those of another: models take views of parameters."""
+    if is_sharded(like):
+        return placed_like(tensor, like)
     if tensor.stride() == like.stride():
         return tensor
     order = sorted(range(like.ndim), key=lambda k: -like.stride(k))
@@ -144,8 +164,10 @@ def infinitesimal(
     """The velocity of the parameters under exp(t·a) at t = 0: the derivative of `act`.
 
     It is computed as a directional derivative of `act` itself, so that the finite and the
-    infinitesimal action cannot disagree. Parameters that do not move are left out.
+    infinitesimal action cannot disagree. Parameters that do not move are left out. Of DTensors the
+    velocity is whole.
     """
+    params = {n: whole(p) for n, p in params.items()}
     if not algebra.offsets and not any(map(symmetry.parameters_of, algebra.values)):
         return {}
     numbers = [p for p in params.values() if p.is_floating_point() or p.is_complex()]
@@ -174,8 +196,14 @@ def act_dual(
 
     The loss is constant along orbits, so its gradient transforms by the inverse transpose of the
     derivative of the action: g ↦ (Dφ⁻¹)ᵀ g, evaluated at the moved point. For signatures without
-    frames and shifts this is `act(symmetry.dual, …)`.
+    frames and shifts this is `act(symmetry.dual, …)`. DTensors are gathered, all of them at once,
+    and the result is placed as the gradients are.
     """
+    if any_sharded((*params.values(), *gradients.values())):
+        require_agreed(element, {**params, **gradients})
+        here, there = ({n: whole(t) for n, t in given.items()} for given in (params, gradients))
+        found = act_dual(symmetry, element, here, there)
+        return {n: placed_like(t, gradients[n]) for n, t in found.items()}
     moved = act(symmetry, element, params)
     names = [n for n in gradients if n not in symmetry.ties]
 

@@ -86,8 +86,18 @@ def require_shape(symmetry: SymmetryData, name: str, tensor: torch.Tensor) -> No
         raise ValueError(
             f"act(symmetry, g, params): {name!r} has shape {shape}, but its type "
             f"({_type(symmetry, name)}) needs {wanted}. Was the symmetry inferred from another "
-            "model?"
+            f"model?{_slice_of(shape, wanted)}"
         )
+
+
+def _slice_of(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What to say of what may be one rank's part of a tensor: a slice would be moved wrongly."""
+    if len(shape) != len(wanted) or not all(a <= b for a, b in zip(shape, wanted, strict=True)):
+        return ""
+    return (
+        f" Or is it a slice, as of DTensor.to_local(), of a tensor whose whole shape is {wanted}? "
+        "A slice cannot be moved by itself: pass the DTensor."
+    )
 
 
 def require_values(

@@ -9,6 +9,7 @@ import torch
 from paramsym.structure.axes import Frame
 from paramsym.structure.following import is_transformed
 from paramsym.structure.walk import Leg
+from paramsym.structure.whole import whole
 
 
 def frame_of(
@@ -35,7 +36,7 @@ def frame_of(
 
 
 def _factor(item: Frame, params: Mapping[str, torch.Tensor], gain: torch.Tensor) -> torch.Tensor:
-    return (params[item.parameter].to(gain) + item.offset).reshape(-1)
+    return (whole(params[item.parameter]).to(gain) + item.offset).reshape(-1)
 
 
 def _refusal(leg: Leg, params: Mapping[str, torch.Tensor], gain: torch.Tensor) -> str:

@@ -13,6 +13,7 @@ from paramsym.structure.origin import added
 from paramsym.structure.pairing import rows as rows_of
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.walk import Leg
+from paramsym.structure.whole import whole
 
 
 class Gram(NamedTuple):
@@ -85,7 +86,7 @@ def _blocks(
     """Every leg of a space with the block that it acts on, the model's own constants added."""
     for name in symmetry.parameters_of(space):
         if name in params and name not in symmetry.ties:
-            tensor = added(params[name], symmetry.offsets.get(name, 0.0))
+            tensor = added(whole(params[name]), symmetry.offsets.get(name, 0.0))
             for block in symmetry.blocks[name]:
                 for leg in block.legs:
                     if leg.space == space and leg.power:

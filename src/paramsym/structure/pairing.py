@@ -25,6 +25,7 @@ from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
 from paramsym.structure.sliding import shift_pairing
 from paramsym.structure.walk import Blocks, Leg
+from paramsym.structure.whole import whole
 
 
 def paired(
@@ -64,14 +65,16 @@ def _sums(
     for name in covector:
         if name not in blocks:
             continue
-        given = covector[name]
-        own = added(params[name].to(given.dtype), symmetry.offsets.get(name, 0.0))
+        given = whole(covector[name])
+        same = covector[name] is params[name]
+        theta = given if same else whole(params[name]).to(given.dtype)
+        own = added(theta, symmetry.offsets.get(name, 0.0))
         for block in blocks[name]:
             legs = [leg for leg in block.legs if leg.power and _moves(symmetry, leg)]
             if not legs:
                 continue
             xi = block.view(given)
-            x = xi if given is params[name] and own is given else block.view(own)
+            x = xi if same and own is given else block.view(own)
             for leg in legs:
                 found = _along(symmetry, params, leg, xi, x)
                 sums[leg.space] = sums[leg.space] + found if leg.space in sums else found

@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 import torch
 
+from paramsym.structure.whole import whole
+
 Params: TypeAlias = Mapping[str, torch.Tensor]
 
 
@@ -24,7 +26,7 @@ class Window:
     start: int = 0
 
     def view(self, params: Params) -> torch.Tensor:
-        tensor = params[self.parameter]
+        tensor = whole(params[self.parameter])
         flat = tensor if tensor.is_contiguous() else tensor.contiguous()
         return flat.as_strided(self.shape, self.strides, self.start + flat.storage_offset())
 

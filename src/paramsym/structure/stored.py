@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from paramsym.algebra import Element, Tangent
 from paramsym.formats.drafts import replacing
-from paramsym.formats.weights import metadata_of, read_safetensors
+from paramsym.formats.weights import metadata_of, read_safetensors, write_safetensors
 from paramsym.structure.checked import Checked
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.files import to_json
@@ -132,7 +131,7 @@ def write(
         if target.suffix == ".json":
             write_text(draft, where, {**header, "parts": headers}, tensors)
         else:
-            save_file(tensors, draft, {**header, "parts": json.dumps(headers)})
+            write_safetensors(tensors, draft, {**header, "parts": json.dumps(headers)})
 
 
 def read(path: str | Path, kind: str, symmetry: SymmetryData, build: Build[Made]) -> Made:

@@ -72,14 +72,14 @@ def outputs_of_files(
         return [out.clone() for out in floating_outputs(model(*args, **kwargs))]
 
 
-def sampled_layers(model: torch.nn.Module, weights: Named, budget: int = BUDGET) -> Passed | None:
+def sampled_layers(model: torch.nn.Module, weights: Named) -> Passed | None:
     """The layers to run where all of them are too much to read; None for all.
 
     They are spread over the largest stack, its first and last layers among them.
     """
     sizes = {name: weights.bytes(name) for name, _ in model.named_parameters()}
     total = sum(sizes.values())
-    if total <= budget:
+    if total <= BUDGET:
         return None
     stacks = {
         name: len(module) for name, module in model.named_modules()
@@ -90,7 +90,7 @@ def sampled_layers(model: torch.nn.Module, weights: Named, budget: int = BUDGET)
         return None
     best = max(inside, key=lambda name: inside[name])
     count = stacks[best]
-    fit = int((budget - (total - inside[best])) / max(1, inside[best] / count))
+    fit = int((BUDGET - (total - inside[best])) / max(1, inside[best] / count))
     wanted = max(2, min(count, fit))
     kept = {round(k * (count - 1) / (wanted - 1)) for k in range(wanted)}
     return Passed(best, tuple(sorted(kept)), count) if len(kept) < count else None
