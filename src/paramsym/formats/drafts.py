@@ -9,6 +9,7 @@ containers that share a disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -60,6 +61,30 @@ def flush(draft: Path) -> None:
     for path in [draft] if draft.is_file() else [p for p in draft.rglob("*") if p.is_file()]:
         with path.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def reserve(file: int, size: int) -> None:
+    """Make a file as long as it will be, on the disk where the system knows how.
+
+    Raises `OSError` if there is no room for it.
+    """
+    os.ftruncate(file, size)
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+
+
+def forget(file: int, start: int, count: int) -> None:
+    """Let the system drop bytes of a file from its cache, which are on the disk.
+
+    Where files are larger than memory, making room for new pages by and by costs more than writing
+    them.
+    """
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, start, count, os.POSIX_FADV_DONTNEED)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ _SMALL = 1 << 16  # entries below which the general path is as good
 # small a tensor over threads, whose waiting for each other would cost more than they save. A single
 # thread waits for nobody, and larger panels spare it calls.
 _PANEL = 1 << 15
-_ALONE = 4  # times as much
+_ALONE = 16  # times as much
 _MIXED = 1 << 21  # entries of a panel along whose rows or columns entries are mixed
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 

@@ -17,6 +17,7 @@ from paramsym.checkpoints.checkpoint import Checkpoint, Opened, Room, StoredTens
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
 from paramsym.checkpoints.tensors import check_finite
+from paramsym.formats.drafts import forget
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.needs import steps
@@ -116,10 +117,13 @@ class _Rooms(threading.local):
 _ROOMS = _Rooms()
 
 
+# Integers of each dtype's size, and what the bits of infinity and of minus infinity are as such.
 _INTEGERS = {
-    torch.float16: (torch.int16, "uint16"), torch.bfloat16: (torch.int16, "uint16"),
-    torch.float32: (torch.int32, "uint32"), torch.float64: (torch.int64, "uint64"),
-}  # fmt: skip
+    torch.float16: (torch.int16, "uint16", 0x7C00, 0xFC00),
+    torch.bfloat16: (torch.int16, "uint16", 0x7F80, 0xFF80),
+    torch.float32: (torch.int32, "uint32", 0x7F80_0000, 0xFF80_0000),
+    torch.float64: (torch.int64, "uint64", 0x7FF0 << 48, 0xFFF0 << 48),
+}
 
 
 def part_of(path: Path) -> Path:
@@ -152,6 +156,8 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                 moved += tensor.shape.numel() if placed.entry.name in job.ways else 0
                 hashes[placed.entry.name] = seen.hexdigest()
         os.fsync(file)
+        if piece.tensors:
+            forget(file, piece.tensors[0].start, piece.bytes)
     finally:
         os.close(file)
     for home in {job.checkpoint.homes[p.entry.name].name: p for p in piece.tensors}.values():
@@ -184,10 +190,8 @@ def require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
     """Raise for NaN and infinities: their bits are the largest integers, of either sign."""
     if panel.dtype not in _INTEGERS or not panel.numel():
         return
-    signed, unsigned = _INTEGERS[panel.dtype]
+    signed, unsigned, infinite, negative = _INTEGERS[panel.dtype]
     bits = panel.view(-1).view(signed).numpy()
-    infinite = torch.tensor(torch.inf, dtype=panel.dtype).view(signed).item()
-    negative = (1 << (8 * panel.dtype.itemsize - 1)) + infinite
     if bits.max() >= infinite or bits.view(unsigned).max() >= negative:
         masks = {name} if job.names.get(name) in job.symmetry.buffers else set()
         check_finite({name: panel}, job.checkpoint.place.address, masks)

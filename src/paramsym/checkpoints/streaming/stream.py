@@ -19,7 +19,7 @@ from paramsym.checkpoints.streaming.journal import Journal, journal_of, remove
 from paramsym.checkpoints.streaming.layout import Layout, NewFile, Piece
 from paramsym.checkpoints.writing import refuse_existing, refuse_small_disk, settle, system_reason
 from paramsym.engines import Engine
-from paramsym.formats.drafts import flush
+from paramsym.formats.drafts import flush, reserve
 
 Progress = Callable[[str], None]
 
@@ -178,8 +178,8 @@ def _prepare(folder: Path, file: NewFile) -> None:
     part = part_of(folder / file.name)
     with part.open("r+b" if part.exists() else "wb") as out:
         out.write(file.head)
-        out.truncate(file.bytes)
         out.flush()
+        reserve(out.fileno(), file.bytes)
         os.fsync(out.fileno())
 
 
