@@ -139,7 +139,7 @@ def test_a_full_disk_keeps_what_is_done(saved: Saved, tmp_path: Path) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for at in (10, 30, 30):
+    for at in (6, 12, 12):
         with (
             Counted(at, full),
             pytest.raises(CheckpointError, match="No space left on device.*--resume"),
