@@ -15,8 +15,8 @@ from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.factory import with_weights
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.program import Program
-from paramsym.checkpoints.source import Source
-from paramsym.checkpoints.sources import open_checkpoint
+from paramsym.checkpoints.source import Source, Weights
+from paramsym.checkpoints.sources import open_checkpoint, open_movable
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import ARCHIVES
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -51,10 +51,20 @@ class Alike:
         """The state dicts of all; they share their numbers with the models."""
         return [checkpoint.state() for checkpoint in self.checkpoints]
 
+    def streamable(self) -> list[Weights] | None:
+        """The files of all, where they can be compared without being loaded; else None."""
+        found = [checkpoint.streamable() for checkpoint in self.checkpoints]
+        several = [weights for weights in found if weights is not None]
+        return several if len(several) == len(found) else None
+
+    def load(self) -> None:
+        """Read the weights of all that were opened without them."""
+        self.checkpoints = [checkpoint.loaded() for checkpoint in self.checkpoints]
+
     def require_weights(self) -> None:
         """Raise where one of them is a structure alone."""
         for checkpoint, name in zip(self.checkpoints, self.names, strict=True):
-            if not checkpoint.has_weights:
+            if not checkpoint.has_weights and checkpoint.streamable() is None:
                 raise CheckpointError(
                     name, "a model on the meta device, without numbers", "weights to compare",
                     "Give a file of weights, and the model by --model",
@@ -88,7 +98,7 @@ class Alike:
 
 def open_alike(
     sources: Sequence[str], model: str | None = None, inputs: str | None = None,
-    key: str | None = None,
+    key: str | None = None, lazily: bool = False,
 ) -> Alike:  # fmt: skip
     """Open several checkpoints that should have one architecture.
 
@@ -99,6 +109,7 @@ def open_alike(
             weights, or folders with such.
         inputs: a description for `parse_inputs`; by default the source says what it takes.
         key: the path to the state dict in archives of nested dictionaries.
+        lazily: read no weights of folders that are streamable; `Alike.load` does.
 
     Raises:
         CheckpointError: as `open_checkpoint`; there is no model for a file of weights; `key` is
@@ -115,7 +126,8 @@ def open_alike(
     found = Alike([], list(sources))
     for source in sources:
         if model is None and not _is_weights(source):
-            checkpoint, build = open_checkpoint(source, inputs=inputs), source
+            opening = open_movable if lazily else open_checkpoint
+            checkpoint, build = opening(source, inputs=inputs), source
         elif shared is None:
             raise CheckpointError(
                 source, "a file of weights alone, which do not say what is computed with them",

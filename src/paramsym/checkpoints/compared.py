@@ -13,11 +13,14 @@ import torch
 from paramsym.checkpoints.alike import Alike
 from paramsym.checkpoints.elements import check_element, written_element
 from paramsym.checkpoints.errors import refused
+from paramsym.checkpoints.streaming.comparing import compare_files
 from paramsym.checkpoints.told import Told
+from paramsym.engines import Engine, engine_of
 from paramsym.origin.comparing import compare
 from paramsym.origin.comparison import Comparison, Kind
 from paramsym.terminal import silent
 
+IN_MEMORY = 1 << 32  # bytes of checkpoints that are loaded to be compared
 SAME = (Kind.IDENTICAL, Kind.SAME)
 _COMPARABLE = "two checkpoints that can be compared"
 
@@ -63,8 +66,12 @@ def compare_checkpoints(
     generator: torch.Generator | None = None,
     force: bool = False,
     progress: Callable[[str], None] = silent,
+    engine: str | Engine | None = None,
 ) -> Compared:
     """Whether the first two of some checkpoints are one network, or have one origin.
+
+    Folders that are together larger than `IN_MEMORY` bytes are held against each other in their
+    files: an element is read off samples and tried on all numbers (`compare_files`).
 
     Args:
         several: from `open_alike`; those after the first two are known to be independent.
@@ -74,6 +81,7 @@ def compare_checkpoints(
         generator: as for `compare`.
         force: replace what stands at `element`.
         progress: is told each step when it begins.
+        engine: who holds files against each other, see `engine_of`.
 
     Raises:
         CheckpointError: as `Alike.symmetry`; the weights cannot be compared because they are not
@@ -81,11 +89,18 @@ def compare_checkpoints(
     """
     if element is not None:
         check_element(element, None, several.files(), force)
-    symmetry = several.symmetry(progress)
-    a, b, *independent = several.states()
-    progress("comparing")
-    with refused(several.names[1], _COMPARABLE):
-        found = compare(symmetry, a, b, independent, null, generator, progress, tol)
+    files = several.streamable()
+    if files is not None and sum(each.checkpoint.bytes for each in files) > IN_MEMORY:
+        symmetry = several.symmetry(progress)
+        with engine_of(engine) as chosen, refused(several.names[1], _COMPARABLE):
+            found = compare_files(symmetry, files[0], files[1], tol, chosen, progress)
+    else:
+        several.load()
+        symmetry = several.symmetry(progress)
+        a, b, *independent = several.states()
+        progress("comparing")
+        with refused(several.names[1], _COMPARABLE):
+            found = compare(symmetry, a, b, independent, null, generator, progress, tol)
     written = element if found.kind in SAME else None
     with nullcontext() if written is None else written_element(found.element, written, force):
         pass

@@ -9,6 +9,7 @@ import typer
 
 from paramsym.cli.options import (
     AsJson,
+    Engine,
     Force,
     Inputs,
     finite,
@@ -96,6 +97,7 @@ def compare(
         ),
     ] = None,
     seed: Seed = 0,
+    engine: Engine = "local",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -111,10 +113,11 @@ def compare(
         if tol is not None and tol <= 0:
             raise typer.BadParameter(f"{tol} is not positive.", param_hint="--tol")
         progress(f"reading {a} and {b}")
-        several = checkpoints.open_alike([a, b, *(independent or [])], model, inputs, key)
+        sources = [a, b, *(independent or [])]
+        several = checkpoints.open_alike(sources, model, inputs, key, lazily=True)
         generator = torch.Generator().manual_seed(seed)
         done = checkpoints.compare_checkpoints(
-            several, null, tol, element, generator, force, progress
+            several, null, tol, element, generator, force, progress, engine
         )
     tell(done.notes, done, as_json, report.print_compared)
     kind = done.comparison.kind.name

@@ -1,0 +1,304 @@
+"""The element that carries one checkpoint to another, read off samples of their tensors.
+
+Spaces are taken one after the other. Where all other spaces of a tensor are known, the known ones
+are applied to b, and what is left of the tensor is a small problem: of each axis that is fixed or
+known some entries are enough. A gain says the scales behind it, a table the basis of its stream;
+with these a layer says its units and heads, whatever the others are. Nothing is claimed here: the
+element is a candidate, which a pass over all numbers accepts or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from paramsym.algebra import Element, Permutation
+from paramsym.algebra.monomial import Trivial
+from paramsym.checkpoints.streaming.spelling import Named
+from paramsym.geometry.same_orbit import Kind, same_orbit
+from paramsym.structure.action import act_tensor
+from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, frames_of, spaces_of
+from paramsym.structure.element import GroupElement
+from paramsym.structure.fast import AxisPlan, plans_of
+from paramsym.structure.needs import steps
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+_ROUNDED = 0.1  # of what counts as equal: a space that moves moves by more
+_SAMPLE = 64  # entries of an axis that is known, at least
+_LARGEST = 60_000_000  # numbers of a small problem
+_BLOCK = 1 << 10  # units that are held against all others at a time
+_PANEL = 1 << 24  # entries that are read at a time
+
+
+class NotFound(Exception):
+    """No element was read off; says at which spaces it stopped."""
+
+
+@dataclass
+class _Search:
+    """What is known so far; None for a space that stays as it is."""
+
+    symmetry: ParameterSymmetry
+    a: Named
+    b: Named
+    tol: float
+    generator: torch.Generator
+    progress: Callable[[str], None]
+    known: dict[str, Element | None] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> list[str]:
+        """The spaces that may move and are not known, in the order of the symmetry."""
+        found = self.symmetry.spaces.items()
+        return [n for n, s in found if n not in self.known and not isinstance(s.group, Trivial)]
+
+    @property
+    def element(self) -> GroupElement:
+        """What the known spaces do to b."""
+        moving = {space: value for space, value in self.known.items() if value is not None}
+        return GroupElement(self.symmetry, (moving,) if moving else ())
+
+
+def found_by_samples(
+    symmetry: ParameterSymmetry, a: Named, b: Named, tol: float,
+    progress: Callable[[str], None],
+) -> GroupElement:  # fmt: skip
+    """An element that may carry b to a.
+
+    Args:
+        symmetry: of both; shifts stay where they are.
+        a: tensors of files by the names of the model.
+        b: others of the same shapes and dtypes.
+        tol: the largest difference that counts as equal, as for `same_orbit`.
+        progress: is told the spaces that are read.
+
+    Raises:
+        NotFound: some spaces cannot be told by tensors all of whose other spaces are known, or no
+            value of theirs carries b to a.
+    """
+    search = _Search(symmetry, a, b, tol, torch.Generator().manual_seed(0), progress)
+    while search.unknown:
+        spaces, names = _next(search)
+        progress(f"reading {', '.join(spaces[:3])}{' …' if len(spaces) > 3 else ''}")
+        search.known |= _solved(search, spaces, names)
+    return search.element
+
+
+def _next(search: _Search) -> tuple[list[str], list[str]]:
+    """The next spaces to be read, and the tensors that tell them: as few spaces as possible."""
+    unknown = search.unknown
+    left = {
+        name: frozenset(s for axis in axes for s in spaces_of(axis) if s in unknown)
+        for name, axes in search.symmetry.signature.items() if name in search.a
+    }  # fmt: skip
+    for space in unknown:
+        names = [n for n, spaces in left.items() if spaces == {space}]
+        if names and not _framed(search, names, space):
+            return [space], names
+    best: tuple[list[str], list[str]] | None = None
+    for component in _components(set(left.values()) - {frozenset()}):
+        names = [n for n, spaces in left.items() if spaces and spaces <= component]
+        if best is None or len(component) < len(best[0]):
+            best = sorted(component, key=unknown.index), names
+    if best is None:
+        raise NotFound(f"no tensor tells {', '.join(unknown[:3])}")
+    return best
+
+
+def _framed(search: _Search, names: Iterable[str], space: str) -> bool:
+    """Whether a space acts in the frame of a gain on every one of some tensors."""
+    signature = search.symmetry.signature
+    return all(any(space in _framed_in(axis) for axis in signature[n]) for n in names)
+
+
+def _framed_in(axis: AxisType) -> set[str]:
+    return {s for s in spaces_of(axis)} if list(frames_of(axis)) else set()
+
+
+def _components(sets: set[frozenset[str]]) -> list[frozenset[str]]:
+    """Sets that share elements, joined."""
+    found: list[frozenset[str]] = []
+    for each in sets:
+        near = [other for other in found if other & each]
+        found = [other for other in found if not other & each]
+        found.append(each.union(*near))
+    return found
+
+
+# -- one small problem -------------------------------------------------------------------------
+
+
+def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, Element | None]:
+    """The values of some spaces, by tensors whose other spaces are known."""
+    symmetry = search.symmetry
+    looked = set(spaces)
+    names = [n for n in names if not any(_framed_in(x) & looked for x in symmetry.signature[n])]
+    dense = [symmetry.spaces[s].size for s in spaces if not _is_light(symmetry.spaces[s])]
+    count = max(_SAMPLE, 2 * max(dense, default=0))
+    axes, one, two = {}, {}, {}
+    for name in names:
+        own = symmetry.signature[name]
+        picks = [_pick(search, axis, spaces, count) for axis in own]
+        axes[name] = tuple(
+            Fixed(len(pick)) if pick is not None else _without_frames(axis)
+            for axis, pick in zip(own, picks, strict=True)
+        )
+        one[name] = _sampled(search.a, name, search.symmetry, GroupElement(symmetry), picks)
+        two[name] = _sampled(search.b, name, search.symmetry, search.element, picks)
+    if names and all(_near(one[name], two[name], search.tol) for name in names):
+        return dict.fromkeys(spaces)
+    if len(spaces) == 1 and isinstance(symmetry.spaces[spaces[0]].group, Permutation):
+        order = _order(axes, one, two, spaces[0])
+        if order is not None:
+            return {spaces[0]: Element(order=order)}
+    if sum(t.numel() for t in one.values()) > _LARGEST or not names:
+        raise NotFound(f"{', '.join(spaces[:3])} are too large a problem")
+    carried = dict.fromkeys(s for own in axes.values() for axis in own for s in spaces_of(axis))
+    below = dict.fromkeys(base for s in carried for base in symmetry.spaces[s].over)
+    small = ParameterSymmetry(
+        {s: _held(symmetry.spaces[s], s in spaces) for s in {**below, **carried}}, axes
+    )
+    found = same_orbit(small, one, two, search.tol)
+    if found.kind is not Kind.EQUAL:
+        raise NotFound(f"at {', '.join(spaces[:3])}: {found.reason}")
+    values: dict[str, Element | None] = {}
+    for space in spaces:
+        value = found.element[space]
+        assert isinstance(value, Element)
+        values[space] = value
+    return values
+
+
+def _near(x: torch.Tensor, y: torch.Tensor, tol: float) -> bool:
+    """Whether two samples are equal but for a little rounding."""
+    if not x.numel():
+        return True
+    return bool((x - y).abs().max() <= _ROUNDED * tol * x.square().mean().sqrt())
+
+
+def _is_light(space: Space) -> bool:
+    """Whether few numbers tell a value, however large the space is."""
+    return not space.group.dimension > space.size
+
+
+def _held(space: Space, moves: bool) -> Space:
+    return space if moves else Space(space.name, Trivial(space.size), space.over)
+
+
+def _pick(search: _Search, axis: AxisType, spaces: list[str], count: int) -> torch.Tensor | None:
+    """Some entries of an axis; None for one that carries what is looked for."""
+    if not set(spaces).isdisjoint(spaces_of(axis)):
+        return None
+    size = axis.size(search.symmetry.sizes)
+    if size <= count:
+        return torch.arange(size)
+    return torch.randperm(size, generator=search.generator)[:count].sort().values
+
+
+def _without_frames(axis: AxisType) -> AxisType:
+    """An axis in whose frames only what is known acts, which has been applied."""
+    if isinstance(axis, Carried):
+        return Carried(axis.factors)
+    if isinstance(axis, Product):
+        return Product(tuple(map(_without_frames, axis.factors)))
+    if isinstance(axis, Sum):
+        return Sum(tuple(map(_without_frames, axis.terms)))
+    return axis
+
+
+def _sampled(
+    tensors: Named, name: str, symmetry: ParameterSymmetry, element: GroupElement,
+    picks: list[torch.Tensor | None],
+) -> torch.Tensor:  # fmt: skip
+    """Some entries of a tensor after an element, in the dtype in which models are run."""
+    x = tensors[name]
+    found = steps(symmetry, element, name)
+    if not found.moved:
+        return _rows(x, [AxisPlan()] * len(picks), picks, tensors.dtype)
+    gains = {n: tensors[n][:] for n in found.names if n != name}
+    (part,) = element.parts
+    assert isinstance(part, dict)
+    plans = plans_of(symmetry, symmetry.spaces, part, name, x, gains)
+    if plans is None or any(plan.mixed or plan.second for plan in plans):
+        moved = act_tensor(symmetry, element, name, {**gains, name: x[:]})
+        return _rows(moved, [AxisPlan()] * len(picks), picks, tensors.dtype)
+    return _rows(x, plans, picks, tensors.dtype)
+
+
+def _rows(x, plans: list[AxisPlan], picks, dtype: torch.dtype) -> torch.Tensor:
+    """Some entries of a tensor along each axis, after an order and a scale of each."""
+    if not picks:
+        return x[:].to(dtype)
+    places = [
+        _place(plan, pick, size) for plan, pick, size in zip(plans, picks, x.shape, strict=True)
+    ]
+    first = torch.arange(x.shape[0]) if places[0] is None else places[0]
+    width = max(1, x.shape[1:].numel())
+    parts = []
+    if len(first) * 4 < x.shape[0]:  # few rows: one by one
+        read = torch.cat([x[int(i) : int(i) + 1] for i in first]) if len(first) else x[:0]
+        parts.append(_columns(read, places[1:]).to(dtype))
+    else:
+        step = max(1, _PANEL // width)
+        panels = (x[low : low + step] for low in range(0, x.shape[0], step))
+        whole = torch.cat([_columns(panel, places[1:]).to(dtype) for panel in panels])
+        parts.append(whole if places[0] is None else whole[first])
+    made = parts[0]
+    for k, (plan, pick) in enumerate(zip(plans, picks, strict=True)):
+        if plan.scale is not None:
+            scale = plan.scale if pick is None else plan.scale[pick]
+            made = made * scale.to(dtype).reshape(-1, *[1] * (made.ndim - 1 - k))
+    return made
+
+
+def _place(plan: AxisPlan, pick: torch.Tensor | None, size: int) -> torch.Tensor | None:
+    if plan.order is None:
+        return None if pick is None or len(pick) == size else pick
+    return plan.order if pick is None else plan.order[pick]
+
+
+def _columns(x: torch.Tensor, places: list[torch.Tensor | None]) -> torch.Tensor:
+    for axis, place in enumerate(places, 1):
+        if place is not None:
+            x = x.index_select(axis, place)
+    return x
+
+
+def _is_plain(axis: AxisType) -> bool:
+    return isinstance(axis, Carried) and len(axis.factors) == 1
+
+
+# -- orders ------------------------------------------------------------------------------------
+
+
+def _order(
+    axes: Mapping[str, tuple[AxisType, ...]], one: Mapping[str, torch.Tensor],
+    two: Mapping[str, torch.Tensor], space: str,
+) -> torch.Tensor | None:  # fmt: skip
+    """The order of the units of a space, each by the nearest of the others; None if two share one.
+
+    Units are compared by all numbers that their tensors have of them.
+    """
+    mine, theirs = [], []
+    for name, own in axes.items():
+        carrying = [k for k, axis in enumerate(own) if space in spaces_of(axis)]
+        if len(carrying) != 1 or not _is_plain(own[carrying[0]]):
+            continue
+        for tensors, rows in ((one, mine), (two, theirs)):
+            x = tensors[name].movedim(carrying[0], 0)
+            rows.append(x.reshape(x.shape[0], -1).float())
+    if not mine:
+        return None
+    x, y = torch.cat(mine, 1), torch.cat(theirs, 1)
+    size = y.square().sum(1)
+    room = torch.empty(min(_BLOCK, len(x)), len(y))
+    nearest = []
+    for low in range(0, len(x), _BLOCK):
+        part = x[low : low + _BLOCK]
+        distances = torch.addmm(size, part, y.T, alpha=-2, out=room[: len(part)])
+        nearest.append(distances.argmin(1))
+    found = torch.cat(nearest)
+    return found if len(found.unique()) == len(found) else None
