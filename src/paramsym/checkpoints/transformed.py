@@ -140,7 +140,12 @@ def _by_pieces(
             copy_aside(job.checkpoint, draft)
         notes, error, passed = list(found.notes), None, None
         written = Checkpoint.open(draft)
-        if verify and found.source is not None and found.weights is not None:
+        if job.storage.beside:
+            notes.append(
+                "the model was not run: it is quantised, and what is exact of codes and "
+                "scales alone was done"
+            )
+        elif verify and found.source is not None and found.weights is not None:
             try:
                 result = verified(found.source, found.weights, written, tolerance, progress)
             except NotRun as stopped:
