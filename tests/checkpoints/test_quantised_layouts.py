@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from paramsym import act, find_symmetry
 from paramsym.checkpoints import Checkpoint, CheckpointError, plan_transform, transform
+from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import CannotSay, stored_moves
 from paramsym.structure.element import GroupElement
@@ -280,9 +281,42 @@ def test_gguf_is_refused_by_name(tmp_path: Path) -> None:
 
 
 HEADS, DIM = 4, 16
+ORDERS = ["*.attn.group", "*.attn.head"]
 
 
-def quantised_llama(folder: Path) -> Path:
+def in_fp8(name: str, weight: torch.Tensor) -> Tensors:
+    blocks = weight.reshape(-1, DIM, weight.shape[1] // DIM, DIM)
+    scale = blocks.abs().amax((1, 3)) / 448
+    codes = (blocks / scale[:, None, :, None]).reshape(weight.shape)
+    return {name: codes.to(torch.float8_e4m3fn), f"{name}_scale_inv": scale}
+
+
+def from_fp8(found: Tensors, name: str) -> torch.Tensor:
+    scale = found[f"{name}_scale_inv"].double().repeat_interleave(DIM, 0)
+    return found[name].double() * scale.repeat_interleave(DIM, 1)
+
+
+def by_gptq(name: str, weight: torch.Tensor) -> Tensors:
+    draw = torch.Generator().manual_seed(len(name))
+    module = name.removesuffix("weight")
+    made = packed(DIM).make(draw, *weight.shape)
+    made["x.scales"] = made["x.scales"] / 100
+    return {module + other.removeprefix("x."): tensor for other, tensor in made.items()}
+
+
+def from_gptq(found: Tensors, name: str) -> torch.Tensor:
+    module = name.removesuffix("weight")
+    own = {f"x.{n.removeprefix(module)}": t for n, t in found.items() if n.startswith(module)}
+    return packed(DIM).read(own)
+
+
+LLAMAS = {
+    "fp8": (in_fp8, from_fp8, {"weight_block_size": [DIM, DIM]}),
+    "gptq": (by_gptq, from_gptq, {"bits": 4, "group_size": DIM}),
+}
+
+
+def quantised_llama(folder: Path, kind: str = "fp8") -> Path:
     """A tiny Llama in blocks as large as a head, of all linear maps but the last."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -296,52 +330,71 @@ def quantised_llama(folder: Path) -> Path:
     model.save_pretrained(folder)
     state = load_file(folder / "model.safetensors")
     for name in [n for n in state if "proj" in n]:
-        blocks = state[name].reshape(-1, DIM, state[name].shape[1] // DIM, DIM)
-        scale = blocks.abs().amax((1, 3)) / 448
-        codes = blocks / scale[:, None, :, None]
-        state[name] = codes.reshape(state[name].shape).to(torch.float8_e4m3fn)
-        state[f"{name}_scale_inv"] = scale
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
+        state |= LLAMAS[kind][0](name, state.pop(name))
+    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors",
+              {"format": "pt"})  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [DIM, DIM]}
+    config["quantization_config"] = {"quant_method": kind, **LLAMAS[kind][2]}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
-def outputs(folder: Path) -> torch.Tensor:
+def outputs(folder: Path, kind: str) -> torch.Tensor:
     """What the model of a folder computes with the weights that its codes stand for."""
     from transformers import AutoConfig, LlamaForCausalLM
 
-    state = load_file(folder / "model.safetensors")
-    for name in [n for n in state if n.endswith("_scale_inv")]:
-        scale = state.pop(name).double().repeat_interleave(DIM, 0).repeat_interleave(DIM, 1)
-        own = name.removesuffix("_scale_inv")
-        state[own] = state[own].double() * scale
+    found = load_file(folder / "model.safetensors")
     config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
     model = LlamaForCausalLM(config).double().eval()
-    model.load_state_dict(state, strict=False)
+    for name in model.state_dict():
+        own = LLAMAS[kind][1](found, name) if "proj" in name else found.get(name)
+        model.state_dict()[name].copy_(found["model.embed_tokens.weight"] if own is None else own)
     with torch.no_grad():
         return model(torch.arange(9)[None]).logits
 
 
-def test_heads_of_a_quantised_llama_go_through(tmp_path: Path) -> None:
-    source = quantised_llama(tmp_path / "llama")
-    before = outputs(source)
-    made = transform(
-        str(source), tmp_path / "moved", torch.Generator().manual_seed(3),
-        only=["*.attn.group", "*.attn.head"],
-    )  # fmt: skip
-    assert made.error is None and any("quantised" in note for note in made.notes)
+@pytest.mark.parametrize("kind", LLAMAS)
+def test_heads_of_a_quantised_llama_go_through(kind: str, tmp_path: Path) -> None:
+    source = quantised_llama(tmp_path / "llama", kind)
+    before = outputs(source, kind)
+    draw = torch.Generator().manual_seed(3)
+    made = transform(str(source), tmp_path / "moved", draw, only=ORDERS)
     old, new = load_file(source / "model.safetensors"), load_file(made.path / "model.safetensors")
-    name = "model.layers.0.self_attn.q_proj.weight"
-    for each in (name, f"{name}_scale_inv"):
-        assert old[each].dtype == new[each].dtype
-        assert not torch.equal(old[each].float(), new[each].float())
-    assert (outputs(made.path) - before).abs().max() <= 1e-12 * before.abs().max()
-    new[f"{name}_scale_inv"] = old[f"{name}_scale_inv"]  # scales that stayed: another function
+    module = "model.layers.0.self_attn.q_proj."
+    parts = [name for name in old if name.startswith(module) and "g_idx" not in name]
+    for name in parts:
+        assert old[name].dtype == new[name].dtype
+        assert not torch.equal(old[name].float(), new[name].float())
+    assert (outputs(made.path, kind) - before).abs().max() <= 1e-12 * before.abs().max()
+    new[parts[1]] = old[parts[1]]  # one part that stayed: another function
     save_file(new, made.path / "model.safetensors", {"format": "pt"})
-    assert (outputs(made.path) - before).abs().max() >= 1e-6 * before.abs().max()
+    assert (outputs(made.path, kind) - before).abs().max() >= 1e-6 * before.abs().max()
+
+
+def test_the_numbers_that_codes_stand_for_are_run_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = quantised_llama(tmp_path / "llama")
+    draw = torch.Generator().manual_seed(3)
+    made = transform(str(source), tmp_path / "moved", draw, only=ORDERS)
+    assert made.error is not None and made.error < 1e-5 and not made.notes
+
+    def wrong(storage: Storage, element: GroupElement) -> dict[str, StoredMove]:
+        moves = stored_moves(storage, element)
+        return {n: move for n, move in moves.items() if "q_proj" not in n}
+
+    monkeypatch.setattr("paramsym.checkpoints.streaming.job.stored_moves", wrong)
+    with pytest.raises(CheckpointError, match="computes another function"):
+        transform(str(source), tmp_path / "wrong", draw, only=ORDERS)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_packed_codes_are_moved_without_being_run(tmp_path: Path) -> None:
+    source = quantised_llama(tmp_path / "llama", "gptq")
+    draw = torch.Generator().manual_seed(3)
+    made = transform(str(source), tmp_path / "moved", draw, only=ORDERS)
+    assert made.error is None and "are packed, which its own kernels read" in made.notes[-1]
 
 
 def test_what_a_quantised_llama_cannot_say_is_refused_with_the_spaces_to_leave_out(

@@ -9,9 +9,9 @@ input without writing it first:
     run_merge(config, "out", options)
 
 mergekit 0.1.5 has no official place for such a step; its cache of loaders is one that stands open,
-and is shared by all threads of the process. What other processes read (several GPUs) they read
-from the files: then write the model with `paramsym transform` or `paramsym align`, and name that
-folder in the configuration. That is simpler anyway, and the only way to keep what was merged.
+and is shared by all threads of the process. To write the model with `paramsym transform` or
+`paramsym align`, and to name that folder in the configuration, is simpler, and the only way to keep
+what was merged.
 
 Source: mergekit 0.1.5, `io/lazy_tensor_loader.py` and `io/tasks.py`.
 """

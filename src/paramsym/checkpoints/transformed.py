@@ -140,14 +140,11 @@ def _by_pieces(
             copy_aside(job.checkpoint, draft)
         notes, error, passed = list(found.notes), None, None
         written = Checkpoint.open(draft)
-        if job.storage.beside:
-            notes.append(
-                "the model was not run: it is quantised, and what is exact of codes and "
-                "scales alone was done"
-            )
-        elif verify and found.source is not None and found.weights is not None:
+        if verify and found.source is not None and found.weights is not None:
             try:
-                result = verified(found.source, found.weights, written, tolerance, progress)
+                result = verified(
+                    found.source, found.weights, written, tolerance, progress, job.storage
+                )
             except NotRun as stopped:
                 if stopped.small:  # then it can be loaded, and its inputs looked at
                     raise _unfit(found.source, stopped) from stopped
