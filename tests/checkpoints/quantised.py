@@ -200,8 +200,8 @@ def scale_of_blocks(draw: torch.Generator, size: int, block: int, two: bool) -> 
 
 
 def of(
-    symmetry: ParameterSymmetry, orders: tuple[torch.Tensor, torch.Tensor] | None = None,
-    scales: tuple[torch.Tensor, torch.Tensor] | None = None,
+    symmetry: ParameterSymmetry, orders: tuple[torch.Tensor, ...] | None = None,
+    scales: tuple[torch.Tensor, ...] | None = None,
 ) -> GroupElement:  # fmt: skip
     """Along each axis of the matrix this order, and then this scale."""
     sizes = [symmetry.spaces[name].size for name in "uv"]

@@ -48,7 +48,7 @@ def moved(folder: Path, g: GroupElement, name: str = "out") -> Tensors:
 
 def error(case: Case, before: Tensors, after: Tensors, g: GroupElement) -> float:
     """The largest relative difference of an entry."""
-    wanted = act(g.symmetry, g, {"x.weight": case.read(before)})["x.weight"]
+    wanted = act(matrix(*case.read(before).shape), g, {"x.weight": case.read(before)})["x.weight"]
     found = case.read(after)
     return float(((found - wanted).abs() / wanted.abs().clamp(1e-300)).max())
 
@@ -108,6 +108,30 @@ def test_a_move_and_back_is_where_it_was(
     there = write(tmp_path / "there", moved(folder, g), case.config)
     back = moved(there, ~g)
     assert all(torch.equal(back[n].double(), t.double()) for n, t in before.items())
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_panels_of_few_rows_are_the_same_files(
+    kind: str, tmp_path: Path, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, symmetry = CASES[kind], matrix(*SHAPE)
+    folder = write(tmp_path / "in", case.make(generator, *SHAPE), case.config)
+    g = of(symmetry, orders(generator, case, SHAPE), scales(generator, case, SHAPE))
+    moved(folder, g)
+    monkeypatch.setattr("paramsym.checkpoints.streaming.parts._PANEL", 100)
+    transform(Checkpoint.open(folder), tmp_path / "few", g)
+    names = "inout", "few"
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
+    assert one == other
+
+
+def test_processes_write_the_same_files(tmp_path: Path, generator: torch.Generator) -> None:
+    case, symmetry = CASES["GPTQ by index"], matrix(*SHAPE)
+    folder = write(tmp_path / "in", case.make(generator, *SHAPE), case.config)
+    g = of(symmetry, orders(generator, case, SHAPE))
+    wanted = moved(folder, g)
+    transform(Checkpoint.open(folder), tmp_path / "two", g, engine="local:2:processes")
+    assert all(torch.equal(tensor, wanted[n]) for n, tensor in read(tmp_path / "two").items())
 
 
 @settings(max_examples=25, deadline=None)
@@ -341,11 +365,11 @@ def quantised_llama(folder: Path, kind: str = "fp8") -> Path:
 
 def outputs(folder: Path, kind: str) -> torch.Tensor:
     """What the model of a folder computes with the weights that its codes stand for."""
-    from transformers import AutoConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     found = load_file(folder / "model.safetensors")
-    config = AutoConfig.from_pretrained(folder)
-    del config.quantization_config
+    config = LlamaConfig.from_pretrained(folder)
+    delattr(config, "quantization_config")
     model = LlamaForCausalLM(config).double().eval()
     for name in model.state_dict():
         own = LLAMAS[kind][1](found, name) if "proj" in name else found.get(name)

@@ -16,7 +16,8 @@ import xxhash
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened, Room, StoredTensor
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
-from paramsym.checkpoints.streaming.quantised import StoredMove, bytes_needed, moved_rows
+from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
+from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
 from paramsym.checkpoints.tensors import check_finite
@@ -92,7 +93,7 @@ class Job:
         """Bytes that moving a tensor of the files takes at most."""
         entry = self.checkpoint.entries[name]
         if name in self.stored:
-            return bytes_needed(self.checkpoint.meta()[name], self.stored[name], PANEL)
+            return bytes_needed(self.checkpoint.meta()[name], self.stored[name])
         if name not in self.ways:
             return min(PANEL, entry.bytes)
         return self.ways[name][1].memory(self.checkpoint.meta()[name])

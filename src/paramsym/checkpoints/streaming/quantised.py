@@ -24,12 +24,10 @@ from dataclasses import dataclass
 
 import torch
 
-from paramsym.checkpoints.errors import CheckpointError
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.element import GroupElement, Slide
-from paramsym.structure.fast import AxisPlan, Rows, axis_plans
+from paramsym.structure.fast import AxisPlan, axis_plans
 from paramsym.structure.needs import steps
-from paramsym.structure.panels import spans
 from paramsym.structure.symmetry import ParameterSymmetry
 
 # What the rounding of a product to each dtype of scales changes at most, relative to the product.
@@ -241,58 +239,3 @@ def _factor(
     if own is None:
         return factors.reshape([1] * len(part.axes))
     return factors.reshape([-1 if k == own else 1 for k in range(len(part.axes))])
-
-
-def moved_rows(x: Rows, move: StoredMove, name: str, where: str) -> Iterator[torch.Tensor]:
-    """The rows of a moved part, some at a time.
-
-    Args:
-        x: the part, as it is stored.
-        move: what is done to it.
-        name: of the tensor, for errors.
-        where: the files that it is in, for errors.
-
-    Raises:
-        CheckpointError: a scale leaves the range of its dtype.
-    """
-    if not x.shape:
-        yield _multiplied(x[:], move, slice(None), name, where)
-        return
-    first, *others = move.orders
-    whole = None if first is None else x[0 : x.shape[0]]
-    for low, high in spans(x):
-        if whole is None or first is None:
-            panel = x[low:high]
-        else:
-            panel = whole.index_select(0, first[low:high])
-        for axis, order in enumerate(others, 1):
-            panel = panel if order is None else panel.index_select(axis, order)
-        yield _multiplied(panel, move, slice(low, high), name, where)
-
-
-def _multiplied(
-    panel: torch.Tensor, move: StoredMove, rows: slice, name: str, where: str
-) -> torch.Tensor:
-    """Some rows of scales times their factors, in float64, rounded once."""
-    if not move.factors:
-        return panel
-    exact = panel.double()
-    for factor in move.factors:
-        exact = exact * (factor[rows] if factor.ndim and len(factor) > 1 else factor)
-    made = exact.to(panel.dtype)
-    error = (made.double() - exact).abs()
-    if not bool((error <= ROUNDING[panel.dtype] * exact.abs()).all()):
-        low, high = (float(x) for x in exact.abs().aminmax())
-        kind = str(panel.dtype).removeprefix("torch.")
-        raise CheckpointError(
-            where, f"the scales {name!r} become {low:.3g} to {high:.3g}, which {kind} cannot hold",
-            f"scales in the range of {kind}", "Move by smaller scales, or leave them out",
-        )  # fmt: skip
-    return made
-
-
-def bytes_needed(x: Rows, move: StoredMove, panel: int) -> int:
-    """Bytes that moving a part takes at most: all of it where its rows come in another order."""
-    size = x.shape.numel() * x.dtype.itemsize
-    whole = size if move.orders and move.orders[0] is not None else 0
-    return whole + 4 * min(size, panel) * (8 if move.factors else 1)

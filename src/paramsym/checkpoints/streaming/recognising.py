@@ -192,7 +192,8 @@ def _unit(storage: Storage, entry: Entry, size: int, count: int, said: set[int])
         fits = set(range(-(-size // count), -(-size // (count - 1))))
         fits = {unit for unit in fits if -(-size // unit) == count}
     if len(fits) != 1:
-        told = f"config.json speaks of blocks of {few(sorted(said))}" if said else (
+        blocks = few([*map(str, sorted(said))], show=str)
+        told = f"config.json speaks of blocks of {blocks}" if said else (
             "no config.json says how large the blocks are")  # fmt: skip
         raise storage.refused(entry.name, f"{count} numbers for {size} entries, and {told}")
     return fits.pop()
