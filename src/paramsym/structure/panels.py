@@ -159,9 +159,9 @@ def _whole(found: Steps, tensors: Mapping[str, Rows], but: str = "") -> dict[str
     return {name: tensors[name][:] for name in found.names if name != but}
 
 
-def spans(x: Rows, size: int = PANEL) -> Iterator[tuple[int, int]]:
-    """First and last rows of panels of a tensor, about so many bytes each."""
+def spans(x: Rows, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """First and last rows of panels of a tensor, about so many bytes each; by default `PANEL`."""
     count = x.shape[0]
-    step = max(1, size // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
+    step = max(1, (size or PANEL) // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for low in range(0, count, step):
         yield low, min(low + step, count)
