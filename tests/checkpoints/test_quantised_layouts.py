@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from paramsym import act, find_symmetry
+from paramsym import ParameterSymmetry, act, find_symmetry
+from paramsym.algebra.monomial import Monomial, Permutation
 from paramsym.checkpoints import Checkpoint, CheckpointError, plan_transform, transform
 from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import CannotSay, stored_moves
+from paramsym.structure.axes import parse_axis
 from paramsym.structure.element import GroupElement
+from paramsym.structure.space import Space
 from tests.checkpoints.quantised import (
     CASES,
     Case,
@@ -299,6 +302,8 @@ def test_gguf_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="GGUF") as caught:
             Checkpoint.open(source)
         assert "convert what comes out to GGUF again" in caught.value.instead
+    with pytest.raises(CheckpointError, match="GGUF"):
+        transform(str(file), tmp_path / "out", torch.Generator().manual_seed(0))
 
 
 # -- a model -----------------------------------------------------------------------------------
@@ -447,3 +452,25 @@ def test_what_is_left_when_the_named_spaces_are_left_out_goes_through(tmp_path: 
     left = [name for name in g.places if name not in caught.value.movers]
     assert {"layers.0.attn.head", "norm"} <= {*left} and "residual" not in left
     assert stored_moves(storage, symmetry.sample(torch.Generator().manual_seed(0), only=left))
+
+
+def test_experts_in_one_tensor_are_moved_with_their_blocks(
+    tmp_path: Path, generator: torch.Generator
+) -> None:
+    spaces = {"e": Space("e", Permutation(3)), "u": Space("u", Monomial(8))}
+    signature = {"experts.up": (parse_axis("e"), parse_axis("u"), parse_axis("8"))}
+    symmetry = ParameterSymmetry(spaces, signature)
+    codes = torch.randn(3, 8, 8, generator=generator).to(torch.float8_e4m3fn)
+    scales = torch.rand(3, 2, 2, generator=generator) + 0.5
+    before = {"experts.up": codes, "experts.up_scale_inv": scales}
+    folder = write(tmp_path / "in", before, {"weight_block_size": [4, 4]})
+    order = torch.tensor([4, 5, 6, 7, 3, 2, 1, 0])
+    g = symmetry.element({"e": torch.tensor([2, 0, 1]), "u": order})
+    after = moved(folder, g)
+
+    def numbers(found: Tensors) -> torch.Tensor:
+        scale = found["experts.up_scale_inv"].double()
+        return found["experts.up"].double() * scale.repeat_interleave(4, 1).repeat_interleave(4, 2)
+
+    wanted = act(symmetry, g, {"experts.up": numbers(before)})["experts.up"]
+    assert torch.equal(numbers(after), wanted) and not torch.equal(wanted, numbers(before))
