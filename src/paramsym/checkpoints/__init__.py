@@ -9,6 +9,7 @@ from paramsym.checkpoints.balanced import write_balanced as write_balanced
 from paramsym.checkpoints.checkpoint import Checkpoint as Checkpoint
 from paramsym.checkpoints.compared import Compared as Compared
 from paramsym.checkpoints.compared import compare_checkpoints as compare_checkpoints
+from paramsym.checkpoints.converting import SymmetryConverter as SymmetryConverter
 from paramsym.checkpoints.equivalent import Transformed as Transformed
 from paramsym.checkpoints.errors import CheckpointError as CheckpointError
 from paramsym.checkpoints.fitting import fitting as fitting
@@ -22,6 +23,7 @@ from paramsym.checkpoints.mapped import export_maps as export_maps
 from paramsym.checkpoints.mapped import open_mapped as open_mapped
 from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
 from paramsym.checkpoints.merged import write_merged as write_merged
+from paramsym.checkpoints.moved_loader import MovedLoader as MovedLoader
 from paramsym.checkpoints.plan import Plan as Plan
 from paramsym.checkpoints.protected import WrittenDecoded as WrittenDecoded
 from paramsym.checkpoints.protected import WrittenEncoded as WrittenEncoded

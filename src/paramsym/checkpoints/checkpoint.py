@@ -32,6 +32,7 @@ DTYPES = {
     "F8_E5M2FNUZ": torch.float8_e5m2fnuz, "F8_E8M0": torch.float8_e8m0fnu,
 }  # fmt: skip
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
+_GGUF = ".gguf"
 _EXPECTED = "a .safetensors file, a folder with such files, or the index of a sharded checkpoint"
 
 
@@ -162,11 +163,13 @@ class Checkpoint(Mapping[str, torch.Tensor]):
                 `hf://…`), for which its package has to be installed.
 
         Raises:
-            CheckpointError: there is nothing, or a file that is no safetensors; a shard is missing;
-                a tensor stands in two shards; the index names what is not there, or leaves out
-                what is.
+            CheckpointError: there is nothing, or a file that is no safetensors (GGUF); a shard
+                is missing; a tensor stands in two shards; the index names what is not there, or
+                leaves out what is.
         """
         place = Place(str(source))
+        if place.name.lower().endswith(_GGUF):
+            raise _no_gguf(place, "a GGUF file")
         if place.is_dir():
             return _open_folder(place)
         if not place.is_file():
@@ -283,10 +286,24 @@ def _open_folder(place: Place) -> Checkpoint:
     if indices:
         main = f"model{INDEX}" if f"model{INDEX}" in indices else indices[0]
         return _open_index(place / main, aside)
+    raise _no_weights(place, weights, names)
+
+
+def _no_weights(place: Place, weights: list[str], names: list[str]) -> CheckpointError:
+    """What is wrong with a folder in which nothing says what is to be opened."""
+    if not weights and (packed := [name for name in names if name.lower().endswith(_GGUF)]):
+        return _no_gguf(place, f"{few(packed)}, which is GGUF")
     came = f"{few(weights)} and no index" if weights else "no safetensors in it"
-    raise CheckpointError(
+    return CheckpointError(
         place.address, came, "model.safetensors, or its shards and their index",
         "Copy the index, too, or write the checkpoint anew with save_pretrained",
+    )  # fmt: skip
+
+
+def _no_gguf(place: Place, came: str) -> CheckpointError:
+    return CheckpointError(
+        place.address, f"{came}, whose blocks hold codes and scales in one", _EXPECTED,
+        "Move the safetensors that it was made from, and convert what comes out to GGUF again",
     )  # fmt: skip
 
 

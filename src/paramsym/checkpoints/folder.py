@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.layout import files_of, write_like
 from paramsym.checkpoints.source import Inputs, Source, Weights, aliases, check_model
-from paramsym.checkpoints.streaming.spelling import spelling
+from paramsym.checkpoints.streaming.spelling import PACKED, spelling
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
@@ -71,14 +71,18 @@ class FolderSource(Source):
         names = spelling(checkpoint, state, f"{prefix}." if prefix else "")
         if {alias for name in names.values() for alias in ties[name]} < set(state):
             return None  # names are others: what reads them has to join or to divide tensors
-        for name, own in names.items():
-            if checkpoint.entries[name].shape != tuple(state[own].shape):
-                return None  # loading says what is wrong
-        ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
-        extra = [name for name in checkpoint if name not in names]
-        if not all(any(re.search(each, name) for each in ignored) for name in extra):
+        plain = {n: own for n, own in names.items() if not n.endswith(f".{PACKED}")}
+        shapes = {name: tuple(state[own].shape) for name, own in plain.items()}
+        if any(checkpoint.entries[name].shape != shape for name, shape in shapes.items()):
+            return None  # loading says what is wrong
+        if not quantised_by(folder) and not self._ignores(set(checkpoint) - set(names)):
             return None
         return Weights(checkpoint, names)
+
+    def _ignores(self, extra: Collection[str]) -> bool:
+        """Whether all of these names are known to be of no tensor of the model."""
+        ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        return all(any(re.search(each, name) for each in ignored) for name in extra)
 
     def skeleton(self) -> torch.nn.Module:
         return _bare(self.files[0], type(self.model), self.model.config)

@@ -20,6 +20,8 @@ from paramsym.checkpoints.source import Source, Weights
 from paramsym.checkpoints.sources import open_movable
 from paramsym.checkpoints.streaming.job import Job, require_fitting
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
+from paramsym.checkpoints.streaming.recognising import Storage
+from paramsym.checkpoints.streaming.sayable import stored_moves
 from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
@@ -119,7 +121,7 @@ def moving(
     job = Job(weights.checkpoint, found.symmetry, drawn, weights.names)
     layout = _layout(weights.checkpoint, target, shard_size)
     found.through = Pass(job, layout, _request(job, layout))
-    found.notes += _strangers(weights)
+    found.notes += _strangers(weights, job.storage.beside)
     require_fitting(job)
     _look_beside(found, opened, resume, force)
     return found
@@ -155,7 +157,7 @@ def _opened(
 def _door(source: str) -> Source | Checkpoint:
     """A model where there is one, else weights alone."""
     path = Path(source).expanduser()
-    if "://" in source or path.name.endswith((".safetensors", INDEX)):
+    if "://" in source or path.name.endswith((".safetensors", INDEX, ".gguf")):
         return Checkpoint.open(source)
     if path.is_dir() and not (path / "config.json").is_file():
         return Checkpoint.open(path)
@@ -183,7 +185,10 @@ def _looked_up(
         drawn = {"seed": element.initial_seed(), "strength": strength, "only": names}
 
         def sampled(params: Params) -> GroupElement:
-            return to_scale(symmetry.sample(element, strength, only), params)
+            drawn = symmetry.sample(element, strength, only)
+            if weights is not None:  # codes are no numbers to which shifts could be scaled
+                stored_moves(Storage(weights.checkpoint, symmetry, weights.names), drawn)
+            return to_scale(drawn, params)
 
         return Moving(target, symmetry, sampled, opened, drawn=drawn, notes=notes)
     given = element if isinstance(element, GroupElement) else _read(Path(element), symmetry)
@@ -238,9 +243,10 @@ def _layout(checkpoint: Checkpoint, target: Path, shard_size: int | None) -> Lay
     return layout_of_size(checkpoint, shard_size)
 
 
-def _strangers(weights: Weights) -> tuple[str, ...]:
+def _strangers(weights: Weights, beside: Mapping[str, list[str]]) -> tuple[str, ...]:
     """Tensors that no model reads would not fit the others where these move."""
-    left = [name for name in weights.checkpoint if name not in weights.names]
+    known = {part for parts in beside.values() for part in parts} | {*weights.names}
+    left = [name for name in weights.checkpoint if name not in known]
     if not left:
         return ()
     return (f"{few(left)} of the files are no tensors of the model: copied as they are",)

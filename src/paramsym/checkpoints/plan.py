@@ -118,7 +118,7 @@ def plan_of_files(
     places = [name for name in job.element.places if _moves(job.symmetry, name)]
     return Plan(
         out, files, job.checkpoint.bytes, sum(largest[: engine.workers]), _free(out), places,
-        list(job.ways), _seconds(job, out) / engine.workers,
+        job.moving, _seconds(job, out) / engine.workers,
     )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _seconds(job: Job, out: Path) -> float:
     """How long one worker takes: rows of one tensor of each kind are moved, and written nowhere."""
     kinds: dict[tuple[Any, ...], list[Entry]] = {}
     for name, entry in job.checkpoint.entries.items():
-        way = job.ways[name][1].rows if name in job.ways else None
+        way = job.ways[name][1].rows if name in job.ways else name in job.stored
         kinds.setdefault((entry.code, entry.shape, way), []).append(entry)
     total = 0.0
     threads = torch.get_num_threads()

@@ -145,7 +145,9 @@ def _by_pieces(
         written = Checkpoint.open(draft)
         if verify and found.source is not None and found.weights is not None:
             try:
-                result = verified(found.source, found.weights, written, tolerance, progress)
+                result = verified(
+                    found.source, found.weights, written, tolerance, progress, job.storage
+                )
             except NotRun as stopped:
                 if stopped.small:  # then it can be loaded, and its inputs looked at
                     raise _unfit(found.source, stopped) from stopped

@@ -24,9 +24,7 @@ from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.structure.axes import (
     AxisType,
     Fixed,
-    Product,
     Sizes,
-    Sum,
     frames_of,
     parts_of,
     spaces_of,
@@ -34,8 +32,8 @@ from paramsym.structure.axes import (
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
-from paramsym.structure.layout import working_dtype
-from paramsym.structure.legwise import leg_by_leg
+from paramsym.structure.layout import working_dtype_of
+from paramsym.structure.legwise import halves, leg_by_leg
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 
@@ -117,33 +115,44 @@ def plans_of(
         x: the tensor, of which shape and dtype are asked.
         params: the gains in whose frames values act.
     """
-    axes = symmetry.signature[name]
-    if not pays(x) or x.dtype not in _FLOATS or symmetry.offsets.get(name):
+    if not pays(x) or x.dtype not in _FLOATS:
         return None
-    mine = [value for s, value in values.items() if s in symmetry.movers[name]]
-    if any(map(_is_followed, mine)) or not all(_stands_alone(spaces, values, a) for a in axes):
+    plans = axis_plans(symmetry, spaces, values, name, working_dtype_of(x.dtype), params)
+    if plans is None or any(plan.order is not None for plan in plans[2:]):
         return None
-    work = working_dtype_of(x.dtype)
-    plans = []
-    for place, axis in enumerate(axes):
-        moving = [s for s in spaces_of(axis) if s in values]
-        plan = AxisPlan() if not moving else None
-        if moving and not _in_frame(axis, values):
-            if all(_is_real_monomial(values[s]) for s in moving):
-                plan = _read_off(spaces, values, axis, work)
-            elif place == 0:
-                plan = _read_off_pairs(spaces, values, axis, work)
-        plans.append(plan or AxisPlan(mixed=_mixed(spaces, values, axis, place, params)))
-    if any(plan.order is not None for plan in plans[2:]):
-        return None
-    if len(axes) > 2 and plans[0].mixed is not None:
+    if len(plans) > 2 and plans[0].mixed is not None:
         return None
     return plans
 
 
-def working_dtype_of(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which a tensor of this one is moved."""
-    return working_dtype(torch.empty(0, dtype=dtype))
+def axis_plans(
+    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str,
+    dtype: torch.dtype, params: Params,
+) -> list[AxisPlan] | None:  # fmt: skip
+    """`plans_of` a tensor of any size that is moved in any way; its scales are of this dtype."""
+    axes = symmetry.signature[name]
+    if symmetry.offsets.get(name):
+        return None
+    mine = [value for s, value in values.items() if s in symmetry.movers[name]]
+    if any(map(_is_followed, mine)) or not all(_stands_alone(spaces, values, a) for a in axes):
+        return None
+    return [
+        _read(spaces, values, axis, place, dtype)
+        or AxisPlan(mixed=_mixed(spaces, values, axis, place, params))
+        for place, axis in enumerate(axes)
+    ]
+
+
+def _read(
+    spaces: Mapping[str, Space], values: Values, axis: AxisType, place: int, dtype: torch.dtype
+) -> AxisPlan | None:
+    """What happens along an axis, where entries are taken and multiplied; None otherwise."""
+    moving = [s for s in spaces_of(axis) if s in values]
+    if not moving or _in_frame(axis, values):
+        return None if moving else AxisPlan()
+    if all(_is_real_monomial(values[s]) for s in moving):
+        return _read_off(spaces, values, axis, dtype)
+    return _read_off_pairs(spaces, values, axis, dtype) if place == 0 else None
 
 
 def _stands_alone(spaces: Mapping[str, Space], values: Values, axis: AxisType) -> bool:
@@ -195,8 +204,8 @@ def _read_off_pairs(
         return None
     if values[next(iter(paired))].matrix is not None:
         return None
-    halves = _halves(axis, sizes, paired).double()
-    first, second = (_term(spaces, values, axis, mask) for mask in (1 - halves, halves))
+    mask = halves(axis, sizes, paired).double()
+    first, second = (_term(spaces, values, axis, part) for part in (1 - mask, mask))
     if not all(bool(scale.isfinite().all()) for _, scale in (first, second)):
         return None
     return AxisPlan(first[0], first[1].to(dtype), (second[0], second[1].to(dtype)))
@@ -219,21 +228,6 @@ def _term(
     found = moved(places * mask) / torch.where(scale == 0, 1.0, scale)
     order = found.nan_to_num(1.0).round().long() - 1
     return order.clamp(0, len(mask) - 1), scale
-
-
-def _halves(axis: AxisType, sizes: Sizes, paired: set[str]) -> torch.Tensor:
-    """Ones at the entries of an axis that are imaginary parts of a paired space."""
-    if isinstance(axis, Sum):
-        return torch.cat([_halves(term, sizes, paired) for term in axis.terms])
-    if isinstance(axis, Product):
-        made = torch.zeros((), dtype=torch.long)
-        for factor in axis.factors:
-            made = made[..., None] + _halves(factor, sizes, paired)
-        return made.reshape(-1)
-    n = axis.size(sizes)
-    if paired.isdisjoint(spaces_of(axis)):
-        return torch.zeros(n, dtype=torch.long)
-    return (torch.arange(n) >= n // 2).long()
 
 
 def _sizes(spaces: Mapping[str, Space], axis: AxisType) -> Sizes:
@@ -341,6 +335,7 @@ class _Panel:
 
     def __init__(self, dtype: torch.dtype, shape: tuple[int, ...], plans: list[AxisPlan]):
         self.columns, self.after = plans[1].order, plans[1:]
+        self.mixed = [plan.mixed for plan in self.after if plan.mixed is not None]
         self.rows = torch.empty(shape, dtype=dtype)
         self.target = torch.empty(shape, dtype=dtype)
         wide = working_dtype_of(dtype)
@@ -355,25 +350,24 @@ class _Panel:
             panel = _added(panel, left, *beside)
             left = None
         if self.columns is not None:
-            room = self.target[: panel.shape[0]]
-            room = room if room.dtype == panel.dtype else torch.empty_like(panel)
-            panel = _columns(panel, self.columns, room)
+            panel = self._in_order(panel, self.columns)
         tail = panel.ndim - 1
-        scales = [] if left is None else [left.reshape(-1, *[1] * tail)]
-        scales += [
-            plan.scale.reshape(-1, *[1] * (tail - 1 - k))
-            for k, plan in enumerate(self.after) if plan.scale is not None
-        ]  # fmt: skip
-        mixed = [plan.mixed for plan in self.after if plan.mixed is not None]
-        if scales or mixed:
+        given = [left, *(plan.scale for plan in self.after)]
+        scales = [s.reshape(-1, *[1] * (tail - k)) for k, s in enumerate(given) if s is not None]
+        if scales or self.mixed:
             work = (self.target if self.wide is None else self.wide)[: panel.shape[0]]
             source = panel if panel.dtype == work.dtype else work.copy_(panel)
             for scale in scales:
                 source = torch.mul(source, scale, out=work)
-            for mix in mixed:
+            for mix in self.mixed:
                 source = mix(source)
             panel = source
         return panel if panel.data_ptr() == target.data_ptr() else target.copy_(panel)
+
+    def _in_order(self, panel: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        room = self.target[: panel.shape[0]]
+        room = room if room.dtype == panel.dtype else torch.empty_like(panel)
+        return _columns(panel, columns, room)
 
 
 def _added(

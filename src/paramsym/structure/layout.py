@@ -11,7 +11,12 @@ _LOW = (torch.bfloat16, torch.float16)
 
 def working_dtype(tensor: torch.Tensor) -> torch.dtype:
     """The dtype in which a tensor is moved: its own, or float32 for half precision."""
-    return torch.float32 if tensor.dtype in _LOW else tensor.dtype
+    return working_dtype_of(tensor.dtype)
+
+
+def working_dtype_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a tensor of this one is moved."""
+    return torch.float32 if dtype in _LOW else dtype
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

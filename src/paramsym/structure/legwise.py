@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from paramsym.algebra import Element
+from paramsym.structure.axes import AxisType, Product, Sizes, Sum, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
 from paramsym.structure.frames import frame_of, framed, unframed
@@ -67,3 +68,18 @@ class _Mover:
         else:
             made = group.apply(value, front, at, leg.power)
         return made.movedim(tuple(range(len(copies))), copies) if copies else made
+
+
+def halves(axis: AxisType, sizes: Sizes, paired: set[str]) -> torch.Tensor:
+    """Ones at the entries of an axis that are imaginary parts of a paired space."""
+    if isinstance(axis, Sum):
+        return torch.cat([halves(term, sizes, paired) for term in axis.terms])
+    if isinstance(axis, Product):
+        made = torch.zeros((), dtype=torch.long)
+        for factor in axis.factors:
+            made = made[..., None] + halves(factor, sizes, paired)
+        return made.reshape(-1)
+    n = axis.size(sizes)
+    if paired.isdisjoint(spaces_of(axis)):
+        return torch.zeros(n, dtype=torch.long)
+    return (torch.arange(n) >= n // 2).long()

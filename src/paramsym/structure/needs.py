@@ -25,6 +25,11 @@ class Steps:
     names: tuple[str, ...]
     moved: dict[int, tuple[str, ...]]
 
+    @property
+    def moved_names(self) -> set[str]:
+        """All tensors that some part has to move."""
+        return {name for names in self.moved.values() for name in names}
+
 
 def moves(symmetry: SymmetryData, part: Part, name: str) -> bool:
     """Whether a part moves a tensor."""

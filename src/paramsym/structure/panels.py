@@ -121,7 +121,7 @@ def as_they_are(x: Rows) -> Iterator[torch.Tensor]:
     if not x.shape:
         yield x[:]
         return
-    for low, high in _spans(x):
+    for low, high in spans(x):
         yield x[low:high]
 
 
@@ -133,7 +133,7 @@ def _row_by_row(
     x, axes = tensors[name], symmetry.signature[name]
     others = _whole(found, tensors, name)
     own: dict[int, ParameterSymmetry] = {}
-    for low, high in _spans(x):
+    for low, high in spans(x):
         rows = high - low
         if rows not in own:
             signature = {n: symmetry.signature[n] for n in others if n in symmetry.signature}
@@ -159,9 +159,9 @@ def _whole(found: Steps, tensors: Mapping[str, Rows], but: str = "") -> dict[str
     return {name: tensors[name][:] for name in found.names if name != but}
 
 
-def _spans(x: Rows) -> Iterator[tuple[int, int]]:
-    """Spans of rows of a tensor, a panel each."""
+def spans(x: Rows, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """First and last rows of panels of a tensor, about so many bytes each; by default `PANEL`."""
     count = x.shape[0]
-    step = max(1, PANEL // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
+    step = max(1, (size or PANEL) // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for low in range(0, count, step):
         yield low, min(low + step, count)

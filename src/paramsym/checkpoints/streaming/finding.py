@@ -55,6 +55,11 @@ class _Search:
         found = self.symmetry.spaces.items()
         return [n for n, s in found if n not in self.known and not isinstance(s.group, Trivial)]
 
+    def left(self, name: str) -> frozenset[str]:
+        """The spaces of a tensor that are not known."""
+        unknown, axes = set(self.unknown), self.symmetry.signature[name]
+        return frozenset(s for axis in axes for s in spaces_of(axis) if s in unknown)
+
     @property
     def element(self) -> GroupElement:
         """What the known spaces do to b."""
@@ -90,22 +95,17 @@ def found_by_samples(
 def _next(search: _Search) -> tuple[list[str], list[str]]:
     """The next spaces to be read, and the tensors that tell them: as few spaces as possible."""
     unknown = search.unknown
-    left = {
-        name: frozenset(s for axis in axes for s in spaces_of(axis) if s in unknown)
-        for name, axes in search.symmetry.signature.items() if name in search.a
-    }  # fmt: skip
+    left = {name: search.left(name) for name in search.symmetry.signature if name in search.a}
     for space in unknown:
         names = [n for n, spaces in left.items() if spaces == {space}]
         if names and not _framed(search, names, space):
             return [space], names
-    best: tuple[list[str], list[str]] | None = None
-    for component in _components(set(left.values()) - {frozenset()}):
-        names = [n for n, spaces in left.items() if spaces and spaces <= component]
-        if best is None or len(component) < len(best[0]):
-            best = sorted(component, key=unknown.index), names
-    if best is None:
+    components = _components(set(left.values()) - {frozenset()})
+    if not components:
         raise NotFound(f"no tensor tells {', '.join(unknown[:3])}")
-    return best
+    least = min(components, key=lambda each: (len(each), min(map(unknown.index, each))))
+    names = [n for n, spaces in left.items() if spaces and spaces <= least]
+    return sorted(least, key=unknown.index), names
 
 
 def _framed(search: _Search, names: Iterable[str], space: str) -> bool:
@@ -131,45 +131,67 @@ def _components(sets: set[frozenset[str]]) -> list[frozenset[str]]:
 # -- one small problem -------------------------------------------------------------------------
 
 
-def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, Element | None]:
-    """The values of some spaces, by tensors whose other spaces are known."""
-    symmetry = search.symmetry
-    looked = set(spaces)
-    names = [n for n in names if not any(_framed_in(x) & looked for x in symmetry.signature[n])]
+@dataclass(frozen=True)
+class _Problem:
+    """Samples of the tensors that tell some spaces, and their types."""
+
+    axes: dict[str, tuple[AxisType, ...]]
+    one: dict[str, torch.Tensor]
+    two: dict[str, torch.Tensor]
+
+    @property
+    def size(self) -> int:
+        """How many numbers each side has."""
+        return sum(tensor.numel() for tensor in self.one.values())
+
+    def symmetry(self, spaces: Mapping[str, Space], moving: list[str]) -> ParameterSymmetry:
+        """That of the samples: what is known stands still."""
+        carried = dict.fromkeys(s for own in self.axes.values() for x in own for s in spaces_of(x))
+        below = dict.fromkeys(base for s in carried for base in spaces[s].over)
+        held = {s: _held(spaces[s], s in moving) for s in {**below, **carried}}
+        return ParameterSymmetry(held, self.axes)
+
+
+def _problem(search: _Search, spaces: list[str], names: list[str]) -> _Problem:
+    """Samples of some tensors; those where what is looked for acts in a frame are left out."""
+    symmetry, looked = search.symmetry, set(spaces)
     dense = [symmetry.spaces[s].size for s in spaces if not _is_light(symmetry.spaces[s])]
     count = max(_SAMPLE, 2 * max(dense, default=0))
-    axes, one, two = {}, {}, {}
+    found = _Problem({}, {}, {})
     for name in names:
         own = symmetry.signature[name]
+        if any(_framed_in(axis) & looked for axis in own):
+            continue
         picks = [_pick(search, axis, spaces, count) for axis in own]
-        axes[name] = tuple(
+        found.axes[name] = tuple(
             Fixed(len(pick)) if pick is not None else _without_frames(axis)
             for axis, pick in zip(own, picks, strict=True)
         )
-        one[name] = _sampled(search.a, name, search.symmetry, GroupElement(symmetry), picks)
-        two[name] = _sampled(search.b, name, search.symmetry, search.element, picks)
-    if names and all(_near(one[name], two[name], search.tol) for name in names):
+        found.one[name] = _sampled(search.a, name, symmetry, GroupElement(symmetry), picks)
+        found.two[name] = _sampled(search.b, name, symmetry, search.element, picks)
+    return found
+
+
+def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, Element | None]:
+    """The values of some spaces, by tensors whose other spaces are known."""
+    own, said = search.symmetry.spaces, ", ".join(spaces[:3])
+    problem = _problem(search, spaces, names)
+    if not problem.one:
+        raise NotFound(f"{said} act in frames alone")
+    if all(_near(x, problem.two[name], search.tol) for name, x in problem.one.items()):
         return dict.fromkeys(spaces)
-    if len(spaces) == 1 and isinstance(symmetry.spaces[spaces[0]].group, Permutation):
-        order = _order(axes, one, two, spaces[0])
+    if len(spaces) == 1 and isinstance(own[spaces[0]].group, Permutation):
+        order = _order(problem, spaces[0])
         if order is not None:
             return {spaces[0]: Element(order=order)}
-    if sum(t.numel() for t in one.values()) > _LARGEST or not names:
-        raise NotFound(f"{', '.join(spaces[:3])} are too large a problem")
-    carried = dict.fromkeys(s for own in axes.values() for axis in own for s in spaces_of(axis))
-    below = dict.fromkeys(base for s in carried for base in symmetry.spaces[s].over)
-    small = ParameterSymmetry(
-        {s: _held(symmetry.spaces[s], s in spaces) for s in {**below, **carried}}, axes
-    )
-    found = same_orbit(small, one, two, search.tol)
+    if problem.size > _LARGEST:
+        raise NotFound(f"{said} are too large a problem")
+    small = problem.symmetry(own, spaces)
+    found = same_orbit(small, problem.one, problem.two, search.tol)
     if found.kind is not Kind.EQUAL:
-        raise NotFound(f"at {', '.join(spaces[:3])}: {found.reason}")
-    values: dict[str, Element | None] = {}
-    for space in spaces:
-        value = found.element[space]
-        assert isinstance(value, Element)
-        values[space] = value
-    return values
+        raise NotFound(f"at {said}: {found.reason}")
+    values = {space: found.element[space] for space in spaces}
+    return {space: value for space, value in values.items() if isinstance(value, Element)}
 
 
 def _near(x: torch.Tensor, y: torch.Tensor, tol: float) -> bool:
@@ -274,20 +296,17 @@ def _is_plain(axis: AxisType) -> bool:
 # -- orders ------------------------------------------------------------------------------------
 
 
-def _order(
-    axes: Mapping[str, tuple[AxisType, ...]], one: Mapping[str, torch.Tensor],
-    two: Mapping[str, torch.Tensor], space: str,
-) -> torch.Tensor | None:  # fmt: skip
+def _order(problem: _Problem, space: str) -> torch.Tensor | None:
     """The order of the units of a space, each by the nearest of the others; None if two share one.
 
     Units are compared by all numbers that their tensors have of them.
     """
     mine, theirs = [], []
-    for name, own in axes.items():
+    for name, own in problem.axes.items():
         carrying = [k for k, axis in enumerate(own) if space in spaces_of(axis)]
         if len(carrying) != 1 or not _is_plain(own[carrying[0]]):
             continue
-        for tensors, rows in ((one, mine), (two, theirs)):
+        for tensors, rows in ((problem.one, mine), (problem.two, theirs)):
             x = tensors[name].movedim(carrying[0], 0)
             rows.append(x.reshape(x.shape[0], -1).float())
     if not mine:

@@ -16,6 +16,10 @@ import xxhash
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened, Room, StoredTensor
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
+from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
+from paramsym.checkpoints.streaming.quantised import StoredMove
+from paramsym.checkpoints.streaming.recognising import Storage
+from paramsym.checkpoints.streaming.sayable import stored_moves
 from paramsym.checkpoints.tensors import check_finite
 from paramsym.formats.drafts import forget
 from paramsym.structure.action import act_tensor
@@ -50,11 +54,35 @@ class Job:
         return found
 
     @cached_property
+    def storage(self) -> Storage:
+        """How the weights are stored that are quantised."""
+        return Storage(self.checkpoint, self.symmetry, self.names)
+
+    @cached_property
+    def stored(self) -> dict[str, StoredMove]:
+        """Each tensor of the files by which a quantised weight is stored that moves, and how."""
+        return stored_moves(self.storage, self.element)
+
+    @property
+    def moving(self) -> list[str]:
+        """The tensors of the files that move."""
+        return [*self.ways, *self.stored]
+
+    def moves(self, name: str) -> bool:
+        """Whether a tensor of the files moves."""
+        return name in self.ways or name in self.stored
+
+    @cached_property
     def ways(self) -> dict[str, tuple[str, Way]]:
-        """Each tensor of the files that moves → the tensor of the signature that it is, and how."""
+        """Each tensor of the files that moves → the tensor of the signature that it is, and how.
+
+        Without quantised weights, see `stored`.
+        """
         found = {}
         meta = self.checkpoint.meta()
         for name, model in self.names.items():
+            if name in self.storage.beside:
+                continue
             own = self.symmetry.ties.get(model, model)
             if own in self.symmetry.movers:
                 way = way_of(self.symmetry, self.element, own, meta[name])
@@ -65,6 +93,8 @@ class Job:
     def memory(self, name: str) -> int:
         """Bytes that moving a tensor of the files takes at most."""
         entry = self.checkpoint.entries[name]
+        if name in self.stored:
+            return bytes_needed(self.checkpoint.meta()[name], self.stored[name])
         if name not in self.ways:
             return min(PANEL, entry.bytes)
         return self.ways[name][1].memory(self.checkpoint.meta()[name])
@@ -87,9 +117,10 @@ def require_fitting(job: Job) -> None:
 
     Raises:
         CheckpointError: a tensor that has to move is missing, has another shape than its type, or
-            numbers that cannot carry the element.
+            numbers that cannot carry the element; a quantised weight cannot say where it goes.
     """
     where = job.checkpoint.place.address
+    _ = job.stored
     lost = [
         name for name, movers in job.symmetry.movers.items()
         if movers and name not in job.spelled and steps(job.symmetry, job.element, name).moved
@@ -153,7 +184,7 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                         require_finite(job, placed.entry.name, panel)
                         at = _write(file, at, panel)
                 assert at == placed.start + placed.entry.bytes
-                moved += tensor.shape.numel() if placed.entry.name in job.ways else 0
+                moved += tensor.shape.numel() if job.moves(placed.entry.name) else 0
                 hashes[placed.entry.name] = seen.hexdigest()
         os.fsync(file)
         if piece.tensors:
@@ -167,6 +198,8 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
 
 def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
     """The rows of one tensor, moved."""
+    if name in job.stored:
+        return moved_rows(tensor, job.stored[name], name, job.checkpoint.place.address)
     if name not in job.ways:
         return as_they_are(tensor)
     own, way = job.ways[name]

@@ -9,6 +9,8 @@ import torch
 
 from paramsym.structure.fast import Rows
 
+PACKED = "qweight"  # what files call a weight whose codes are packed into integers
+
 
 class Tensors(Protocol):
     """Tensors of files by the names that the files have."""
@@ -18,6 +20,8 @@ class Tensors(Protocol):
 
 def spelling(files: Collection[str], model: Collection[str], prefix: str = "") -> dict[str, str]:
     """Name in the files → name in the model, for those that the model knows.
+
+    The codes of a quantised weight are called by its name.
 
     Args:
         files: the names in the files.
@@ -29,7 +33,9 @@ def spelling(files: Collection[str], model: Collection[str], prefix: str = "") -
     for before in dict.fromkeys((prefix, *_prefixes(files, known))):
         found = {}
         for name in files:
-            spelled = (name, before + name, name.removeprefix(before))
+            module, dot, last = name.rpartition(".")
+            plain = f"{module}{dot}weight" if last == PACKED else name
+            spelled = (plain, before + plain, plain.removeprefix(before))
             own = next((one for one in spelled if one in known), None)
             if own is not None:
                 found[name] = own

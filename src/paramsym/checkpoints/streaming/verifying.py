@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened
+from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.source import Source, Weights, aliases
+from paramsym.checkpoints.streaming.dequantised import Dequantised
+from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.running import (
     Inputs,
     Passed,
     outputs_of_files,
     sampled_layers,
 )
-from paramsym.checkpoints.streaming.spelling import Named
+from paramsym.checkpoints.streaming.spelling import Named, Tensors
 from paramsym.structure.fast import Rows
 
 _WHOLE = 1 << 31  # bytes of weights that may all be in memory
@@ -46,9 +49,12 @@ class NotRun(Exception):
 
 def verified(
     source: Source, weights: Weights, written: Checkpoint, tolerance: float,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None], storage: Storage,
 ) -> Verified:  # fmt: skip
     """Run the model of a source with its weights, and with those that were written.
+
+    Quantised ones are run as the numbers that they stand for; `storage` says how they lie in the
+    files, before and after.
 
     Only a difference above `tolerance` is measured again, beside what rounding the weights of
     before does to the outputs.
@@ -58,7 +64,8 @@ def verified(
     """
     model = source.skeleton()
     names, same = {m: f for f, m in weights.names.items()}, aliases(model)
-    with Opened(weights.checkpoint) as before, Opened(written) as after:
+    with Opened(weights.checkpoint) as files, Opened(written) as others:
+        before, after = _numbers(files, storage), _numbers(others, storage)
         old, new = Named(before, names, same), Named(after, names, same)
         progress("running the model with the weights as they are")
         run, passed, reference = _first_run(model, old, source.inputs)
@@ -94,20 +101,27 @@ def _first_run(
     raise NotRun(said, total <= _WHOLE)
 
 
-class _Nudged(Mapping[str, Rows]):
+def _numbers(opened: Opened, storage: Storage) -> Tensors:
+    """The tensors of files as numbers."""
+    if not storage.beside:
+        return opened
+    try:
+        found = Dequantised(opened, replace(storage, checkpoint=opened.checkpoint))
+    except CheckpointError as error:
+        raise NotRun(error.came, False) from error
+    if found.packed:
+        raise NotRun(f"{few(found.packed)} are packed, which its own kernels read", False)
+    return found
+
+
+class _Nudged:
     """Tensors of files, displaced by a relative step when they are read."""
 
-    def __init__(self, tensors: Opened, step: float):
+    def __init__(self, tensors: Tensors, step: float):
         self.tensors, self.step = tensors, step
 
     def __getitem__(self, name: str) -> Rows:
         return _NudgedTensor(self.tensors[name], self.step, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors.checkpoint)
-
-    def __len__(self) -> int:
-        return len(self.tensors.checkpoint)
 
 
 class _NudgedTensor:

@@ -1,0 +1,113 @@
+"""Checkpoints in files are one up to symmetry where an element read off samples carries them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from paramsym import act
+from paramsym.checkpoints import (
+    CheckpointError,
+    compare_checkpoints,
+    compared,
+    open_alike,
+    transform,
+)
+from paramsym.checkpoints.streaming import finding
+from paramsym.origin.comparison import Kind
+from tests.checkpoints.streaming.conftest import Saved, llama
+
+
+@pytest.fixture(autouse=True)
+def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nothing fitted into memory."""
+    monkeypatch.setattr(compared, "IN_MEMORY", 0)
+    monkeypatch.setattr(finding, "_SAMPLE", 16)
+
+
+def compare(a: Path, b: Path, **settings: object):
+    pair = open_alike([str(a), str(b)], lazily=True)
+    found = compare_checkpoints(pair, **settings)
+    assert not any(c.has_weights for c in pair.checkpoints)  # nothing was loaded
+    return found.comparison
+
+
+def spread(saved: Saved, only: list[str] | None, out: Path, seed: int = 2) -> Path:
+    generator = torch.Generator().manual_seed(seed)
+    element = saved.symmetry.sample(generator, 0.5, only)
+    transform(saved.path, out, element, verify=False)
+    return out
+
+
+ELEMENTS = {
+    "units": ["*.mlp", "*.mlp.scale"],
+    "heads": ["*.attn.*"],
+    "gains": ["*layernorm", "norm"],
+    "orders and scales": ["*layernorm", "norm", "*.attn.head", "*.attn.qk", "*.mlp*"],
+    "stream": ["residual"],
+    "everything": None,
+}
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_a_moved_checkpoint_is_the_same_and_the_element_is_found(
+    saved: Saved, tmp_path: Path, kind: str
+) -> None:
+    moved = spread(saved, ELEMENTS[kind], tmp_path / "moved")
+    found = compare(saved.path, moved)
+    assert found.kind is Kind.SAME, found.reason
+    b = {n: t for p in moved.glob("*.safetensors") for n, t in load_file(p).items()}
+    back = act(saved.symmetry, found.element, b)
+    for name, tensor in saved.state().items():
+        torch.testing.assert_close(back[name], tensor, rtol=1e-3, atol=1e-3)
+
+
+def test_halves_are_the_same_within_their_rounding(tmp_path: Path) -> None:
+    saved = Saved(tmp_path, llama().bfloat16(), "60KB")
+    moved = spread(saved, ELEMENTS["orders and scales"], tmp_path / "moved")
+    found = compare(saved.path, moved)
+    assert found.kind is Kind.SAME and 0 < found.distance < 0.01
+
+
+def test_equal_files_are_identical(saved: Saved, tmp_path: Path) -> None:
+    same = tmp_path / "same"
+    transform(saved.path, same, saved.symmetry.identity(), verify=False)
+    assert compare(saved.path, same).kind is Kind.IDENTICAL
+
+
+@pytest.mark.parametrize("change", [1e-2, 1.0])
+def test_a_number_that_no_element_changes_is_found(
+    saved: Saved, tmp_path: Path, change: float
+) -> None:
+    """The control: one entry of one tensor."""
+    moved = spread(saved, ELEMENTS["units"], tmp_path / "moved")
+    for shard in moved.glob("*.safetensors"):
+        tensors = load_file(shard)
+        name = "model.layers.1.mlp.down_proj.weight"
+        if name in tensors:
+            tensors[name][3, 5] += change
+            save_file(tensors, shard, metadata={"format": "pt"})
+    found = compare(saved.path, moved)
+    assert found.kind is Kind.UNDECIDED and "no element was read off" in found.reason
+
+
+def test_another_network_is_undecided(saved: Saved, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    other = llama()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    other.save_pretrained(tmp_path / "other", max_shard_size="60KB")
+    assert compare(saved.path, tmp_path / "other").kind is Kind.UNDECIDED
+
+
+def test_files_of_other_tensors_are_refused(saved: Saved, tmp_path: Path) -> None:
+    llama(intermediate_size=40).save_pretrained(tmp_path / "other", max_shard_size="60KB")
+    with pytest.raises(CheckpointError, match="mlp"):
+        compare(saved.path, tmp_path / "other")
+    llama().bfloat16().save_pretrained(tmp_path / "half", max_shard_size="60KB")
+    with pytest.raises(CheckpointError, match="bfloat16"):
+        compare(saved.path, tmp_path / "half")
