@@ -36,6 +36,7 @@ from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
 from paramsym.structure.layout import working_dtype
 from paramsym.structure.legwise import leg_by_leg
+from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 
@@ -147,9 +148,9 @@ def working_dtype_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def _stands_alone(spaces: Mapping[str, Space], values: Values, axis: AxisType) -> bool:
-    """Whether what moves on an axis has all of its copies told apart on that axis."""
-    own = set(spaces_of(axis))
-    return all({*spaces[s].over} <= own for s in own if s in values)
+    """Whether all that an axis carries, if any of it moves, has its copies told apart there."""
+    resting = not any(s in values for s in spaces_of(axis))
+    return resting or not any(misplaced(spaces, {_AXIS: (axis,)}))
 
 
 def _in_frame(axis: AxisType, values: Values) -> bool:

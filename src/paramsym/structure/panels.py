@@ -152,6 +152,9 @@ def _rows_stay(
     parts = [element.parts[place] for place in moving]
     carried = {space for axis in axes[:1] for space in spaces_of(axis)}
     below = {base for s in carried for base in symmetry.spaces[s].over} | carried
+    others = {space for axis in axes[1:] for space in spaces_of(axis)}
+    if any(carried & {*symmetry.spaces[s].over} for s in others):
+        return False  # the first axis says which of their copies is meant
     return not any(isinstance(part, Slide) or below & set(part) for part in parts)
 
 
