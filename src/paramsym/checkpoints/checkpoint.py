@@ -166,7 +166,7 @@ class Checkpoint(Mapping[str, torch.Tensor]):
                 a tensor stands in two shards; the index names what is not there, or leaves out
                 what is.
         """
-        place = Place(str(source))
+        place = Place(_local(str(source)))
         if place.is_dir():
             return _open_folder(place)
         if not place.is_file():
@@ -246,6 +246,14 @@ class Opened:
         if place not in self.files:
             self.files[place] = self.stack.enter_context(place.opened())
         return StoredTensor(self.files[place], self.checkpoint.entries[name], room, seen)
+
+
+def _local(address: str) -> str:
+    """A URL of a file on this machine as its path, so that it is known from where it is read."""
+    for scheme in ("file://", "local://"):
+        if address.startswith(scheme):
+            return address.removeprefix(scheme)
+    return address
 
 
 # -- opening -----------------------------------------------------------------------------------

@@ -165,6 +165,9 @@ def _whole(found: Steps, tensors: Mapping[str, Rows], but: str = "") -> dict[str
 def _spans(x: Rows) -> Iterator[tuple[int, int]]:
     """Spans of rows of a tensor, a panel each."""
     count = x.shape[0]
+    if not math.prod(x.shape):  # of however many rows without a number
+        yield 0, count
+        return
     step = max(1, PANEL // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for low in range(0, count, step):
         yield low, min(low + step, count)
