@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -134,7 +134,7 @@ def plans_of(
                 plan = _read_off(spaces, values, axis, work)
             elif place == 0:
                 plan = _read_off_pairs(spaces, values, axis, work)
-        plans.append(plan or AxisPlan(mixed=_mixed(spaces, values, axis, place, params)))
+        plans.append(plan or AxisPlan(mixed=_Mixed(spaces, values, axis, place, params)))
     if any(plan.order is not None for plan in plans[2:]):
         return None
     if len(axes) > 2 and plans[0].mixed is not None:
@@ -251,21 +251,27 @@ def _alone(spaces: Mapping[str, Space], *axes: AxisType) -> SymmetryData:
     return SymmetryData({s: spaces[s] for s in {**below, **own}}, {_AXIS: axes})
 
 
-def _mixed(
-    spaces: Mapping[str, Space], values: Values, axis: AxisType, place: int, params: Params
-) -> Callable[[torch.Tensor], torch.Tensor]:  # fmt: skip
-    """Move a panel along one axis, leg by leg."""
-    known: dict[tuple[int, ...], SymmetryData] = {}
+@dataclass(frozen=True)
+class _Mixed:
+    """Moves a panel along one axis, leg by leg; other processes are told it, too."""
 
-    def moved(panel: torch.Tensor) -> torch.Tensor:
+    spaces: Mapping[str, Space]
+    values: Values
+    axis: AxisType
+    place: int
+    params: Params
+    known: dict[tuple[int, ...], SymmetryData] = field(default_factory=dict)
+
+    def __call__(self, panel: torch.Tensor) -> torch.Tensor:
         shape = tuple(panel.shape)
-        if shape not in known:
+        if shape not in self.known:
             others: list[AxisType] = [Fixed(n) for n in shape]
-            known[shape] = _alone(spaces, *others[:place], axis, *others[place + 1 :])
-        gains = {f.parameter: params[f.parameter] for f in frames_of(axis)}
-        return leg_by_leg(known[shape], spaces, values, _AXIS, {**gains, _AXIS: panel})
-
-    return moved
+            axes = (*others[: self.place], self.axis, *others[self.place + 1 :])
+            self.known[shape] = _alone(self.spaces, *axes)
+        gains = {f.parameter: self.params[f.parameter] for f in frames_of(self.axis)}
+        return leg_by_leg(
+            self.known[shape], self.spaces, self.values, _AXIS, {**gains, _AXIS: panel}
+        )
 
 
 # -- panels ------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ MESSES: dict[str, Callable[[Path], object]] = {
     "a file is gone": lambda run: next(run.rglob("*-00001-*")).unlink(),
     "a file is short": lambda run: os.truncate(next(run.rglob("*-00001-*")), 300),
     "the folder is gone": lambda run: shutil.rmtree(run / "made" / "out"),
-    "lines that say nothing": lambda run: _said(run, b'{"piece":"x"}\n{"piece":null,"bytes":"y"}\n'),
+    "lines that say nothing": lambda run: _said(run, b'{"piece":"x"}\n{"bytes":"y"}\n'),
 }
 
 
@@ -242,6 +242,13 @@ def test_names_that_are_none(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match="name"):
         transform(weights.source, name, weights.element, force=True)
+
+
+def test_plans_go_to_other_processes(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of large tensors, of which entries are mixed."""
+    monkeypatch.setattr(fast, "_SMALL", 1)
+    transform(weights.source, weights.out, weights.element, engine="local:1:processes")
+    weights.require_whole()
 
 
 def test_errors_come_back_from_processes() -> None:

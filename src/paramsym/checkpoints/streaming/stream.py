@@ -46,8 +46,8 @@ def streamed(
     """Do a job; inside the block stands what was written, under a name that is not yet its own.
 
     When the block ends without an error it gets its name at once. After an error of the system (a
-    full disk, an interrupt, a source out of reach) the run stays as it is, to be resumed; after one of the input nothing
-    stays.
+    full disk, an interrupt, a source out of reach) the run stays as it is, to be resumed; after one
+    of the input nothing stays.
 
     Args:
         job: what is moved.
