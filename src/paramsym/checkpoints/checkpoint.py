@@ -167,7 +167,7 @@ class Checkpoint(Mapping[str, torch.Tensor]):
                 is missing; a tensor stands in two shards; the index names what is not there, or
                 leaves out what is.
         """
-        place = Place(str(source))
+        place = Place(_local(str(source)))
         if place.name.lower().endswith(_GGUF):
             raise _no_gguf(place, "a GGUF file")
         if place.is_dir():
@@ -249,6 +249,14 @@ class Opened:
         if place not in self.files:
             self.files[place] = self.stack.enter_context(place.opened())
         return StoredTensor(self.files[place], self.checkpoint.entries[name], room, seen)
+
+
+def _local(address: str) -> str:
+    """A URL of a file on this machine as its path, so that it is known from where it is read."""
+    for scheme in ("file://", "local://"):
+        if address.startswith(scheme):
+            return address.removeprefix(scheme)
+    return address
 
 
 # -- opening -----------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +21,7 @@ from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.source import Source, Weights
 from paramsym.checkpoints.sources import open_movable
 from paramsym.checkpoints.streaming.job import Job, require_fitting
+from paramsym.checkpoints.streaming.journal import Journal, folder_of
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
@@ -107,6 +110,7 @@ def moving(
 
     Arguments and errors are those of `transform`.
     """
+    _require_name(target)
     opened, weights = _opened(source, element)
     found = _looked_up(opened, weights, target, element, strength, only, resume, force, progress)
     if weights is None:
@@ -125,6 +129,28 @@ def moving(
     require_fitting(job)
     _look_beside(found, opened, resume, force)
     return found
+
+
+def _require_name(target: Path) -> None:
+    """Raise where a target has no name of its own, or one that the system does not take."""
+    if target.name in ("", ".."):
+        raise CheckpointError(
+            f"OUT {str(target)!r}", "a folder by its place, without a name",
+            "a name, beside which the element and the record are written",
+            "Name the folder as its parent does",
+        )  # fmt: skip
+    for path in (target, place_beside(target)):
+        try:
+            os.lstat(path)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+                continue  # what reads or writes there says what is wrong
+            said = error.strerror if isinstance(error, OSError) else error
+            raise CheckpointError(
+                f"OUT {str(target)[:100]!r}", f"the system does not take this name ({said})",
+                "a name, beside which the element and the record can be written",
+                "Choose a shorter name, of characters that names may have",
+            ) from error  # fmt: skip
 
 
 # -- opening -----------------------------------------------------------------------------------
@@ -295,7 +321,7 @@ def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force
     said = _record_at(found.record_file)
     assert found.through is not None
     found.ours = said is not None and said.get("request") == found.through.request
-    if resume and found.ours and found.target.exists():
+    if resume and found.ours and _is_written(found.target, found.through.layout):
         assert said is not None
         result = said["result"]
         found.finished = Transformed(
@@ -306,6 +332,18 @@ def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force
     check_place(found.target, force)
     for file in (found.element_file, found.record_file):
         check_element(file, found.target, _files(opened), force or found.ours)
+
+
+def _is_written(target: Path, layout: Layout) -> bool:
+    """Whether a target has its files, and no run is left that was to give them their names."""
+    waiting = Journal(folder_of(target)).made / target.name
+    folder = target if layout.in_folder else target.parent
+    sizes = {folder / file.name: file.bytes for file in layout.files}
+    if layout.index is not None:
+        sizes[folder / layout.index[0]] = len(layout.index[1].encode())
+    return not waiting.exists() and all(
+        path.is_file() and path.stat().st_size == size for path, size in sizes.items()
+    )
 
 
 def _record_at(path: Path) -> dict[str, Any] | None:

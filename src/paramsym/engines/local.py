@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from paramsym.engines.engine import Engine, Result, Task, lost
-from paramsym.formats.errors import CheckpointError
+from paramsym.formats.errors import CheckpointError, Transient
 
 
 class Local(Engine):
@@ -59,7 +59,7 @@ class Local(Engine):
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
         except BrokenProcessPool as error:
-            raise CheckpointError(*lost("engine local:processes", error)) from error
+            raise Transient(*lost("engine local:processes", error)) from error
         finally:  # also at Ctrl-C, and where the caller wants no more: what runs is waited for
             pool.shutdown(wait=True, cancel_futures=True)
 

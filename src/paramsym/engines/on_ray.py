@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paramsym.engines.engine import Engine, Result, Task, lost
-from paramsym.formats.errors import CheckpointError
+from paramsym.formats.errors import CheckpointError, Transient
 
 SCHEME = "ray://"
 _RETRIES = (
@@ -77,7 +77,7 @@ class OnRay(Engine):
             running.clear()
             raise error.cause from error
         except ray.exceptions.RayError as error:
-            raise CheckpointError(*lost("engine ray", type(error).__name__)) from error
+            raise Transient(*lost("engine ray", type(error).__name__)) from error
 
     def close(self) -> None:
         """Leave the cluster that this engine has joined, and end the one that it has started."""

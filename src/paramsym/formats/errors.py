@@ -18,6 +18,10 @@ class CheckpointError(ValueError):
         self.where, self.came, self.expected, self.instead = where, came, expected, instead
         super().__init__(f"{where}: {came}. Expected {expected}. {instead}.")
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        """Errors come back from other processes, too."""
+        return type(self), (self.where, self.came, self.expected, self.instead)
+
     def lines(self) -> str:
         """The four parts one below the other, for a terminal."""
         return (
@@ -26,6 +30,10 @@ class CheckpointError(ValueError):
             f"  expected  {self.expected}\n"
             f"  instead   {self.instead}"
         )
+
+
+class Transient(CheckpointError):
+    """What was given is not to blame, and another time may do: a server, the system, a worker."""
 
 
 def few(names: Sequence[str], limit: int = 4, show: Callable[[str], str] = repr) -> str:

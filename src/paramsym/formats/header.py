@@ -168,6 +168,7 @@ def _sizes(value: Any) -> bool:
         isinstance(value, list)
         and len(value) <= 64
         and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
+        and math.prod(max(1, n) for n in value) < 1 << 63
     )
 
 

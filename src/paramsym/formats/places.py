@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from paramsym.formats.errors import CheckpointError, first_line
+from paramsym.formats.errors import CheckpointError, Transient, first_line
 
+# What a server says of a file that changes with it, in the words of the systems of fsspec.
+_CHANGES = (
+    "ETag", "etag", "md5Hash", "crc32c", "blob_id", "sha", "mtime", "LastModified",
+    "last_modified", "modified", "updated", "timeModified", "created",
+)  # fmt: skip
 _REMOTE = "Check the address and the connection; with --resume a run goes on where it ended"
 
 
@@ -91,8 +96,7 @@ class Place:
                 found = self.path.stat()
                 return found.st_size, str(found.st_mtime_ns)
             said = system.info(path)
-            keys = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated")
-            return int(said["size"]), str(next((said[k] for k in keys if said.get(k)), ""))
+            return int(said["size"]), str(next((said[k] for k in _CHANGES if said.get(k)), ""))
 
     def text(self) -> str:
         """The whole of a small file of text."""
@@ -141,7 +145,7 @@ class Place:
             if not self.is_remote and not isinstance(error, (OSError, UnicodeDecodeError)):
                 raise
             said = getattr(error, "strerror", None) or first_line(error)
-            raise CheckpointError(
+            raise Transient(
                 self.address, f"it cannot be read ({said})", "a file that can be read",
                 _REMOTE if self.is_remote else "Check the path, and who may read what is there",
             ) from error  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -34,6 +34,7 @@ from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
 from paramsym.structure.layout import working_dtype_of
 from paramsym.structure.legwise import halves, leg_by_leg
+from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 
@@ -138,7 +139,7 @@ def axis_plans(
         return None
     return [
         _read(spaces, values, axis, place, dtype)
-        or AxisPlan(mixed=_mixed(spaces, values, axis, place, params))
+        or AxisPlan(mixed=_Mixed(spaces, values, axis, place, params))
         for place, axis in enumerate(axes)
     ]
 
@@ -156,9 +157,9 @@ def _read(
 
 
 def _stands_alone(spaces: Mapping[str, Space], values: Values, axis: AxisType) -> bool:
-    """Whether what moves on an axis has all of its copies told apart on that axis."""
-    own = set(spaces_of(axis))
-    return all({*spaces[s].over} <= own for s in own if s in values)
+    """Whether all that an axis carries, if any of it moves, has its copies told apart there."""
+    resting = not any(s in values for s in spaces_of(axis))
+    return resting or not any(misplaced(spaces, {_AXIS: (axis,)}))
 
 
 def _in_frame(axis: AxisType, values: Values) -> bool:
@@ -244,21 +245,27 @@ def _alone(spaces: Mapping[str, Space], *axes: AxisType) -> SymmetryData:
     return SymmetryData({s: spaces[s] for s in {**below, **own}}, {_AXIS: axes})
 
 
-def _mixed(
-    spaces: Mapping[str, Space], values: Values, axis: AxisType, place: int, params: Params
-) -> Callable[[torch.Tensor], torch.Tensor]:  # fmt: skip
-    """Move a panel along one axis, leg by leg."""
-    known: dict[tuple[int, ...], SymmetryData] = {}
+@dataclass(frozen=True)
+class _Mixed:
+    """Moves a panel along one axis, leg by leg; other processes are told it, too."""
 
-    def moved(panel: torch.Tensor) -> torch.Tensor:
+    spaces: Mapping[str, Space]
+    values: Values
+    axis: AxisType
+    place: int
+    params: Params
+    known: dict[tuple[int, ...], SymmetryData] = field(default_factory=dict)
+
+    def __call__(self, panel: torch.Tensor) -> torch.Tensor:
         shape = tuple(panel.shape)
-        if shape not in known:
+        if shape not in self.known:
             others: list[AxisType] = [Fixed(n) for n in shape]
-            known[shape] = _alone(spaces, *others[:place], axis, *others[place + 1 :])
-        gains = {f.parameter: params[f.parameter] for f in frames_of(axis)}
-        return leg_by_leg(known[shape], spaces, values, _AXIS, {**gains, _AXIS: panel})
-
-    return moved
+            axes = (*others[: self.place], self.axis, *others[self.place + 1 :])
+            self.known[shape] = _alone(self.spaces, *axes)
+        gains = {f.parameter: self.params[f.parameter] for f in frames_of(self.axis)}
+        return leg_by_leg(
+            self.known[shape], self.spaces, self.values, _AXIS, {**gains, _AXIS: panel}
+        )
 
 
 # -- panels ------------------------------------------------------------------------------------

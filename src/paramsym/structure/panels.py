@@ -152,6 +152,9 @@ def _rows_stay(
     parts = [element.parts[place] for place in moving]
     carried = {space for axis in axes[:1] for space in spaces_of(axis)}
     below = {base for s in carried for base in symmetry.spaces[s].over} | carried
+    others = {space for axis in axes[1:] for space in spaces_of(axis)}
+    if any(carried & {*symmetry.spaces[s].over} for s in others):
+        return False  # the first axis says which of their copies is meant
     return not any(isinstance(part, Slide) or below & set(part) for part in parts)
 
 
@@ -162,6 +165,9 @@ def _whole(found: Steps, tensors: Mapping[str, Rows], but: str = "") -> dict[str
 def spans(x: Rows, size: int | None = None) -> Iterator[tuple[int, int]]:
     """First and last rows of panels of a tensor, about so many bytes each; by default `PANEL`."""
     count = x.shape[0]
+    if not math.prod(x.shape):  # of however many rows without a number
+        yield 0, count
+        return
     step = max(1, (size or PANEL) // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for low in range(0, count, step):
         yield low, min(low + step, count)

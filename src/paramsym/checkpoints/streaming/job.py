@@ -191,8 +191,9 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
             forget(file, piece.tensors[0].start, piece.bytes)
     finally:
         os.close(file)
-    for home in {job.checkpoint.homes[p.entry.name].name: p for p in piece.tensors}.values():
-        job.checkpoint.homes[home.entry.name].require_unchanged()
+    for home in job.checkpoint.files:  # gains may lie in other files than what they are frames of
+        if home.place in opened.files:
+            home.require_unchanged()
     return Done(hashes, moved)
 
 

@@ -56,9 +56,7 @@ class Journal:
 
     def begin(self, request: Mapping[str, Any]) -> None:
         """Forget everything, and say what is asked for."""
-        for entry in self.folder.iterdir():
-            if entry.name != "lock":
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        _clear(self.folder)
         self.made.mkdir()
         self.done = {}
         self._append(dict(request))
@@ -78,7 +76,7 @@ class Journal:
         lines = [_parsed(line) for line in whole.splitlines()]
         if not lines or lines[0] is None:
             return None
-        self.done = {str(line.pop("piece")): line for line in lines[1:] if line and "piece" in line}
+        self.done = {line["piece"]: line for line in lines[1:] if line and _is_piece(line)}
         return lines[0]
 
     def _append(self, said: Mapping[str, Any]) -> None:
@@ -86,6 +84,15 @@ class Journal:
             file.write(json.dumps(said, separators=(",", ":")).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _is_piece(line: Mapping[str, Any]) -> bool:
+    """Whether a line says of a piece what `add` is told."""
+    hashes, numbers = line.get("hashes"), (line.get("moved"), line.get("bytes"))
+    return (
+        isinstance(line.get("piece"), str) and isinstance(hashes, dict)
+        and all(isinstance(n, int) for n in numbers)
+    )  # fmt: skip
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -128,7 +135,12 @@ def journal_of(target: Path) -> Iterator[Journal]:
 
 def remove(folder: Path) -> None:
     """Take a run away, its lock last: who finds the folder without it must not begin anew."""
+    _clear(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    """Remove everything but the lock; links themselves, and not what they lead to."""
     for entry in folder.iterdir():
         if entry.name != "lock":
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -103,11 +103,14 @@ def layout_of_size(checkpoint: Checkpoint, largest: int) -> Layout:
     A tensor that is larger has a file of its own. Names are those of transformers.
     """
     groups: list[list[Entry]] = [[]]
+    size = 0
     for file in checkpoint.files:
         for entry in file.entries:
-            if groups[-1] and sum(e.bytes for e in groups[-1]) + entry.bytes > largest:
+            if groups[-1] and size + entry.bytes > largest:
                 groups.append([])
+                size = 0
             groups[-1].append(entry)
+            size += entry.bytes
     metadata = {k: v for file in checkpoint.files for k, v in file.metadata.items()}
     names = [f"model-{k + 1:05}-of-{len(groups):05}.safetensors" for k in range(len(groups))]
     if len(groups) == 1:

@@ -20,6 +20,7 @@ from paramsym.checkpoints.streaming.layout import Layout, NewFile, Piece
 from paramsym.checkpoints.writing import refuse_existing, refuse_small_disk, settle, system_reason
 from paramsym.engines import Engine
 from paramsym.formats.drafts import flush, reserve
+from paramsym.formats.errors import Transient
 
 Progress = Callable[[str], None]
 
@@ -45,8 +46,8 @@ def streamed(
     """Do a job; inside the block stands what was written, under a name that is not yet its own.
 
     When the block ends without an error it gets its name at once. After an error of the system (a
-    full disk, an interrupt) the run stays as it is, to be resumed; after one of the input nothing
-    stays.
+    full disk, an interrupt, a source out of reach) the run stays as it is, to be resumed; after one
+    of the input nothing stays.
 
     Args:
         job: what is moved.
@@ -66,7 +67,7 @@ def streamed(
         try:
             refuse_existing(target, force)
             resumed = _begun(journal, target, request, resume)
-            refuse_small_disk(target, layout.bytes - resumed)
+            _require_room(journal, target, layout.bytes)
             draft = journal.made / target.name
             folder = draft if layout.in_folder else journal.made
             started = time.monotonic()
@@ -82,7 +83,7 @@ def streamed(
                 settle(draft, target, journal.folder / "replaced")
             remove(journal.folder)
         except CheckpointError as error:
-            if not isinstance(error, Interrupted):
+            if not isinstance(error, (Interrupted, Transient)):
                 remove(journal.folder)
             raise
 
@@ -126,6 +127,18 @@ def _begun(journal: Journal, target: Path, request: Mapping[str, Any], resume: b
     return 0
 
 
+def _require_room(journal: Journal, target: Path, size: int) -> None:
+    """Raise where the disk has too little room besides what an earlier run has taken already."""
+    stats = [file.stat() for file in journal.made.rglob("*") if file.is_file()]
+    taken = sum(512 * s.st_blocks if hasattr(s, "st_blocks") else s.st_size for s in stats)
+    try:
+        refuse_small_disk(target, size - taken)
+    except CheckpointError as error:
+        if not taken:
+            raise
+        raise Interrupted(error.where, error.came, error.expected, error.instead) from error
+
+
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
@@ -152,6 +165,7 @@ def _write_pieces(
 ) -> None:
     pieces = list(layout.pieces())
     files = {file.name: file for file in layout.files}
+    _forget_lost(journal, pieces, files, folder)
     left: dict[str, int] = dict.fromkeys(files, 0)
     todo: list[Piece] = []
     for piece in pieces:
@@ -171,6 +185,19 @@ def _write_pieces(
         if not left[piece.file]:
             _finish(folder, piece.file)
         rate.add(piece.bytes)
+
+
+def _forget_lost(
+    journal: Journal, pieces: list[Piece], files: Mapping[str, NewFile], folder: Path
+) -> None:
+    """Count only pieces of this layout as done, in files that are there and have their size."""
+    whole = {
+        name for name, file in files.items()
+        if any(p.is_file() and p.stat().st_size == file.bytes
+               for p in (folder / name, part_of(folder / name)))
+    }  # fmt: skip
+    known = {piece.key for piece in pieces if piece.file in whole}
+    journal.done = {key: said for key, said in journal.done.items() if key in known}
 
 
 def _prepare(folder: Path, file: NewFile) -> None:
