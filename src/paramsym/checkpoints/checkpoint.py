@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import xxhash
 
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, index_of, parsed_index
@@ -242,6 +243,15 @@ class Opened:
 
     def __getitem__(self, name: str) -> StoredTensor:
         return self.tensor(name)
+
+    def hash(self, name: str) -> str:
+        """The XXH3 of a tensor's bytes."""
+        seen = xxhash.xxh3_128()
+        tensor = self.tensor(name, self.room, seen)
+        step = max(1, (1 << 24) // max(1, math.prod(tensor.shape[1:]) * tensor.dtype.itemsize))
+        for low in range(0, tensor.shape[0] if tensor.shape else 1, step):
+            tensor[low : low + step]
+        return seen.hexdigest()
 
     def tensor(self, name: str, room: Room | None = None, seen: Hash | None = None) -> StoredTensor:
         """One tensor; see `StoredTensor`."""

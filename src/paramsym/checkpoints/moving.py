@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.aside import left_out
+from paramsym.checkpoints.checkpoint import Checkpoint, Opened
 from paramsym.checkpoints.elements import check_element, place_beside
 from paramsym.checkpoints.equivalent import Transformed, movable
 from paramsym.checkpoints.errors import CheckpointError, few, refused
+from paramsym.checkpoints.folder import FolderSource
 from paramsym.checkpoints.source import Source, Weights
 from paramsym.checkpoints.sources import open_movable
 from paramsym.checkpoints.streaming.job import Job, require_fitting
@@ -34,7 +36,6 @@ from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
 FORMAT = "paramsym/record/1"
-WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
 Params = Mapping[str, torch.Tensor]
 Progress = Callable[[str], None]
 
@@ -89,15 +90,17 @@ class Moving:
         """Where the record is written."""
         return place_beside(self.target, "record.json")
 
-    def record(self, hashes: Mapping[str, str], made: Transformed) -> str:
-        """What was done, as JSON: the request, a hash of each tensor that was read, the result."""
+    def record(
+        self, hashes: Mapping[str, str], written: Mapping[str, str], made: Transformed
+    ) -> str:
+        """What was done, as JSON: the request, hashes of what was read and written, the result."""
         whole = hashlib.sha256("".join(f"{n}:{hashes[n]}\n" for n in sorted(hashes)).encode())
         told = json.loads(made.to_json())
         return json.dumps({
             "format": FORMAT, "operation": "transform",
             "request": self.through and self.through.request,
             "drawn": self.drawn, "input": whole.hexdigest(), "result": told,
-            "xxh3_128": dict(sorted(hashes.items())),
+            "xxh3_128": {name: [hashes[name], written[name]] for name in sorted(hashes)},
         }, indent=1) + "\n"  # fmt: skip
 
 
@@ -114,6 +117,7 @@ def moving(
     opened, weights = _opened(source, element)
     found = _looked_up(opened, weights, target, element, strength, only, resume, force, progress)
     if weights is None:
+        found.notes += _loaded(opened)
         _require_loaded(opened, resume, shard_size)
         check_element(found.element_file, target, _files(opened), force)
         return found
@@ -125,7 +129,7 @@ def moving(
     job = Job(weights.checkpoint, found.symmetry, drawn, weights.names)
     layout = _layout(weights.checkpoint, target, shard_size)
     found.through = Pass(job, layout, _request(job, layout))
-    found.notes += _strangers(weights, job.storage.beside)
+    found.notes += _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
     require_fitting(job)
     _look_beside(found, opened, resume, force)
     return found
@@ -258,7 +262,24 @@ def _require_loaded(opened: Source | Checkpoint, resume: bool, shard_size: int |
         )  # fmt: skip
 
 
+def _loaded(opened: Source | Checkpoint) -> tuple[str, ...]:
+    """Why a folder is loaded as a whole, which needs memory for several copies."""
+    if not isinstance(opened, FolderSource):
+        return ()
+    return (
+        "the tensors in the files are not those of the model (other names, joined or divided): all "
+        "weights are loaded",
+    )
+
+
 def _layout(checkpoint: Checkpoint, target: Path, shard_size: int | None) -> Layout:
+    if shard_size is not None and (type(shard_size) is not int or shard_size < 1):
+        raise CheckpointError(
+            "shard_size",
+            f"{shard_size!r}",
+            "a number of bytes, at least 1",
+            "Say 5 * 10**9 for 5 GB",
+        )
     if shard_size is None:
         return layout_like(checkpoint, target.name if _is_file(checkpoint) else None)
     if _is_file(checkpoint):
@@ -321,8 +342,7 @@ def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force
     said = _record_at(found.record_file)
     assert found.through is not None
     found.ours = said is not None and said.get("request") == found.through.request
-    if resume and found.ours and _is_written(found.target, found.through.layout):
-        assert said is not None
+    if said and resume and found.ours and _is_written(found.target, found.through.layout, said):
         result = said["result"]
         found.finished = Transformed(
             found.target, found.symmetry, result["error"], result["tolerance"], result["changed"],
@@ -334,16 +354,22 @@ def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force
         check_element(file, found.target, _files(opened), force or found.ours)
 
 
-def _is_written(target: Path, layout: Layout) -> bool:
-    """Whether a target has its files, and no run is left that was to give them their names."""
+def _is_written(target: Path, layout: Layout, said: Mapping[str, Any]) -> bool:
+    """Whether a target has what its record says, and no run is left that was to give it its name.
+
+    The numbers are read, all of them, and their hashes compared.
+    """
     waiting = Journal(folder_of(target)).made / target.name
     folder = target if layout.in_folder else target.parent
     sizes = {folder / file.name: file.bytes for file in layout.files}
     if layout.index is not None:
         sizes[folder / layout.index[0]] = len(layout.index[1].encode())
-    return not waiting.exists() and all(
-        path.is_file() and path.stat().st_size == size for path, size in sizes.items()
-    )
+    there = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+    if waiting.exists() or not there:
+        return False
+    hashes = {name: both[1] for name, both in said["xxh3_128"].items()}
+    with Opened(Checkpoint.open(target)) as opened:
+        return all(opened.hash(name) == found for name, found in hashes.items())
 
 
 def _record_at(path: Path) -> dict[str, Any] | None:
@@ -352,20 +378,3 @@ def _record_at(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return said if isinstance(said, dict) and said.get("format") == FORMAT else None
-
-
-def aside_of(checkpoint: Checkpoint) -> list[str]:
-    """What lies beside the weights of a folder and below: configuration, tokenizer, texts."""
-    if checkpoint.place.is_remote:
-        return [name for name in checkpoint.aside if not name.endswith(WEIGHTS)]
-    source = checkpoint.place.path
-    found = sorted(path for path in source.rglob("*") if path.is_file())
-    return [str(p.relative_to(source)) for p in found if not p.name.endswith(WEIGHTS)]
-
-
-def copy_aside(checkpoint: Checkpoint, draft: Path) -> None:
-    """Copy what lies beside the weights of a folder."""
-    for name in aside_of(checkpoint):
-        to = draft / name
-        to.parent.mkdir(parents=True, exist_ok=True)
-        (checkpoint.place / name).fetch(to)

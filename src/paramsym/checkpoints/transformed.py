@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
+from paramsym.checkpoints.aside import aside_of, copy_aside
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.elements import written_element
 from paramsym.checkpoints.equivalent import TOLERANCE, Transformed, write_moved
 from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import misfit
-from paramsym.checkpoints.moving import Moving, Pass, aside_of, copy_aside, moving
+from paramsym.checkpoints.moving import Moving, Pass, moving
 from paramsym.checkpoints.plan import Plan, plan_of_files, plan_of_source
 from paramsym.checkpoints.source import Source
 from paramsym.checkpoints.streaming.journal import journal_of, remove
@@ -140,7 +141,7 @@ def _by_pieces(
         done,
     ):
         if through.layout.in_folder:
-            copy_aside(job.checkpoint, draft)
+            copy_aside(job.checkpoint, draft, through.layout)
         notes, error, passed = list(found.notes), None, None
         written = Checkpoint.open(draft)
         if verify and found.source is not None and found.weights is not None:
@@ -163,7 +164,9 @@ def _by_pieces(
             found.record_file, tuple(notes),
         )  # fmt: skip
         with written_element(job.element, found.element_file, force or found.ours):
-            write_text(found.record(done.hashes, made), found.record_file, "the record")
+            write_text(
+                found.record(done.hashes, done.written, made), found.record_file, "the record"
+            )
     return made
 
 
@@ -202,4 +205,4 @@ def _whole(found: Moving, force: bool, progress: Progress) -> Transformed:
         element = found.element_for(source.state())
     with written_element(element, found.element_file, force):
         made = write_moved(source, found.symmetry, found.target, moved, force, progress)
-    return replace(made, element=found.element_file)
+    return replace(made, element=found.element_file, notes=(*found.notes,))

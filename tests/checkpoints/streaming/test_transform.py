@@ -65,7 +65,9 @@ def test_the_record_says_what_was_done(saved: Saved, tmp_path: Path) -> None:
     a, b = (json.loads((tmp_path / f"{n}.record.json").read_text()) for n in "ab")
     assert a["drawn"] == {"seed": 5, "strength": 0.5, "only": None} and a["input"] == b["input"]
     assert a["request"]["element"] != b["request"]["element"]
-    assert a["request"]["source"] == b["request"]["source"] and a["xxh3_128"] == b["xxh3_128"]
+    assert a["request"]["source"] == b["request"]["source"] and [
+        x for x, _ in a["xxh3_128"].values()
+    ] == [x for x, _ in b["xxh3_128"].values()]
     given = GroupElement.load(tmp_path / "a.element.safetensors", saved.symmetry)
     moved = act(saved.symmetry, given, saved.state())
     for name, tensor in state_of(tmp_path / "a").items():

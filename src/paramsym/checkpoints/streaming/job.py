@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import xxhash
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Opened, Room, StoredTensor
+from paramsym.checkpoints.checkpoint import Checkpoint, Hash, Opened, Room, StoredTensor
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
 from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
@@ -102,14 +102,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a piece: hashes of what was read, and how many numbers were moved."""
+    """What became of a piece: hashes of what was read and written, and how many numbers moved."""
 
     hashes: dict[str, str]
+    written: dict[str, str]
     moved: int
 
     def numbers(self) -> dict[str, Any]:
         """As a journal holds it."""
-        return {"hashes": self.hashes, "moved": self.moved}
+        return {"hashes": self.hashes, "written": self.written, "moved": self.moved}
 
 
 def require_fitting(job: Job) -> None:
@@ -171,21 +172,22 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
         CheckpointError: a number is not finite, a source has changed, or cannot be read.
         OSError: the system does not let it be written.
     """
-    hashes, moved = {}, 0
+    hashes, written, moved = {}, {}, 0
     file = os.open(part_of(folder / piece.file), os.O_WRONLY | getattr(os, "O_BINARY", 0))
     try:
         with Opened(job.checkpoint) as opened:
             for placed in piece.tensors:
-                seen = xxhash.xxh3_128()
+                seen, made = xxhash.xxh3_128(), xxhash.xxh3_128()
                 tensor = opened.tensor(placed.entry.name, _ROOMS.room, seen)
                 at = placed.start
                 with refused(job.checkpoint.place.address, _MOVABLE, _LEFT_OUT):
                     for panel in panels_of(job, opened, placed.entry.name, tensor):
                         require_finite(job, placed.entry.name, panel)
-                        at = _write(file, at, panel)
+                        at = _write(file, at, panel, made)
                 assert at == placed.start + placed.entry.bytes
                 moved += tensor.shape.numel() if job.moves(placed.entry.name) else 0
                 hashes[placed.entry.name] = seen.hexdigest()
+                written[placed.entry.name] = made.hexdigest()
         os.fsync(file)
         if piece.tensors:
             forget(file, piece.tensors[0].start, piece.bytes)
@@ -194,7 +196,7 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
     for home in job.checkpoint.files:  # gains may lie in other files than what they are frames of
         if home.place in opened.files:
             home.require_unchanged()
-    return Done(hashes, moved)
+    return Done(hashes, written, moved)
 
 
 def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
@@ -211,9 +213,10 @@ def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iter
     return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})
 
 
-def _write(file: int, at: int, panel: torch.Tensor) -> int:
+def _write(file: int, at: int, panel: torch.Tensor, made: Hash) -> int:
     """Write numbers at a place; where the next ones go."""
     data = panel.contiguous().view(-1).view(torch.uint8).numpy().data
+    made.update(data)
     done = 0
     while done < len(data):
         done += os.pwrite(file, data[done:], at + done)
@@ -227,5 +230,6 @@ def require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
     signed, unsigned, infinite, negative = _INTEGERS[panel.dtype]
     bits = panel.view(-1).view(signed).numpy()
     if bits.max() >= infinite or bits.view(unsigned).max() >= negative:
-        masks = {name} if job.names.get(name) in job.symmetry.buffers else set()
+        resting = job.names.get(name) in job.symmetry.buffers or not job.moves(name)
+        masks = {name} if resting else set()  # infinities that somebody may have meant
         check_finite({name: panel}, job.checkpoint.place.address, masks)

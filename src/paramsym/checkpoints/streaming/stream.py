@@ -29,10 +29,12 @@ Progress = Callable[[str], None]
 class Streamed:
     """What a run wrote, all of it: also what was done before it was resumed.
 
-    `hashes` are those of the tensors that were read, `resumed` the bytes that an earlier run wrote.
+    `hashes` are those of the tensors that were read, `written` those of what they became, `resumed`
+    the bytes that an earlier run wrote.
     """
 
     hashes: dict[str, str]
+    written: dict[str, str]
     moved: int
     resumed: int
     seconds: float
@@ -76,9 +78,10 @@ def streamed(
                 progress("flushing")
             made = journal.done.values()
             hashes = {n: h for said in made for n, h in said["hashes"].items()}
+            written = {n: h for said in made for n, h in said["written"].items()}
             moved = sum(said["moved"] for said in made)
             with _resumable(target):
-                yield draft, Streamed(hashes, moved, resumed, time.monotonic() - started)
+                yield draft, Streamed(hashes, written, moved, resumed, time.monotonic() - started)
                 flush(draft)
                 settle(draft, target, journal.folder / "replaced")
             remove(journal.folder)
