@@ -31,6 +31,12 @@ def open_checkpoint(
     Raises:
         CheckpointError: whatever is wrong with the source, in four parts.
     """
+    if "://" in source:
+        raise CheckpointError(
+            source, "a URL, from which no model is built", _EXPECTED,
+            "Download the folder; or move its weights alone, by an element of the model: "
+            "checkpoints.transform(url, target, element)",
+        )  # fmt: skip
     path = path_of(source)
     given: Inputs | None = None if inputs is None else parse_inputs(inputs)
     if weights is not None and (path.exists() or ":" not in source):

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.nested import no_state_dict
 from paramsym.formats.archive import NoArchive, check_unpacked
+from paramsym.formats.header import once
 from paramsym.formats.weights import read_safetensors, tensor_names
 
 INDEX = ".safetensors.index.json"
@@ -79,7 +80,7 @@ def read_index(path: Path) -> dict[str, str]:
 def parsed_index(text: str, where: str) -> Any:
     """What stands in an index."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise _no_index(where, error) from error
 
