@@ -184,10 +184,15 @@ def _opened(
     return source, Weights(source, names)
 
 
+def _is_weights(path: Path) -> bool:
+    """Whether a path names weights alone: a folder is one whatever its name."""
+    return path.name.endswith((".safetensors", INDEX, ".gguf")) and not path.is_dir()
+
+
 def _door(source: str) -> Source | Checkpoint:
     """A model where there is one, else weights alone."""
     path = Path(source).expanduser()
-    if "://" in source or path.name.endswith((".safetensors", INDEX, ".gguf")):
+    if "://" in source or _is_weights(path):
         return Checkpoint.open(source)
     if path.is_dir() and not (path / "config.json").is_file():
         return Checkpoint.open(path)

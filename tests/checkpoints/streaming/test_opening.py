@@ -105,6 +105,9 @@ def test_an_index_that_lies(saved: Saved) -> None:
     (saved.path / INDEX).write_text(original)
     reindexed(saved, lambda table: table.update(ghost=names[0]))
     opened(saved.path, "which has it not")
+    doubled = original.replace('"weight_map": {', '"weight_map": {"lm_head.weight": "x",', 1)
+    (saved.path / INDEX).write_text(doubled)
+    opened(saved.path, "a name stands in it twice")
     (saved.path / INDEX).write_text("{")
     opened(saved.path, "the index cannot be read")
 

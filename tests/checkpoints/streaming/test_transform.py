@@ -253,6 +253,14 @@ def test_modules_that_read_each_other_s_weights_are_run_as_a_whole(tmp_path: Pat
     assert done.error is not None and done.error < 1e-4 and not done.notes
 
 
+def test_a_folder_is_one_whatever_its_name(saved: Saved, tmp_path: Path) -> None:
+    named = saved.path.rename(tmp_path / "model.safetensors")
+    done = transform(named, tmp_path / "out", torch.Generator().manual_seed(0))
+    assert done.error is not None
+    with pytest.raises(CheckpointError, match="a URL, from which no model is built"):
+        open_checkpoint("s3://bucket/model")
+
+
 def test_a_source_that_has_to_be_loaded_takes_no_options_of_a_pass(tmp_path: Path) -> None:
     source = open_checkpoint("tests.models:Small")
     for option, given in (("--resume", {"resume": True}), ("--shard-size", {"shard_size": 100})):
