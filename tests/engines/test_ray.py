@@ -14,7 +14,10 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from paramsym.checkpoints import transform
+from paramsym.checkpoints.streaming import layout
 from paramsym.engines import Local, OnRay, engine_of
+from tests.checkpoints.streaming.conftest import Saved, contents, llama
 
 from . import tasks
 
@@ -84,3 +87,14 @@ def _runs(folder: Path, raylet: int | None = None) -> list[int]:
     rows = path.read_text().splitlines() if path.exists() else []
     found = [[*map(int, row.split())] for row in rows]
     return [number for number, by in found if raylet in (None, by)]
+
+
+def test_a_checkpoint_moved_on_the_cluster_is_that_of_this_machine(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "PIECE", 1 << 14)
+    saved = Saved(tmp_path, llama(), "60KB")
+    for engine in ("ray", "local:1"):
+        out = tmp_path / engine.partition(":")[0]
+        transform(saved.path, out, saved.element, engine=engine, verify=False)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
