@@ -180,6 +180,7 @@ def test_tensors_that_need_each_other_are_refused() -> None:
         SymmetryConverter(symmetry, both)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_compressed_tensors_itself_drives_it(tmp_path: Path) -> None:
     convert = pytest.importorskip("compressed_tensors.entrypoints.convert")

@@ -114,7 +114,7 @@ def entry(seeds: Seeds, **parts: object) -> dict[str, object]:
         ({"data_offsets": [0]}, "the data_offsets [0]"),
         ({"data_offsets": [0, 140]}, "numbers that begin at byte"),  # overlapping
         ({"shape": [7, -5]}, "the shape [7, -5]"),
-        ({"shape": [10**18, 10**18]}, "bytes for the shape"),
+        ({"shape": [10**18, 10**18]}, "the shape [1000000000000000000, 10000"),
         ({"shape": ["7", 5]}, "the shape ['7', 5]"),
         ({"shape": [True, 35]}, "the shape [True, 35]"),
         ({"dtype": "F31"}, "the dtype 'F31'"),

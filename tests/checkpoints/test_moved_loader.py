@@ -56,6 +56,7 @@ def test_a_model_of_other_names_is_refused() -> None:
         MovedLoader(Files({"x": torch.ones(2)}), symmetry, symmetry.sample(torch.Generator()))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mergekit_itself_merges_a_model_with_its_moved_copy(tmp_path: Path) -> None:
     """Half of a model and half of its moved copy, moved back, are that model."""

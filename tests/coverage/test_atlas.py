@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,21 +128,20 @@ def test_a_page_has_the_totals_and_a_row_for_each_class(cases: Any, tmp_path: Pa
 def test_a_process_that_dies_or_takes_too_long_loses_only_itself(
     cases: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import atlas
+    import atlas_process
     from atlas_classes import Case
 
     def measure(case: Case, say: Any) -> None:
         say({"built": True})
         case.build()
 
-    monkeypatch.setattr(atlas.atlas_measure, "measure", measure)
-    monkeypatch.setattr(atlas.atlas_measure, "warm", lambda: None)
-    monkeypatch.setattr(atlas, "TIMEOUT", 2)
+    monkeypatch.setattr(atlas_process.atlas_measure, "measure", measure)
+    monkeypatch.setattr(atlas_process, "TIMEOUT", 2)
     calls: dict[str, Any] = {
-        "fine": lambda: None, "dies": lambda: atlas.os._exit(7),
-        "sleeps": lambda: atlas.time.sleep(60),
+        "fine": lambda: None, "dies": lambda: os._exit(7), "sleeps": lambda: time.sleep(60),
     }  # fmt: skip
-    found = dict(atlas._run([Case(name, "plain", build) for name, build in calls.items()], 2))
+    cases = [Case(name, "plain", build) for name, build in calls.items()]
+    found = {case.name: atlas_process.measured(case, 0) for case in cases}
     assert all(result["built"] for result in found.values())
     assert "ended" not in found["fine"]
     assert found["dies"]["ended"] == "exit code 7"

@@ -238,7 +238,7 @@ def test_an_element_on_file_is_replaced_at_once_or_not_at_all(
     def stop(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("paramsym.structure.stored.save_file", stop)
+    monkeypatch.setattr("paramsym.structure.stored.write_safetensors", stop)
     with pytest.raises(OSError, match="no space"):
         symmetry.element(mlp=[3.0] * 7).save(path)
     assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
