@@ -1,6 +1,6 @@
 """Checkpoints larger than memory: `transform` beside copying the files.
 
-    python benchmarks/streaming.py [FOLDER] [--gigabytes 8] [--layers 0] [--only NAMES …]
+    python benchmarks/streaming.py [FOLDER] [--gigabytes 8] [--kinds …] [--compare]
 
 A synthetic sharded checkpoint with the shapes of Llama-3-8B at reduced depth is written to FOLDER
 (by default a temporary one) once, copied and moved; each line is a ratio in one run. Peak memory is
@@ -142,12 +142,54 @@ def moved(source: Path, target: Path, only: list[str], verify: bool) -> dict:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
+COMPARED = """
+import json, resource, sys, time
+from paramsym.checkpoints import compare_checkpoints, open_alike
+from pathlib import Path
+sources = sys.argv[1:]
+started = time.perf_counter()
+for source in sources:
+    for path in Path(source).glob("*.safetensors"):
+        with path.open("rb", buffering=0) as file:
+            room = bytearray(1 << 24)
+            while file.readinto(room):
+                pass
+reading = time.perf_counter() - started
+started = time.perf_counter()
+found = compare_checkpoints(open_alike(sources, lazily=True)).comparison
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({
+    "reading": reading, "seconds": time.perf_counter() - started, "kind": str(found.kind),
+    "peak": usage.ru_maxrss * 1024,
+}))
+"""
+
+
+def compared(source: Path, target: Path, only: list[str]) -> dict:
+    """What a process says of a folder and its moved copy, compared in their files."""
+    from paramsym.checkpoints import transform
+
+    shutil.rmtree(target, ignore_errors=True)
+    import torch
+
+    transform(
+        source, target, torch.Generator().manual_seed(0), only=only, verify=False, force=True
+    )  # fmt: skip
+    call = [sys.executable, "-c", COMPARED, source, target]
+    ran = subprocess.run(call, capture_output=True, text=True, check=False)
+    shutil.rmtree(target)
+    if ran.returncode:
+        raise SystemExit(ran.stderr)
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
 def main() -> None:
     """Print one line for each kind of element."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--gigabytes", type=float, default=8.0)
     parser.add_argument("--kinds", nargs="*", default=[*KINDS])
+    parser.add_argument("--compare", action="store_true", help="compare in files as well")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = chosen.folder or Path(made)
@@ -166,6 +208,13 @@ def main() -> None:
                     f"{said['import']:.1f} s of imports, error {said['error']}, {said['notes']}",
                     flush=True,
                 )
+        if chosen.compare:
+            said = compared(source, folder / "compared", KINDS[chosen.kinds[0]])
+            print(
+                f"compare: {said['kind']} in {said['seconds']:.1f} s, "
+                f"{said['seconds'] / said['reading']:.1f} times reading both, "
+                f"peak {said['peak'] / 1e9:.2f} GB"
+            )
 
 
 if __name__ == "__main__":
