@@ -6,19 +6,15 @@ from pathlib import Path
 
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import few
+from paramsym.checkpoints.layout import WEIGHTS, others_in
 from paramsym.checkpoints.streaming.layout import Layout
-from paramsym.checkpoints.tensors import INDEX
-
-WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
 
 
 def aside_of(checkpoint: Checkpoint) -> list[str]:
     """What lies beside the weights of a folder and below: configuration, tokenizer, texts."""
     if checkpoint.place.is_remote:
         return [name for name in checkpoint.aside if not name.endswith(WEIGHTS)]
-    source = checkpoint.place.path
-    found = sorted(path for path in source.rglob("*") if path.is_file())
-    return [str(p.relative_to(source)) for p in found if not p.name.endswith(WEIGHTS)]
+    return others_in(checkpoint.place.path)
 
 
 def left_out(checkpoint: Checkpoint) -> tuple[str, ...]:

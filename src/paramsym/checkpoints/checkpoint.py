@@ -23,6 +23,7 @@ from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.tensors import INDEX, index_of, parsed_index
 from paramsym.formats.header import read_head
 from paramsym.formats.places import Bytes, Place
+from paramsym.structure.panels import as_they_are
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -62,6 +63,11 @@ class Entry:
     def bytes(self) -> int:
         """The size in bytes."""
         return self.stop - self.start
+
+    @property
+    def meta(self) -> torch.Tensor:
+        """The tensor without its numbers, on the meta device."""
+        return torch.empty(self.shape, dtype=self.dtype, device="meta")
 
     @property
     def numel(self) -> int:
@@ -211,17 +217,9 @@ class Checkpoint(Mapping[str, torch.Tensor]):
     def __repr__(self) -> str:
         return f"Checkpoint({self.place.address!r}, {len(self)} tensors, {self.bytes:,} bytes)"
 
-    def require_unchanged(self) -> None:
-        """Raise a `CheckpointError` if a file is another than when it was opened."""
-        for file in self.files:
-            file.require_unchanged()
-
     def meta(self) -> dict[str, torch.Tensor]:
         """All tensors without numbers, on the meta device."""
-        return {
-            name: torch.empty(e.shape, dtype=e.dtype, device="meta")
-            for name, e in self.entries.items()
-        }
+        return {name: entry.meta for name, entry in self.entries.items()}
 
 
 class Opened:
@@ -247,10 +245,8 @@ class Opened:
     def hash(self, name: str) -> str:
         """The XXH3 of a tensor's bytes."""
         seen = xxhash.xxh3_128()
-        tensor = self.tensor(name, self.room, seen)
-        step = max(1, (1 << 24) // max(1, math.prod(tensor.shape[1:]) * tensor.dtype.itemsize))
-        for low in range(0, tensor.shape[0] if tensor.shape else 1, step):
-            tensor[low : low + step]
+        for _ in as_they_are(self.tensor(name, self.room, seen)):
+            pass
         return seen.hexdigest()
 
     def tensor(self, name: str, room: Room | None = None, seen: Hash | None = None) -> StoredTensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,33 @@ def write_moved(
     with fitting(checkpoint):  # what can be traced may still stop: an index out of range
         reference = outputs_of(checkpoint.model, checkpoint)
     moved = move(symmetry, before)
-    dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
-    tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
+    tolerance = tolerance_of(t.dtype for t in before.values())
     with stored(checkpoint, out, moved, force, progress) as model:
         error = difference_from(reference, model, before, checkpoint, tolerance)
-        if not error <= tolerance:
-            raise CheckpointError(
-                str(out),
-                "what was written computes another function: the outputs change by "
-                f"{error:.1e} of their size, slice by slice",
-                f"at most {tolerance:.0e}",
-                "Nothing is kept. Move less, which rounds less: a smaller --strength, --only, "
-                "--spaces or --hold; where that does not help, please report the model",
-            )
+        require_equal(out, error, tolerance)
     changed, entries = _changes(checkpoint, before, moved)
     return Transformed(
         out, symmetry, error, tolerance, changed, entries, notes=tuple(checkpoint.notes)
     )
+
+
+def tolerance_of(dtypes: Iterable[torch.dtype]) -> float:
+    """What a move may change by rounding alone, of weights of these dtypes; see `TOLERANCE`."""
+    floats = (dtype for dtype in dtypes if dtype.is_floating_point)
+    return max((TOLERANCE.get(dtype, 1e-3) for dtype in floats), default=0.0)
+
+
+def require_equal(out: Path, error: float, tolerance: float) -> None:
+    """Raise a `CheckpointError` where what was written computes another function."""
+    if not error <= tolerance:
+        raise CheckpointError(
+            str(out),
+            "what was written computes another function: the outputs change by "
+            f"{error:.1e} of their size, slice by slice",
+            f"at most {tolerance:.0e}",
+            "Nothing is kept. Move less, which rounds less: a smaller --strength, --only, "
+            "--spaces or --hold; where that does not help, please report the model",
+        )
 
 
 def movable(

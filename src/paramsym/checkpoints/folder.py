@@ -23,13 +23,12 @@ from paramsym.checkpoints.configuration import (
 )
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
-from paramsym.checkpoints.layout import files_of, write_like
+from paramsym.checkpoints.layout import WEIGHTS, files_of, others_in, write_like
 from paramsym.checkpoints.source import Inputs, Source, Weights, aliases, check_model
 from paramsym.checkpoints.streaming.spelling import PACKED, spelling
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
-_WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
 _EXPERTS = "_experts_implementation"
 
 
@@ -46,11 +45,9 @@ class FolderSource(Source):
                 source, draft, state, aliases(self.model), f"{prefix}." if prefix else "",
                 lambda folder: self._save(folder, state),
             )  # fmt: skip
-        for path in sorted(source.rglob("*")):  # the configuration, too, stays as it was
-            target = draft / path.relative_to(source)
-            if path.is_file() and not path.name.endswith(_WEIGHTS):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
+        for name in others_in(source):  # the configuration, too, stays as it was
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, draft / name)
 
     def _save(self, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         """As transformers itself writes the model, in shards no larger than those of the source."""
@@ -99,11 +96,8 @@ class FolderSource(Source):
 
     def planned(self, out: Path) -> dict[str, int]:
         source = self.files[0]
-        others = [p for p in source.rglob("*") if p.is_file() and not p.name.endswith(_WEIGHTS)]
-        return {
-            str(path.relative_to(source)): path.stat().st_size
-            for path in [*files_of(source), *sorted(others)]
-        }
+        names = [path.name for path in files_of(source)] + others_in(source)
+        return {name: (source / name).stat().st_size for name in names}
 
 
 def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> FolderSource:
@@ -126,7 +120,7 @@ def open_folder(path: Path, inputs: Inputs | None, weights: bool = True) -> Fold
 
 def is_configuration_alone(path: Path) -> bool:
     """Whether there are no weights in a folder, in whatever format."""
-    return not any(item.name.endswith(_WEIGHTS) for item in path.iterdir())
+    return not any(item.name.endswith(WEIGHTS) for item in path.iterdir())
 
 
 def quantised_by(path: Path) -> str:
@@ -182,7 +176,7 @@ def _check_files(path: Path) -> dict[str, Any]:
     headers = {name: entry for file in files for name, entry in read_header(file).items()}
     headers.pop("__metadata__", None)
     if not files:
-        others = sorted(p.name for p in path.iterdir() if p.name.endswith(_WEIGHTS))
+        others = sorted(p.name for p in path.iterdir() if p.name.endswith(WEIGHTS))
         raise CheckpointError(
             str(path), f"no safetensors in it{', only ' + few(others) if others else ''}",
             "model.safetensors, or its shards and their index",

@@ -12,6 +12,14 @@ from paramsym.checkpoints.writing import write_tensors
 from paramsym.formats.weights import read_tensor
 
 Lookup = Callable[[str], torch.Tensor]
+# What files of weights are called, in whatever format.
+WEIGHTS = (".safetensors", INDEX, ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx")
+
+
+def others_in(folder: Path) -> list[str]:
+    """The files of a folder, and of those below it, that have no name of weights, sorted."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [str(p.relative_to(folder)) for p in found if not p.name.endswith(WEIGHTS)]
 
 
 def weights_of(folder: Path) -> Path:

@@ -27,7 +27,7 @@ from paramsym.checkpoints.streaming.journal import Journal, folder_of
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
-from paramsym.checkpoints.streaming.spelling import spelling
+from paramsym.checkpoints.streaming.spelling import by_model, spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
 from paramsym.structure.agreed import digest
@@ -309,10 +309,7 @@ class _ByModelName(Mapping[str, torch.Tensor]):
 
     def __init__(self, weights: Weights, symmetry: ParameterSymmetry):
         self.checkpoint = weights.checkpoint
-        self.names = {model: file for file, model in weights.names.items()}
-        for alias, name in symmetry.ties.items():
-            if alias in self.names:
-                self.names.setdefault(name, self.names[alias])
+        self.names = by_model(weights.names, symmetry.ties)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.checkpoint[self.names[name]]

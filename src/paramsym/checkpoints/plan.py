@@ -16,7 +16,7 @@ from paramsym.algebra.monomial import Trivial
 from paramsym.checking.refute import LARGEST
 from paramsym.checkpoints.checkpoint import Entry, Opened
 from paramsym.checkpoints.source import Source
-from paramsym.checkpoints.streaming.job import Job, panels_of
+from paramsym.checkpoints.streaming.job import Job, one_thread, panels_of
 from paramsym.checkpoints.streaming.layout import Layout
 from paramsym.checkpoints.told import Told
 from paramsym.engines import Engine
@@ -129,22 +129,18 @@ def _seconds(job: Job, out: Path) -> float:
         way = job.ways[name][1].rows if name in job.ways else name in job.stored
         kinds.setdefault((entry.code, entry.shape, way), []).append(entry)
     total = 0.0
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with (
-            Opened(job.checkpoint) as opened,
-            tempfile.TemporaryFile(dir=out.absolute().parent) as file,
-        ):
-            for entries in kinds.values():
-                size = sum(entry.bytes for entry in entries)
-                started, seen = time.perf_counter(), 0
-                for panel in _some(job, opened, entries[0]):
-                    seen += file.write(panel.contiguous().view(-1).view(torch.uint8).numpy().data)
-                total += (time.perf_counter() - started) * size / max(1, seen)
-                file.seek(0)
-    finally:
-        torch.set_num_threads(threads)
+    with (
+        one_thread(),
+        Opened(job.checkpoint) as opened,
+        tempfile.TemporaryFile(dir=out.absolute().parent) as file,
+    ):
+        for entries in kinds.values():
+            size = sum(entry.bytes for entry in entries)
+            started, seen = time.perf_counter(), 0
+            for panel in _some(job, opened, entries[0]):
+                seen += file.write(panel.contiguous().view(-1).view(torch.uint8).numpy().data)
+            total += (time.perf_counter() - started) * size / max(1, seen)
+            file.seek(0)
     return total
 
 

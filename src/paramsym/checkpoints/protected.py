@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.elements import place_beside
-from paramsym.checkpoints.equivalent import TOLERANCE, difference_from, require_writable
+from paramsym.checkpoints.equivalent import difference_from, require_writable, tolerance_of
 from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.imprint import (
@@ -332,8 +332,7 @@ def _stored(
     progress: Progress,
 ) -> tuple[float, float]:
     """Write moved weights; how much what was read back differs from what was expected."""
-    dtypes = [t.dtype for t in before.values() if t.is_floating_point()]
-    tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
+    tolerance = tolerance_of(t.dtype for t in before.values())
     checkpoint.inputs = expected.inputs
 
     def finish(draft: Path) -> None:

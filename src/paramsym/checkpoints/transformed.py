@@ -11,7 +11,7 @@ import torch
 from paramsym.checkpoints.aside import aside_of, copy_aside
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.elements import written_element
-from paramsym.checkpoints.equivalent import TOLERANCE, Transformed, write_moved
+from paramsym.checkpoints.equivalent import Transformed, require_equal, tolerance_of, write_moved
 from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import misfit
 from paramsym.checkpoints.moving import Moving, Pass, moving
@@ -132,8 +132,7 @@ def _by_pieces(
 ) -> Transformed:
     """From files to files."""
     job, target = through.job, found.target
-    floats = [e.dtype for e in job.checkpoint.entries.values() if e.dtype.is_floating_point]
-    tolerance = max((TOLERANCE.get(dtype, 1e-3) for dtype in floats), default=0.0)
+    tolerance = tolerance_of(e.dtype for e in job.checkpoint.entries.values())
     with streamed(
         job, through.layout, target, through.request, engine, resume, force, progress
     ) as (
@@ -155,7 +154,7 @@ def _by_pieces(
                 notes.append(f"the model was not run: {stopped}")
             else:
                 error, passed = result.error, result.passed
-                _require_equal(target, result.error, tolerance)
+                require_equal(target, result.error, tolerance)
         if passed is not None:
             notes.append(f"verified on {passed}; the others were passed over")
         entries = sum(e.numel for e in job.checkpoint.entries.values())
@@ -177,18 +176,6 @@ def _unfit(source: Source, stopped: NotRun) -> CheckpointError:
         f"the example inputs of {source.label}", f"the model stopped on them with {stopped}",
         "inputs on which it can be run", "Give other --inputs, or --no-verify",
     )  # fmt: skip
-
-
-def _require_equal(target: Path, error: float, tolerance: float) -> None:
-    if not error <= tolerance:
-        raise CheckpointError(
-            str(target),
-            "what was written computes another function: the outputs change by "
-            f"{error:.1e} of their size, slice by slice",
-            f"at most {tolerance:.0e}",
-            "Nothing is kept. Move less, which rounds less: a smaller --strength, --only, "
-            "--spaces or --hold; where that does not help, please report the model",
-        )
 
 
 def _whole(found: Moving, force: bool, progress: Progress) -> Transformed:

@@ -16,7 +16,7 @@ from paramsym.artefacts.checking import TransportCheck, verify_adapter, verify_t
 from paramsym.artefacts.reading import WEIGHTS, files_of, read_artefact
 from paramsym.artefacts.transport import recognised, transport
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.equivalent import TOLERANCE
+from paramsym.checkpoints.equivalent import TOLERANCE, tolerance_of
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.sketch import are_alike, parsed, sketch_of, written
@@ -124,7 +124,7 @@ def write_transported(
         ) from error  # fmt: skip
     progress("comparing the pair before and after")
     check, compared = _compared(checkpoint, found, moved, element, base)
-    tolerance = _tolerance(tensors)
+    tolerance = tolerance_of(t.dtype for t in tensors.values())
     _require_small(artefact, check, tolerance, compared)
     if tolerance > TOLERANCE[torch.float32]:  # rounding alone may hide what is wrong
         wide = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
@@ -218,11 +218,6 @@ def _turned(model: torch.nn.Module) -> Mapping[str, bool]:
         for name, module in model.named_modules(remove_duplicate=False)
         if type(module).__name__ in kinds
     }
-
-
-def _tolerance(tensors: Tensors) -> float:
-    dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
-    return max((TOLERANCE.get(dtype, 1e-3) for dtype in dtypes), default=0.0)
 
 
 def _compared(

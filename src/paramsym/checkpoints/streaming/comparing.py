@@ -13,8 +13,8 @@ from paramsym.checkpoints.checkpoint import Opened
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
-from paramsym.checkpoints.streaming.job import Job, panels_of, require_finite
-from paramsym.checkpoints.streaming.spelling import Named
+from paramsym.checkpoints.streaming.job import Job, one_thread, panels_of, require_finite
+from paramsym.checkpoints.streaming.spelling import Named, by_model
 from paramsym.engines import Engine
 from paramsym.geometry.same_orbit import COARSE, TOLERANCES
 from paramsym.origin.comparison import ComparedTensor, Comparison, Kind
@@ -98,11 +98,7 @@ def _verdict(
 
 
 def _named(opened: Opened, weights: Weights, symmetry: ParameterSymmetry) -> Named:
-    names = {model: file for file, model in weights.names.items()}
-    for alias, name in symmetry.ties.items():
-        if alias in names:
-            names.setdefault(name, names[alias])
-    return Named(opened, names, {})
+    return Named(opened, by_model(weights.names, symmetry.ties), {})
 
 
 def _tolerance(a: Weights) -> float:
@@ -138,15 +134,11 @@ def _differences(
     job = Job(b.checkpoint, symmetry, element, b.names)
     names = list(b.checkpoint)
     total, done, found = b.checkpoint.bytes, 0, {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for place, each in engine.map(partial(_difference, job, a), names):
             found[names[place]] = each
             done += b.checkpoint.entries[names[place]].bytes
             progress(f"comparing all numbers, {done / 1e9:.1f} of {total / 1e9:.1f} GB")
-    finally:
-        torch.set_num_threads(threads)
     return {name: found[name] for name in names}
 
 

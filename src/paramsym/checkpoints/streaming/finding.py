@@ -23,6 +23,7 @@ from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, fram
 from paramsym.structure.element import GroupElement
 from paramsym.structure.fast import AxisPlan, plans_of
 from paramsym.structure.needs import steps
+from paramsym.structure.panels import spans
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -30,7 +31,7 @@ _ROUNDED = 0.1  # of what counts as equal: a space that moves moves by more
 _SAMPLE = 64  # entries of an axis that is known, at least
 _LARGEST = 60_000_000  # numbers of a small problem
 _BLOCK = 1 << 10  # units that are held against all others at a time
-_PANEL = 1 << 24  # entries that are read at a time
+_PANEL = 1 << 25  # bytes that are read at a time
 
 
 class NotFound(Exception):
@@ -54,11 +55,6 @@ class _Search:
         """The spaces that may move and are not known, in the order of the symmetry."""
         found = self.symmetry.spaces.items()
         return [n for n, s in found if n not in self.known and not isinstance(s.group, Trivial)]
-
-    def left(self, name: str) -> frozenset[str]:
-        """The spaces of a tensor that are not known."""
-        unknown, axes = set(self.unknown), self.symmetry.signature[name]
-        return frozenset(s for axis in axes for s in spaces_of(axis) if s in unknown)
 
     @property
     def element(self) -> GroupElement:
@@ -95,7 +91,11 @@ def found_by_samples(
 def _next(search: _Search) -> tuple[list[str], list[str]]:
     """The next spaces to be read, and the tensors that tell them: as few spaces as possible."""
     unknown = search.unknown
-    left = {name: search.left(name) for name in search.symmetry.signature if name in search.a}
+    looked = set(unknown)
+    left = {
+        name: frozenset(s for axis in axes for s in spaces_of(axis) if s in looked)
+        for name, axes in search.symmetry.signature.items() if name in search.a
+    }  # fmt: skip
     for space in unknown:
         names = [n for n, spaces in left.items() if spaces == {space}]
         if names and not _framed(search, names, space):
@@ -258,17 +258,13 @@ def _rows(x, plans: list[AxisPlan], picks, dtype: torch.dtype) -> torch.Tensor:
         _place(plan, pick, size) for plan, pick, size in zip(plans, picks, x.shape, strict=True)
     ]
     first = torch.arange(x.shape[0]) if places[0] is None else places[0]
-    width = max(1, x.shape[1:].numel())
-    parts = []
     if len(first) * 4 < x.shape[0]:  # few rows: one by one
         read = torch.cat([x[int(i) : int(i) + 1] for i in first]) if len(first) else x[:0]
-        parts.append(_columns(read, places[1:]).to(dtype))
+        made = _columns(read, places[1:]).to(dtype)
     else:
-        step = max(1, _PANEL // width)
-        panels = (x[low : low + step] for low in range(0, x.shape[0], step))
-        whole = torch.cat([_columns(panel, places[1:]).to(dtype) for panel in panels])
-        parts.append(whole if places[0] is None else whole[first])
-    made = parts[0]
+        panels = (x[low:high] for low, high in spans(x, _PANEL))
+        made = torch.cat([_columns(panel, places[1:]).to(dtype) for panel in panels])
+        made = made if places[0] is None else made[first]
     for k, (plan, pick) in enumerate(zip(plans, picks, strict=True)):
         if plan.scale is not None:
             scale = plan.scale if pick is None else plan.scale[pick]

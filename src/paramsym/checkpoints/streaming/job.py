@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
 from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
+from paramsym.checkpoints.streaming.spelling import by_model
 from paramsym.checkpoints.tensors import check_finite
 from paramsym.formats.drafts import forget
 from paramsym.structure.action import act_tensor
@@ -47,11 +49,7 @@ class Job:
     @cached_property
     def spelled(self) -> dict[str, str]:
         """Each name of the signature, and each tied one, as the files spell it."""
-        found = {model: file for file, model in self.names.items()}
-        for alias, name in self.symmetry.ties.items():
-            if alias in found:
-                found.setdefault(name, found[alias])
-        return found
+        return by_model(self.names, self.symmetry.ties)
 
     @cached_property
     def storage(self) -> Storage:
@@ -78,14 +76,13 @@ class Job:
 
         Without quantised weights, see `stored`.
         """
-        found = {}
-        meta = self.checkpoint.meta()
+        found, entries = {}, self.checkpoint.entries
         for name, model in self.names.items():
             if name in self.storage.beside:
                 continue
             own = self.symmetry.ties.get(model, model)
             if own in self.symmetry.movers:
-                way = way_of(self.symmetry, self.element, own, meta[name])
+                way = way_of(self.symmetry, self.element, own, entries[name].meta)
                 if way.moves:
                     found[name] = own, way
         return found
@@ -94,10 +91,10 @@ class Job:
         """Bytes that moving a tensor of the files takes at most."""
         entry = self.checkpoint.entries[name]
         if name in self.stored:
-            return bytes_needed(self.checkpoint.meta()[name], self.stored[name])
+            return bytes_needed(entry.meta, self.stored[name])
         if name not in self.ways:
             return min(PANEL, entry.bytes)
-        return self.ways[name][1].memory(self.checkpoint.meta()[name])
+        return self.ways[name][1].memory(entry.meta)
 
 
 @dataclass(frozen=True)
@@ -137,6 +134,17 @@ def require_fitting(job: Job) -> None:
         for name, (own, way) in job.ways.items():
             given = {n: meta[job.spelled[n]] for n in way.steps.names if n in job.spelled}
             act_tensor(job.symmetry, job.element, own, {**given, own: meta[name]})
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch with one thread: the sums of matrix products must not depend on how many there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Rooms(threading.local):

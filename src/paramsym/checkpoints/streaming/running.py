@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.recording.record import floating_outputs, preserved, split_inputs
-from paramsym.structure.fast import Rows
+from paramsym.structure.panels import spans
 
 BUDGET = 1 << 31  # bytes of weights that a run reads, about
 _ROWS = 1 << 26  # bytes of rows that are in memory at a time
@@ -126,7 +126,7 @@ def _lent(path: str, module: torch.nn.Module, weights: Named, all_below: bool) -
         same: dict[int, Any] = {}  # tied ones stay one parameter
         for each, old in zip(own, held[-1], strict=True):
             if id(old) not in same:
-                same[id(old)] = each.like(old, weights.whole(each.name))
+                same[id(old)] = each.like(weights.whole(each.name))
             each.set(same[id(old)])
 
     def leave(*_: Any) -> None:
@@ -159,7 +159,7 @@ class _Slot:
     def set(self, tensor: Any) -> None:
         self.table[self.leaf] = tensor
 
-    def like(self, old: Any, tensor: torch.Tensor) -> Any:
+    def like(self, tensor: torch.Tensor) -> Any:
         return torch.nn.Parameter(tensor, False) if self.trained else tensor
 
 
@@ -172,16 +172,10 @@ def _slots(path: str, module: torch.nn.Module, all_below: bool) -> Iterator[_Slo
                     yield _Slot(prefix + leaf, leaf, table, trained)
 
 
-def _spans(x: Rows) -> Iterator[tuple[int, int]]:
-    step = max(1, _ROWS // max(1, x.shape[1:].numel() * x.dtype.itemsize))
-    for low in range(0, x.shape[0], step):
-        yield low, min(low + step, x.shape[0])
-
-
 def _linear(own: Mapping[str, str], weights: Named, x: torch.Tensor) -> torch.Tensor:
     """x Wᵀ + b, some rows of W at a time."""
     weight = weights[own["weight"]]
-    parts = [F.linear(x, weight[a:b].to(weights.dtype)) for a, b in _spans(weight)]
+    parts = [F.linear(x, weight[a:b].to(weights.dtype)) for a, b in spans(weight, _ROWS)]
     made = torch.cat(parts, dim=-1)
     return made + weights.whole(own["bias"]) if "bias" in own else made
 

@@ -44,6 +44,18 @@ def spelling(files: Collection[str], model: Collection[str], prefix: str = "") -
     return {}
 
 
+def by_model(names: Mapping[str, str], ties: Mapping[str, str]) -> dict[str, str]:
+    """Name in the model → name in the files, each tied tensor under the name in the signature, too.
+
+    `names` are those of `spelling`; `ties` maps further names of a tensor to that one.
+    """
+    found = {model: file for file, model in names.items()}
+    for alias, name in ties.items():
+        if alias in found:
+            found.setdefault(name, found[alias])
+    return found
+
+
 def _prefixes(files: Collection[str], known: set[str]) -> Iterator[str]:
     """What wrappers put before all names: the first parts of one of them, with a dot."""
     for names in (files, known):

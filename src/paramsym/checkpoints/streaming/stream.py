@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from paramsym.checkpoints.errors import CheckpointError
-from paramsym.checkpoints.streaming.job import Job, part_of, write_piece
+from paramsym.checkpoints.streaming.job import Job, one_thread, part_of, write_piece
 from paramsym.checkpoints.streaming.journal import Journal, journal_of, remove
 from paramsym.checkpoints.streaming.layout import Layout, NewFile, Piece
 from paramsym.checkpoints.writing import refuse_existing, refuse_small_disk, settle, system_reason
@@ -29,15 +27,12 @@ Progress = Callable[[str], None]
 class Streamed:
     """What a run wrote, all of it: also what was done before it was resumed.
 
-    `hashes` are those of the tensors that were read, `written` those of what they became, `resumed`
-    the bytes that an earlier run wrote.
+    `hashes` are those of the tensors that were read, `written` those of what they became.
     """
 
     hashes: dict[str, str]
     written: dict[str, str]
     moved: int
-    resumed: int
-    seconds: float
 
 
 @contextmanager
@@ -68,11 +63,10 @@ def streamed(
     with journal_of(target) as journal:
         try:
             refuse_existing(target, force)
-            resumed = _begun(journal, target, request, resume)
+            _begin(journal, target, request, resume)
             _require_room(journal, target, layout.bytes)
             draft = journal.made / target.name
             folder = draft if layout.in_folder else journal.made
-            started = time.monotonic()
             with _resumable(target):
                 _write_all(job, layout, folder, journal, engine, progress)
                 progress("flushing")
@@ -81,17 +75,17 @@ def streamed(
             written = {n: h for said in made for n, h in said["written"].items()}
             moved = sum(said["moved"] for said in made)
             with _resumable(target):
-                yield draft, Streamed(hashes, written, moved, resumed, time.monotonic() - started)
+                yield draft, Streamed(hashes, written, moved)
                 flush(draft)
                 settle(draft, target, journal.folder / "replaced")
             remove(journal.folder)
         except CheckpointError as error:
-            if not isinstance(error, (Interrupted, Transient)):
+            if not isinstance(error, Transient):
                 remove(journal.folder)
             raise
 
 
-class Interrupted(CheckpointError):
+class Interrupted(Transient):
     """The system stopped a run that can be resumed."""
 
 
@@ -113,21 +107,19 @@ def _resumable(target: Path) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _begun(journal: Journal, target: Path, request: Mapping[str, Any], resume: bool) -> int:
-    """Begin a run, or go on with one; how many bytes are there already."""
+def _begin(journal: Journal, target: Path, request: Mapping[str, Any], resume: bool) -> None:
+    """Begin a run, or go on with one of the same request."""
     found = journal.read() if resume else None
-    if found is not None:
-        different = [key for key in {**found, **request} if found.get(key) != request.get(key)]
-        if different:
-            key = different[0]
-            raise Interrupted(
-                f"--resume {target}", f"the run there was asked for another {key} "
-                f"({_short(found.get(key))} instead of {_short(request.get(key))})",
-                "the same source, element and layout", "Begin anew without --resume",
-            )  # fmt: skip
-        return sum(said.get("bytes", 0) for said in journal.done.values())
-    journal.begin(request)
-    return 0
+    if found is None:
+        return journal.begin(request)
+    different = [key for key in {**found, **request} if found.get(key) != request.get(key)]
+    if different:
+        key = different[0]
+        raise Interrupted(
+            f"--resume {target}", f"the run there was asked for another {key} "
+            f"({_short(found.get(key))} instead of {_short(request.get(key))})",
+            "the same source, element and layout", "Begin anew without --resume",
+        )  # fmt: skip
 
 
 def _require_room(journal: Journal, target: Path, size: int) -> None:
@@ -152,12 +144,8 @@ def _write_all(
 ) -> None:
     """Every piece that is not done yet, and the name of each file whose pieces all are."""
     folder.mkdir(exist_ok=True)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the sums of matrix products must not depend on how many there are
-    try:
+    with one_thread():
         _write_pieces(job, layout, folder, journal, engine, progress)
-    finally:
-        torch.set_num_threads(threads)
     if layout.index is not None:
         name, text = layout.index
         (folder / name).write_text(text, encoding="utf-8")
