@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -103,8 +104,16 @@ MESSES: dict[str, Callable[[Path], object]] = {
     "a file is gone": lambda run: next(run.rglob("*-00001-*")).unlink(),
     "a file is short": lambda run: os.truncate(next(run.rglob("*-00001-*")), 300),
     "the folder is gone": lambda run: shutil.rmtree(run / "made" / "out"),
+    "lines without what was written": lambda run: _without_written(run),
     "lines that say nothing": lambda run: _said(run, b'{"piece":"x"}\n{"bytes":"y"}\n'),
 }
+
+
+def _without_written(run: Path) -> None:
+    path = run / "journal.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [{key: said for key, said in line.items() if key != "written"} for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
 def _said(run: Path, text: bytes) -> None:

@@ -10,13 +10,17 @@ from safetensors.torch import load_file, save_file
 
 from paramsym import act
 from paramsym.checkpoints import (
+    Checkpoint,
     CheckpointError,
     compare_checkpoints,
     compared,
     open_alike,
     transform,
 )
+from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming import finding
+from paramsym.checkpoints.streaming.comparing import compare_files
+from paramsym.engines import engine_of
 from paramsym.origin.comparison import Kind
 from tests.checkpoints.streaming.conftest import Saved, llama
 
@@ -92,6 +96,31 @@ def test_a_number_that_no_element_changes_is_found(
             save_file(tensors, shard, metadata={"format": "pt"})
     found = compare(saved.path, moved)
     assert found.kind is Kind.UNDECIDED and "no element was read off" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (torch.tensor([2**24, 3]), torch.tensor([2**24 + 1, 3])),
+        (torch.tensor([2**60, 3]), torch.tensor([2**60 + 1, 3])),
+        (torch.tensor([True, False]), torch.tensor([True, True])),
+        (torch.tensor([1 + 1j, 2.0]), torch.tensor([1 - 1j, 2.0])),
+    ],
+    ids=["whole", "long", "truth", "complex"],
+)
+def test_whole_and_complex_numbers_are_compared_as_they_are(
+    saved: Saved, tmp_path: Path, mine: torch.Tensor, theirs: torch.Tensor
+) -> None:
+    """A tensor that nothing moves, and that differs where float32 would not show it."""
+    found = []
+    for name, other in (("a", mine), ("b", theirs), ("c", mine.clone())):
+        extra = torch.cat([torch.zeros(20).to(other), other])  # behind the rows that are read first
+        save_file({**saved.state(), "other": extra}, tmp_path / f"{name}.safetensors")
+        names = {n: n for n in saved.state()}
+        found.append(Weights(Checkpoint.open(tmp_path / f"{name}.safetensors"), names))
+    settings = (None, engine_of("local:1"), lambda _: None)
+    kinds = [compare_files(saved.symmetry, found[0], b, *settings).kind for b in found[1:]]
+    assert kinds == [Kind.UNDECIDED, Kind.IDENTICAL]
 
 
 def test_another_network_is_undecided(saved: Saved, tmp_path: Path) -> None:

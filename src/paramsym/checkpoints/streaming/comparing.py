@@ -148,8 +148,9 @@ def _difference(job: Job, a: Weights, name: str) -> Difference:
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
         for x, y in _pairs(one.tensor(name, one.room), panels_of(job, two, name, two[name])):
             require_finite(job, name, y)
-            wide = x.dtype if x.dtype in _WIDE else torch.float32
-            mine_now, theirs_now = x.to(wide).view(-1), y.to(wide).view(-1)
+            if not _is_rounded(x) and not torch.equal(x, y):
+                largest = math.inf  # whole numbers are equal or not
+            mine_now, theirs_now = _numbers(x), _numbers(y)
             mine += float(torch.dot(mine_now, mine_now))
             theirs += float(torch.dot(theirs_now, theirs_now))
             gap = theirs_now - mine_now
@@ -161,6 +162,19 @@ def _difference(job: Job, a: Weights, name: str) -> Difference:
     relative = 0.0 if largest == 0 else largest / size if size else math.inf
     both = math.sqrt(mine + theirs)
     return Difference(relative, math.sqrt(apart) / both if both else 0.0)
+
+
+def _is_rounded(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _numbers(x: torch.Tensor) -> torch.Tensor:
+    """All numbers of a panel in a dtype in which their differences can be summed."""
+    if x.is_complex():
+        return torch.view_as_real(x.resolve_conj()).reshape(-1)
+    if not x.is_floating_point():
+        return x.double().view(-1)
+    return x.to(x.dtype if x.dtype in _WIDE else torch.float32).view(-1)
 
 
 def _pairs(x, panels: Iterator[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -88,11 +88,13 @@ class Journal:
 
 def _is_piece(line: Mapping[str, Any]) -> bool:
     """Whether a line says of a piece what `add` is told."""
-    hashes, numbers = line.get("hashes"), (line.get("moved"), line.get("bytes"))
+    hashes = line.get("hashes"), line.get("written")
+    numbers = line.get("moved"), line.get("bytes")
     return (
-        isinstance(line.get("piece"), str) and isinstance(hashes, dict)
+        isinstance(line.get("piece"), str)
+        and all(isinstance(each, dict) for each in hashes)
         and all(isinstance(n, int) for n in numbers)
-    )  # fmt: skip
+    )
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
