@@ -11,7 +11,7 @@ from paramsym.artefacts.artefact import Artefact, Pair, Tensors, Types, axes_of,
 from paramsym.artefacts.merging import lengths_of, merged_weight, summed
 from paramsym.artefacts.refusals import listed, refused
 from paramsym.structure.action import act_tensor
-from paramsym.structure.axes import AxisType, Carried, Product, Sum
+from paramsym.structure.axes import AxisType, Carried, with_parts
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.restriction import restrict
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -141,11 +141,7 @@ def _beside(artefact: Artefact, symmetry: ParameterSymmetry) -> ParameterSymmetr
 
 def _order(axis: AxisType) -> AxisType:
     """How an axis carries the orders of its spaces, and nothing else of them."""
-    if isinstance(axis, Carried):
-        return Carried(tuple((space, 0 * power) for space, power in axis.factors))
-    if isinstance(axis, Product):
-        return Product(tuple(map(_order, axis.factors)))
-    return Sum(tuple(map(_order, axis.terms))) if isinstance(axis, Sum) else axis
+    return with_parts(axis, lambda part: Carried(tuple((s, 0 * p) for s, p in part.factors)))
 
 
 def _values(element: GroupElement, symmetry: ParameterSymmetry) -> GroupElement:

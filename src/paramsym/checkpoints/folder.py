@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,11 @@ class FolderSource(Source):
         self.model.save_pretrained(folder, max_shard_size=largest)  # type: ignore[operator]
 
     def streamable(self) -> Weights | None:
+        return self._streamable
+
+    @cached_property
+    def _streamable(self) -> Weights | None:
+        """The headers of all files are read for it, which may be many."""
         folder = self.files[0]
         if not any(folder.glob("*.safetensors")):
             return None
@@ -74,15 +80,13 @@ class FolderSource(Source):
             return None  # loading says what is wrong
         if not quantised_by(folder) and not self._ignores(set(checkpoint) - set(names)):
             return None
-        return Weights(checkpoint, names)
+        model = self.model
+        return Weights(checkpoint, names, partial(_bare, type(model), model.config))
 
     def _ignores(self, extra: Collection[str]) -> bool:
         """Whether all of these names are known to be of no tensor of the model."""
         ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
         return all(any(re.search(each, name) for each in ignored) for name in extra)
-
-    def skeleton(self) -> torch.nn.Module:
-        return _bare(self.files[0], type(self.model), self.model.config)
 
     def loaded(self) -> FolderSource:
         return self if self.has_weights else open_folder(self.files[0], self.inputs)
@@ -230,7 +234,7 @@ def _check_loading(path: Path, kind: Any, info: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _bare(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+def _bare(kind: Any, config: Any) -> torch.nn.Module:
     """The model with its parameters on the meta device, and its buffers in memory."""
     register = torch.nn.Module.register_parameter
 

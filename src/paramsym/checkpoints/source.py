@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,15 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 
 @dataclass(frozen=True)
 class Weights:
-    """Files of weights, and each of their names that a model knows → its name in the model."""
+    """Files of weights, and each of their names that a model knows → its name in the model.
+
+    `skeleton` makes the model with its parameters on the meta device, and its other buffers in
+    memory; None for weights alone.
+    """
 
     checkpoint: Checkpoint
     names: Mapping[str, str]
+    skeleton: Callable[[], torch.nn.Module] | None = None
 
 
 @dataclass
@@ -59,13 +64,6 @@ class Source(abc.ABC):
         """The files of the weights with the names of the model, where they can be moved from files
         to files; None where they have to be loaded."""
         return None
-
-    def skeleton(self) -> torch.nn.Module:
-        """The model with its parameters on the meta device, and its other buffers in memory.
-
-        For a source that is `streamable`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is not streamable")
 
     def loaded(self) -> Source:
         """The source with its weights."""

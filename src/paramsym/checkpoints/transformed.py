@@ -143,14 +143,16 @@ def _by_pieces(
             copy_aside(job.checkpoint, draft, through.layout)
         notes, error, passed = list(found.notes), None, None
         written = Checkpoint.open(draft)
-        if verify and found.source is not None and found.weights is not None:
+        source, weights = found.source, found.weights
+        if verify and source is not None and weights is not None and weights.skeleton is not None:
             try:
                 result = verified(
-                    found.source, found.weights, written, tolerance, progress, job.storage
-                )
+                    weights.skeleton, source.inputs, weights, written, tolerance, progress,
+                    job.storage,
+                )  # fmt: skip
             except NotRun as stopped:
                 if stopped.small:  # then it can be loaded, and its inputs looked at
-                    raise _unfit(found.source, stopped) from stopped
+                    raise _unfit(source, stopped) from stopped
                 notes.append(f"the model was not run: {stopped}")
             else:
                 error, passed = result.error, result.passed

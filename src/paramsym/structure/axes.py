@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -147,6 +147,17 @@ def nodes_of(axis: AxisType) -> Iterator[AxisType]:
 def parts_of(axis: AxisType) -> Iterator[Carried]:
     """Everything that an axis carries, piece by piece."""
     return (part for part in nodes_of(axis) if isinstance(part, Carried))
+
+
+def with_parts(axis: AxisType, change: Callable[[Carried], AxisType]) -> AxisType:
+    """An axis with everything that it carries changed, piece by piece; what is fixed stays."""
+    if isinstance(axis, Carried):
+        return change(axis)
+    if isinstance(axis, Product):
+        return Product(tuple(with_parts(factor, change) for factor in axis.factors))
+    if isinstance(axis, Sum):
+        return Sum(tuple(with_parts(term, change) for term in axis.terms))
+    return axis
 
 
 def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:

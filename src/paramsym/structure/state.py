@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.action import act, act_dual
-from paramsym.structure.axes import AxisType, Carried, Product, Sum, parts_of, spaces_of
+from paramsym.structure.axes import AxisType, Carried, parts_of, spaces_of, with_parts
 from paramsym.structure.element import GroupElement, Part, Slide
 from paramsym.structure.shift import Params
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -160,16 +160,10 @@ def _squares(symmetry: ParameterSymmetry, element: GroupElement, found: Params, 
             group = symmetry.spaces[mixing[0]].group
             _refuse(key, f"{mixing[0]!r} by {group}", "mixes entries, whose squares do not add up")
 
-    def square(axis: AxisType) -> AxisType:
-        if isinstance(axis, Product):
-            return Product(tuple(map(square, axis.factors)))
-        if isinstance(axis, Sum):
-            return Sum(tuple(map(square, axis.terms)))
-        if isinstance(axis, Carried):  # what mixes entries stands still
-            return Carried(tuple((s, -2 * p if s in monomial else p) for s, p in axis.factors))
-        return axis
+    def square(part: Carried) -> Carried:  # what mixes entries stands still
+        return Carried(tuple((s, -2 * p if s in monomial else p) for s, p in part.factors))
 
-    squared = _restricted(symmetry, found, square)
+    squared = _restricted(symmetry, found, lambda axis: with_parts(axis, square))
     return act(squared, element, found)
 
 

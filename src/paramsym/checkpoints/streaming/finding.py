@@ -19,7 +19,7 @@ from paramsym.algebra.monomial import Trivial
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.geometry.same_orbit import Kind, same_orbit
 from paramsym.structure.action import act_tensor
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, frames_of, spaces_of
+from paramsym.structure.axes import AxisType, Carried, Fixed, frames_of, spaces_of, with_parts
 from paramsym.structure.element import GroupElement
 from paramsym.structure.fast import AxisPlan, plans_of
 from paramsym.structure.needs import steps
@@ -222,13 +222,7 @@ def _pick(search: _Search, axis: AxisType, spaces: list[str], count: int) -> tor
 
 def _without_frames(axis: AxisType) -> AxisType:
     """An axis in whose frames only what is known acts, which has been applied."""
-    if isinstance(axis, Carried):
-        return Carried(axis.factors)
-    if isinstance(axis, Product):
-        return Product(tuple(map(_without_frames, axis.factors)))
-    if isinstance(axis, Sum):
-        return Sum(tuple(map(_without_frames, axis.terms)))
-    return axis
+    return with_parts(axis, lambda part: Carried(part.factors))
 
 
 def _sampled(

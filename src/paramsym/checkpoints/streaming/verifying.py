@@ -13,7 +13,7 @@ import torch
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened
 from paramsym.checkpoints.errors import CheckpointError, few
-from paramsym.checkpoints.source import Source, Weights, aliases
+from paramsym.checkpoints.source import Weights, aliases
 from paramsym.checkpoints.streaming.dequantised import Dequantised
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.running import (
@@ -48,10 +48,10 @@ class NotRun(Exception):
 
 
 def verified(
-    source: Source, weights: Weights, written: Checkpoint, tolerance: float,
-    progress: Callable[[str], None], storage: Storage,
+    skeleton: Callable[[], torch.nn.Module], inputs: Inputs, weights: Weights, written: Checkpoint,
+    tolerance: float, progress: Callable[[str], None], storage: Storage,
 ) -> Verified:  # fmt: skip
-    """Run the model of a source with its weights, and with those that were written.
+    """Run a model on some inputs with its weights, and with those that were written.
 
     Quantised ones are run as the numbers that they stand for; `storage` says how they lie in the
     files, before and after.
@@ -62,13 +62,13 @@ def verified(
     Raises:
         NotRun: it cannot be run so, and is too large to be run otherwise.
     """
-    model = source.skeleton()
+    model = skeleton()
     names, same = {m: f for f, m in weights.names.items()}, aliases(model)
-    with Opened(weights.checkpoint) as files, Opened(written) as others:
-        before, after = _numbers(files, storage), _numbers(others, storage)
+    with Opened(weights.checkpoint) as files, Opened(written) as made:
+        before, after = _numbers(files, storage), _numbers(made, storage)
         old, new = Named(before, names, same), Named(after, names, same)
         progress("running the model with the weights as they are")
-        run, passed, reference = _first_run(model, old, source.inputs)
+        run, passed, reference = _first_run(model, old, inputs)
         progress(f"running {passed or 'the model'} with the weights that were written")
         outputs = run(new)
         if len(outputs) != len(reference):
