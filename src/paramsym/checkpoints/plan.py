@@ -36,7 +36,8 @@ class Plan(Told):
 
     `files` are names and bytes; `memory` is the peak in bytes, beside what Python and torch
     themselves take; `moves` are the spaces and shifts that would move, `tensors` the tensors of the
-    files; `seconds` is an estimate from a measurement, None where weights have to be loaded.
+    files; `seconds` is an estimate from a measurement, None where weights have to be loaded;
+    `notes` are what should be known of how the files were read.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Plan(Told):
     moves: list[str]
     tensors: list[str]
     seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -55,7 +57,8 @@ class Plan(Told):
 
     def numbers(self) -> dict[str, Any]:
         """The plan, with the bytes in sum."""
-        return {**asdict(self), "path": str(self.path), "bytes": self.bytes}
+        return {**asdict(self), "path": str(self.path), "bytes": self.bytes,
+                "notes": list(self.notes)}  # fmt: skip
 
     def __str__(self) -> str:
         rows = [

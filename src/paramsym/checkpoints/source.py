@@ -80,6 +80,14 @@ class Source(abc.ABC):
         """All parameters and persistent buffers by name, tied ones under each of their names."""
         return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
 
+    def numbers(self) -> dict[str, torch.Tensor]:
+        """The same, with numbers: read from the files where it was opened without its weights."""
+        if self.has_weights or (weights := self.streamable()) is None:
+            return self.state()
+        same = aliases(self.model)
+        read = {name: weights.checkpoint[file] for file, name in weights.names.items()}
+        return {alias: read[name] for name in read for alias in same[name]}
+
     @property
     def parameters(self) -> int:
         """The number of trainable and frozen parameters; tied ones count once."""
