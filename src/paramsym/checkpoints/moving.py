@@ -27,7 +27,7 @@ from paramsym.checkpoints.streaming.journal import Journal, folder_of
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
-from paramsym.checkpoints.streaming.spelling import by_model, spelling
+from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source
 from paramsym.structure.agreed import digest
@@ -126,7 +126,7 @@ def moving(
     with refused(_label(opened), "an element of this model"):
         drawn = found.element_for(lazy)
     found.weights = weights
-    job = Job(weights.checkpoint, found.symmetry, drawn, weights.names)
+    job = Job(weights.checkpoint, found.symmetry, drawn, weights.names, weights.windows)
     layout = _layout(weights.checkpoint, target, shard_size)
     found.through = Pass(job, layout, _request(job, layout))
     found.notes += _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
@@ -262,7 +262,7 @@ def _require_loaded(opened: Source | Checkpoint, resume: bool, shard_size: int |
     if given:
         raise CheckpointError(
             f"{given[0]} for {_label(opened)}", "a source whose weights have to be loaded",
-            "a Hugging Face folder, or safetensors, whose tensors have the names of the model",
+            "a Hugging Face folder, or safetensors, whose tensors are those of the model or parts",
             f"Leave {given[0]} out",
         )  # fmt: skip
 
@@ -272,8 +272,8 @@ def _loaded(opened: Source | Checkpoint) -> tuple[str, ...]:
     if not isinstance(opened, FolderSource):
         return ()
     return (
-        "the tensors in the files are not those of the model (other names, joined or divided): all "
-        "weights are loaded",
+        "the tensors in the files are not those of the model, nor parts of them (divided, computed "
+        "or quantised): all weights are loaded",
     )
 
 
@@ -308,11 +308,11 @@ class _ByModelName(Mapping[str, torch.Tensor]):
     """The tensors of files by the names of the model, read when they are asked for."""
 
     def __init__(self, weights: Weights, symmetry: ParameterSymmetry):
-        self.checkpoint = weights.checkpoint
-        self.names = by_model(weights.names, symmetry.ties)
+        self.weights, self.names = weights, weights.joins.spelled(symmetry.ties)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        return self.checkpoint[self.names[name]]
+        with Opened(self.weights.checkpoint) as opened:
+            return self.weights.joins.of(opened)[self.names[name]][:]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import torch
 
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.errors import CheckpointError, few
+from paramsym.checkpoints.streaming.windows import Joins
 from paramsym.checkpoints.tensors import check_finite, check_kind, check_layout, shared_storage
+from paramsym.structure.windowed import Window
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -21,13 +24,20 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 class Weights:
     """Files of weights, and each of their names that a model knows → its name in the model.
 
-    `skeleton` makes the model with its parameters on the meta device, and its other buffers in
-    memory; None for weights alone.
+    `windows` are those of the names that are not the whole of that tensor; `skeleton` makes the
+    model with its parameters on the meta device, and its other buffers in memory; None for weights
+    alone.
     """
 
     checkpoint: Checkpoint
     names: Mapping[str, str]
     skeleton: Callable[[], torch.nn.Module] | None = None
+    windows: Mapping[str, Window] = field(default_factory=dict)
+
+    @cached_property
+    def joins(self) -> Joins:
+        """The tensors of the model that are put together from several of the files."""
+        return Joins(self.names, self.windows)
 
 
 @dataclass
