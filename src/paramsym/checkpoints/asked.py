@@ -177,6 +177,6 @@ def _loaded(opened: Source | Checkpoint) -> tuple[str, ...]:
     if not isinstance(opened, FolderSource):
         return ()
     return (
-        "the tensors in the files are not those of the model (other names, joined or divided): all "
-        "weights are loaded",
+        "the tensors in the files are not those of the model, nor parts of them (divided, computed "
+        "or quantised): all weights are loaded",
     )

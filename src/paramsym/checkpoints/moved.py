@@ -167,7 +167,7 @@ def _require_loaded(found: Moving, how: Writing) -> None:
     if given:
         raise CheckpointError(
             f"{given[0]} for {found.label}", "a source whose weights have to be loaded",
-            "a Hugging Face folder, or safetensors, whose tensors have the names of the model",
+            "a Hugging Face folder, or safetensors, whose tensors are those of the model or parts",
             f"Leave {given[0]} out",
         )  # fmt: skip
     require_room_beside(found, how.force)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,11 +18,10 @@ from paramsym.checkpoints.checkpoint import Checkpoint, Opened
 from paramsym.checkpoints.elements import check_element, place_beside, written_element
 from paramsym.checkpoints.equivalent import Transformed
 from paramsym.checkpoints.errors import CheckpointError, few, refused
-from paramsym.checkpoints.source import Source, Weights
+from paramsym.checkpoints.source import ByModelName, Source, Weights
 from paramsym.checkpoints.streaming.job import Job, require_fitting
 from paramsym.checkpoints.streaming.journal import Journal, folder_of
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
-from paramsym.checkpoints.streaming.spelling import by_model
 from paramsym.checkpoints.writing import check_place, write_text
 from paramsym.engines import Engine
 from paramsym.structure.agreed import digest
@@ -192,8 +191,8 @@ def ready(found: Moving, how: Writing) -> Ready:
     assert weights is not None
     layout = _layout(weights.checkpoint, found.target, how.shard_size)
     with refused(found.label, "an element of this model"):
-        element = found.find(ByModelName(weights, found.symmetry))
-    job = Job(weights.checkpoint, found.symmetry, element, weights.names)
+        element = found.find(ByModelName(weights, found.symmetry.ties))
+    job = Job(weights.checkpoint, found.symmetry, element, weights.names, weights.windows)
     through = Pass(job, layout, _request(job, layout))
     notes = _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
     require_fitting(job)
@@ -231,26 +230,6 @@ def _strangers(weights: Weights, beside: Mapping[str, list[str]]) -> tuple[str, 
     if not left:
         return ()
     return (f"{few(left)} of the files are no tensors of the model: copied as they are",)
-
-
-class ByModelName(Mapping[str, torch.Tensor]):
-    """The tensors of files by the names of the model, read when they are asked for."""
-
-    def __init__(self, weights: Weights, symmetry: ParameterSymmetry):
-        self.checkpoint = weights.checkpoint
-        self.names = by_model(weights.names, symmetry.ties)
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self.checkpoint[self.names[name]]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 # -- the request -------------------------------------------------------------------------------

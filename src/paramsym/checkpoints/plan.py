@@ -129,7 +129,7 @@ def _seconds(job: Job, out: Path) -> float:
     """How long one worker takes: rows of one tensor of each kind are moved, and written nowhere."""
     kinds: dict[tuple[Any, ...], list[Entry]] = {}
     for name, entry in job.checkpoint.entries.items():
-        way = job.ways[name][1].rows if name in job.ways else name in job.stored
+        way = job.ways[name].way.rows if name in job.ways else name in job.stored
         kinds.setdefault((entry.code, entry.shape, way), []).append(entry)
     total = 0.0
     with (
@@ -150,7 +150,7 @@ def _seconds(job: Job, out: Path) -> float:
 def _some(job: Job, opened: Opened, entry: Entry) -> Iterator[torch.Tensor]:
     """The first panels of a tensor, one at least."""
     count = 0
-    for panel in panels_of(job, opened, entry.name, opened[entry.name]):
+    for panel in panels_of(job, opened, entry.name, opened[job.source(entry.name)]):
         yield panel
         count += panel.numel() * panel.element_size()
         if count >= _SAMPLE:

@@ -29,6 +29,7 @@ from paramsym.checkpoints import (
     write_encoded,
     write_prepared,
 )
+from paramsym.checkpoints.source import ByModelName
 from paramsym.geometry.balance import balance
 from tests.checkpoints.streaming.conftest import TOKENS, Saved, contents
 
@@ -95,13 +96,13 @@ def test_balance_reads_its_weights_part_by_part(
     saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: dict[str, int] = {}
-    plain = Checkpoint.__getitem__
+    plain = ByModelName.__getitem__
 
-    def counted(self: Checkpoint, name: str) -> torch.Tensor:
+    def counted(self: ByModelName, name: str) -> torch.Tensor:
         read[name] = read.get(name, 0) + 1
         return plain(self, name)
 
-    monkeypatch.setattr(Checkpoint, "__getitem__", counted)
+    monkeypatch.setattr(ByModelName, "__getitem__", counted)
     done = write_balanced(open_movable(str(saved.path)), tmp_path / "out")
     expected = balance(saved.symmetry, saved.state())
     assert done.balanced.value == pytest.approx(expected.value, rel=1e-9)
