@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import colorsys
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,41 @@ def test_pictures_of_the_glossary_are_those_that_the_script_draws(
     for svg in drawn.values():
         ET.fromstring(svg)
         assert "prefers-color-scheme: dark" in svg
+
+
+BEHIND = {"default": (245, 245, 245), "slate": (39, 42, 53)}  # the theme's, behind code
+COLOUR = re.compile(r"--md-[a-z-]+color[a-z-]*: (#\w{6}|(?:rgba|hsla)\([^)]*\));")
+
+
+def _rgb(text: str, behind: tuple[int, ...]) -> list[float]:
+    """A colour as it is seen on another one."""
+    if text.startswith("#"):
+        return [int(text[i : i + 2], 16) for i in (1, 3, 5)]
+    *numbers, alpha = (float(n) for n in re.findall(r"[\d.]+", text))
+    if text.startswith("hsla"):
+        hue, saturation, lightness = numbers[0] / 360, numbers[1] / 100, numbers[2] / 100
+        numbers = [255 * c for c in colorsys.hls_to_rgb(hue, lightness, saturation)]
+    return [alpha * c + (1 - alpha) * b for c, b in zip(numbers, behind, strict=True)]
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    """The ratio of WCAG 2."""
+
+    def luminance(colour: Sequence[float]) -> float:
+        parts = [c / 255 for c in colour]
+        linear = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_of_text_stand_out_from_what_is_behind_them() -> None:
+    sheet = (DOCS / "stylesheets" / "extra.css").read_text(encoding="utf-8")
+    for scheme, behind in BEHIND.items():
+        (block,) = re.findall(rf'{scheme}"\](?:\[[a-z-]+\])? {{(.*?)}}', sheet, re.S)
+        colours = COLOUR.findall(block)
+        assert colours
+        for colour in colours:
+            assert contrast(_rgb(colour, behind), behind) >= 4.5, (scheme, colour)
+    assert contrast(_rgb("rgba(0, 0, 0, 0.54)", BEHIND["default"]), BEHIND["default"]) < 4.5
