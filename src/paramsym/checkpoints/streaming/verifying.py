@@ -63,9 +63,10 @@ def verified(
         NotRun: it cannot be run so, and is too large to be run otherwise.
     """
     model = skeleton()
-    names, same = {m: f for f, m in weights.names.items()}, aliases(model)
+    names, same = weights.joins.spelled({}), aliases(model)
     with Opened(weights.checkpoint) as files, Opened(written) as made:
         before, after = _numbers(files, storage), _numbers(made, storage)
+        before, after = weights.joins.of(before), weights.joins.of(after)
         old, new = Named(before, names, same), Named(after, names, same)
         progress("running the model with the weights as they are")
         run, passed, reference = _first_run(model, old, inputs)
