@@ -38,7 +38,7 @@ class Chapter:
 CONTENTS = (
     Chapter("What may change?", (
         Entry(
-            "inspect", "Every way in which weights can change without changing the function.",
+            "inspect", "Every change of weights that leaves the function unchanged.",
             "reading", (
                 "paramsym inspect model.pt2  # an exported program",
                 "paramsym inspect package.module:factory --weights file.safetensors",
@@ -47,7 +47,7 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "discover", "All linear symmetries by linear algebra, also those of unknown layers.",
+            "discover", "All linear symmetries by linear algebra, whatever the layers.",
             "discovering", (
                 "paramsym discover package.module:factory",
                 "paramsym discover model.pt2 --level tensors --names 'layers.{0..3}.*'",
@@ -57,7 +57,7 @@ CONTENTS = (
     )),
     Chapter("Are these the same?", (
         Entry(
-            "compare", "Are two checkpoints one network, derived from one another, or unrelated?",
+            "compare", "Are two checkpoints one network, related, or unrelated?",
             "pairs", (
                 "paramsym compare folder other-folder",
                 "paramsym compare a.safetensors b.safetensors --model package.module:factory",
@@ -65,7 +65,7 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "relu-equal", "Are two ReLU networks the same function? With a proof, or an input.",
+            "relu-equal", "Are two ReLU networks one function? A proof, or an input.",
             "deciding", (
                 "paramsym relu-equal a.safetensors b.safetensors",
                 "paramsym relu-equal a.onnx b.pt2 --input-shape 1x28x28 --budget 300",
@@ -82,7 +82,7 @@ CONTENTS = (
     )),
     Chapter("Move or improve weights", (
         Entry(
-            "transform", "Write an equivalent checkpoint: other numbers, the same function.",
+            "transform", "Write an equivalent checkpoint: new numbers, same function.",
             "writing", (
                 "paramsym transform folder moved-folder --seed 1",
                 "paramsym transform package.module:factory moved.safetensors "
@@ -92,7 +92,7 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "balance", "Write the equivalent checkpoint of least norm, or of narrowest tensors.",
+            "balance", "Write the equivalent checkpoint of least norm or range.",
             "writing", (
                 "paramsym balance folder balanced-folder",
                 "paramsym balance package.module:factory out.safetensors --objective range",
@@ -100,14 +100,14 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "quantize-prep", "Write equivalent weights that lose least when they are rounded.",
+            "quantize-prep", "Write equivalent weights that lose least when rounded.",
             "writing", (
                 "paramsym quantize-prep folder prepared-folder --data inputs.npz",
                 "paramsym quantize-prep model.pt2 out.pt2 --bits 4 --groups 128 --asymmetric",
             ),
         ),
         Entry(
-            "transport", "Move an adapter, draft head or autoencoder along with its model.",
+            "transport", "Move an adapter, head or autoencoder along with its model.",
             "transporting", (
                 "paramsym transport adapter moved-adapter --along moved-folder.element.safetensors "
                 "--of folder",
@@ -118,7 +118,7 @@ CONTENTS = (
     )),
     Chapter("Merge", (
         Entry(
-            "align", "Write one network moved as near to another as equivalent weights come.",
+            "align", "Write one network moved as near to another as it comes.",
             "pairs", (
                 "paramsym align folder other-folder aligned-folder",
                 "paramsym align a.safetensors b.safetensors aligned.safetensors "
@@ -127,7 +127,7 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "merge", "Write the mean of aligned networks; refused where they stay too far apart.",
+            "merge", "Write the mean of networks, aligned before they are averaged.",
             "pairs", (
                 "paramsym merge folder other-folder merged-folder",
                 "paramsym merge a.safetensors b.safetensors c.safetensors merged.safetensors "
@@ -138,7 +138,7 @@ CONTENTS = (
     )),
     Chapter("Tell other tools", (
         Entry(
-            "export", "Tell a quantiser what it may scale or rotate, or an optimiser its blocks.",
+            "export", "Write scale or rotation maps for quantisers, blocks for Muon.",
             "mapping", (
                 "paramsym export folder --for awq --output recipe.yaml",
                 "paramsym export folder --for spinquant --output recipe.yaml --apply moved-folder",
@@ -146,7 +146,7 @@ CONTENTS = (
             ),
         ),
         Entry(
-            "check-mapping", "Is the mapping that a quantiser is given right for this model?",
+            "check-mapping", "Is a mapping for a quantiser right for this model?",
             "mapping", (
                 "paramsym check-mapping folder recipe.yaml",
                 "paramsym check-mapping folder mapping.json --for quark --json",
@@ -155,7 +155,7 @@ CONTENTS = (
     )),
     Chapter("Watch training", (
         Entry(
-            "watch", "Run a training script; compare what it conserves with what it should.",
+            "watch", "Run a training script; does it conserve what it should?",
             "watching", (
                 "paramsym watch train.py --epochs 3  # what follows the script is its own",
                 "paramsym watch --html ledger.html --decoupled weight_decay train.py",
@@ -166,7 +166,7 @@ CONTENTS = (
     )),
     Chapter("Train on machines that you do not trust", (
         Entry(
-            "protect", "Have somebody else train or evaluate in coordinates that they do not know.",
+            "protect", "Have others train or evaluate in coordinates kept from them.",
             inner=(
                 Entry(
                     "encode", "Write weights, and samples, as a new secret key moves them.",
@@ -206,7 +206,7 @@ CONTENTS = (
     )),
     Chapter("Build symmetry in", (
         Entry(
-            "equivariant", "Linear autoencoders that commute with image shifts; the best for data.",
+            "equivariant", "Count and fit linear autoencoders that commute with shifts.",
             "counting", (
                 "paramsym equivariant --shift 28x28 --rank 99",
                 "paramsym equivariant --shift 28x28 --rank 99 --data images.npz --output pictures",

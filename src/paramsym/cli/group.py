@@ -36,13 +36,18 @@ def epilog(entry: Entry) -> str:
     return f"Examples:\n{calls}\n\n{EPILOG}" if calls else EPILOG
 
 
-def command_of(entry: Entry) -> TyperCommand:
-    """The command of an entry, for which its module is imported."""
+def function_of(entry: Entry) -> Callable[..., None]:
+    """The function of an entry, for which its module is imported."""
     module = import_module(f"paramsym.cli.{entry.module}")
+    return getattr(module, entry.name.replace("-", "_"))
+
+
+def command_of(entry: Entry) -> TyperCommand:
+    """The command of an entry, as the parser takes it."""
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     settings = {"allow_interspersed_args": not entry.foreign}
     own.command(entry.name, epilog=epilog(entry), context_settings=settings)(
-        _hushable(getattr(module, entry.name.replace("-", "_")))
+        _hushable(function_of(entry))
     )
     return typer.main.get_command(own)  # type: ignore[return-value]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -16,6 +17,9 @@ from paramsym.terminal import ExitCode, four_parts
 
 # What a message tells to give: an option and a value, which is no placeholder.
 _GIVE = re.compile(r"\b[Gg]ive (--[a-z-]+) ([^\sA-Z,]+)(?=$| \(|,)")
+
+# A factory that its module does not have.
+_ABSENT = re.compile(r"'([\w.]+)' has no '(\w+)'")
 
 # Every error of the parser; its package is private to typer.
 _USAGE: type[BaseException] = next(
@@ -40,8 +44,8 @@ def explained(error: Any, given: Sequence[str]) -> str:
     place, entry, among, wrong = _found(given)
     came = error.format_message().rstrip(".")
     if wrong is not None:
-        near = get_close_matches(wrong, [*among], 1, 0.5)
-        call = _respelled(given, wrong, near[0]) if near else f"{place} --help"
+        near = _nearest(wrong, among)
+        call = _respelled(given, wrong, near) if near else f"{place} --help"
         came = f"the command {wrong!r}"
         return four_parts(place, came, f"one of {', '.join(among)}", call)
     context = error.ctx
@@ -52,13 +56,13 @@ def explained(error: Any, given: Sequence[str]) -> str:
     if option is not None and context is not None and option not in _options(context.command):
         options = _options(context.command)
         expected = f"an option of {place}: {', '.join(options)}"
-        near = get_close_matches(option, options, 1, 0.6)
-        call = _respelled(given, option, near[0]) if near else call
+        near = _nearest(option, options, 0.6)
+        call = _respelled(given, option, near) if near else call
         came = f"the option {option}"
     elif parameter is not None:
         value, *choices = re.findall(r"'([^']*)'", str(error.message)) or [""]
-        near = get_close_matches(value, choices, 1, 0.5)
-        call = _respelled(given, value, near[0]) if near and value in given else call
+        near = _nearest(value, choices)
+        call = _respelled(given, value, near) if near and value in given else call
         if type(error).__name__ == "BadParameter" and getattr(parameter, "help", None):
             expected = plain(parameter.help).rstrip(".")
     return four_parts(place, came, expected, call)
@@ -69,7 +73,7 @@ def as_called(text: str, given: Sequence[str], error: BaseException | None = Non
     start, line, last = text.rpartition("\n")
     if line and "paramsym " in last:
         return text
-    last, (wrong, near), told = last.rstrip("."), _misnamed(error), _GIVE.search(last)
+    last, (wrong, near), told = last.rstrip("."), _misnamed(text, error), _GIVE.search(last)
     if near:
         return f"{start}{line}{last}: {_respelled(given, wrong, near)}"
     if told is not None:
@@ -129,7 +133,7 @@ def _options(command: Any) -> list[str]:
 
 def _respelled(given: Sequence[str], wrong: str, right: str) -> str:
     """The call with one word spelled rightly, which may stand in a list or before a value."""
-    whole = re.compile(rf"(?<![^,=]){re.escape(wrong)}(?![^,=])")
+    whole = re.compile(rf"(?<![^,=:]){re.escape(wrong)}(?![^,=])")
     return shlex.join(["paramsym", *(whole.sub(lambda _: right, word) for word in given)])
 
 
@@ -143,12 +147,19 @@ def _with_option(given: Sequence[str], option: str, value: str) -> str:
     return shlex.join(["paramsym", *words])
 
 
-def _misnamed(error: BaseException | None) -> tuple[str, str]:
-    """A name of the model that an error or its cause does not know, and the nearest one."""
+def _misnamed(text: str, error: BaseException | None) -> tuple[str, str]:
+    """A name of the model, or of its module, that does not exist, and the nearest one."""
+    absent = _ABSENT.search(text)
+    if absent is not None:
+        return absent[2], _nearest(absent[2], dir(sys.modules.get(absent[1])))
     while error is not None:
         wrong, near = getattr(error, "pattern", None), getattr(error, "near", None)
         if isinstance(wrong, str) and near:
-            best = get_close_matches(wrong, near, 1, 0.5)
-            return wrong, best[0] if best else ""
+            return wrong, _nearest(wrong, near)
         error = error.__cause__ or error.__context__
     return "", ""
+
+
+def _nearest(wrong: str, names: Iterable[str], least: float = 0.5) -> str:
+    """The name that is spelled most like a wrong one, if one is."""
+    return "".join(get_close_matches(wrong, [*names], 1, least))
