@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from paramsym.cli import app
 from paramsym.cli.contents import CONTENTS, commands
 from paramsym.cli.group import command_of
+from paramsym.cli.usage import as_called
 
 SMALL = "tests.models:Small"
 NAMES = [name for _, name, _ in commands()]
@@ -194,7 +195,17 @@ def test_a_misspelled_factory_comes_back_spelled_rightly(run):
     shown = run("inspect", "tests.models:Smal", "--audit", code=2).stderr
     assert shown.splitlines()[-1].endswith(f": paramsym inspect {SMALL} --audit")
     shown = run("inspect", "tests.models:xyzzy", code=2).stderr
-    assert ", as in: paramsym inspect " in shown.splitlines()[-1]
+    assert "; a right call: paramsym inspect " in shown.splitlines()[-1]
+
+
+def test_errors_that_are_causes_of_each_other_come_to_an_end():
+    error, cause = ValueError("one"), ValueError("two")
+    error.__cause__, cause.__cause__ = cause, error
+    said = as_called("Error in a file\n  instead   Give --inputs 2x5.", ["inspect", "a"], error)
+    assert said.endswith("  instead   Give --inputs 2x5: paramsym inspect a --inputs 2x5")
+    cause.pattern, cause.near = "mpl", ("mlp", "head")
+    said = as_called("Error: no name", ["transform", "a", "b", "--only=x,mpl"], error)
+    assert said == "Error: no name: paramsym transform a b --only=x,mlp"
 
 
 def test_completion_knows_commands_and_options():

@@ -16,7 +16,7 @@ from paramsym.cli.contents import CONTENTS, Entry
 from paramsym.terminal import ExitCode, four_parts
 
 # What a message tells to give: an option and a value, which is no placeholder.
-_GIVE = re.compile(r"\b[Gg]ive (--[a-z-]+) ([^\sA-Z,]+)(?=$| \(|,)")
+_GIVE = re.compile(r"\b(?:[Gg]ive|Pass|Write) (--[a-z-]+) ([^\sA-Z,]+)(?=$| \(|,)")
 
 # A factory that its module does not have.
 _ABSENT = re.compile(r"'([\w.]+)' has no '(\w+)'")
@@ -73,13 +73,14 @@ def as_called(text: str, given: Sequence[str], error: BaseException | None = Non
     start, line, last = text.rpartition("\n")
     if line and "paramsym " in last:
         return text
-    last, (wrong, near), told = last.rstrip("."), _misnamed(text, error), _GIVE.search(last)
+    last = last.rstrip(".")
+    (wrong, near), told = _misnamed(text, error), _GIVE.search(last)
     if near:
         return f"{start}{line}{last}: {_respelled(given, wrong, near)}"
     if told is not None:
         return f"{start}{line}{last}: {_with_option(given, told[1], told[2])}"
     call = example(_found(given)[1], [*given, *re.findall("--[a-z-]+", last)])
-    return f"{start}{line}{last}, as in: {call}" if call else text
+    return f"{start}{line}{last}; a right call: {call}" if call else text
 
 
 def example(entry: Entry | None, given: Sequence[str]) -> str:
@@ -152,12 +153,20 @@ def _misnamed(text: str, error: BaseException | None) -> tuple[str, str]:
     absent = _ABSENT.search(text)
     if absent is not None:
         return absent[2], _nearest(absent[2], dir(sys.modules.get(absent[1])))
-    while error is not None:
-        wrong, near = getattr(error, "pattern", None), getattr(error, "near", None)
+    for cause in _causes(error):
+        wrong, near = getattr(cause, "pattern", None), getattr(cause, "near", None)
         if isinstance(wrong, str) and near:
             return wrong, _nearest(wrong, near)
-        error = error.__cause__ or error.__context__
     return "", ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, once each: a cause may have been raised from its effect."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _nearest(wrong: str, names: Iterable[str], least: float = 0.5) -> str:
