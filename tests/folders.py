@@ -12,7 +12,7 @@ def write_llama(path: Path, shard: int | None = None) -> Path:
         warnings.simplefilter("ignore")
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        from paramsym.checkpoints.folder import quiet
+        from paramsym.checkpoints.quieting import quiet
 
         config = LlamaConfig(
             hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,

@@ -7,7 +7,7 @@ import transformers
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from paramsym.checkpoints.folder import quiet
+from paramsym.checkpoints.quieting import quiet
 
 SIZES = dict(
     hidden_size=16, num_attention_heads=4, num_hidden_layers=2, intermediate_size=24,

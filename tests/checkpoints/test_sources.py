@@ -138,7 +138,7 @@ def test_a_wrong_file_is_seen_beside_a_large_output(tmp_path: Path, monkeypatch)
     with pytest.raises(CheckpointError, match="computes another function"):
         transform(wrong, tmp_path / "wrong.safetensors", torch.Generator().manual_seed(0))
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["right.element.safetensors", "right.safetensors"]
+    assert left == ["right.element.safetensors", "right.record.json", "right.safetensors"]
 
 
 def test_half_precision_is_planned_in_float32_as_it_is_tried(tmp_path: Path, monkeypatch):

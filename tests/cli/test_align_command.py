@@ -133,7 +133,7 @@ def test_nothing_is_replaced_and_nothing_is_half_written(run, pair, tmp_path, mo
     def another(*arguments: object, **options: object) -> float:
         return 1.0
 
-    monkeypatch.setattr("paramsym.checkpoints.equivalent.difference_from", another)
+    monkeypatch.setattr("paramsym.checkpoints.moved.difference_from", another)
     shown = run(*call, code=2).stderr
     assert "another function" in shown and "--spaces" in shown
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]

@@ -34,7 +34,8 @@ def test_a_file_stays(run, tmp_path: Path):
     assert out.read_text() == "precious"
     run("transform", SMALL, out, "--force")
     left = sorted(p.name for p in tmp_path.iterdir())
-    assert load_file(out) and left == ["out.element.safetensors", "out.safetensors"]
+    assert load_file(out)
+    assert left == ["out.element.safetensors", "out.record.json", "out.safetensors"]
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -70,15 +70,17 @@ def test_the_steps_of_a_transform_are_told(tmp_path):
         open_checkpoint("tests.models:Small"), tmp_path / "o.safetensors",
         torch.Generator().manual_seed(0), progress=told.append,
     )  # fmt: skip
-    assert [step.split()[0] for step in told] == ["deriving", "moving", "writing", "reading"]
+    assert [step.split()[0] for step in told] == [
+        "deriving", "drawing", "moving", "writing", "reading"
+    ]  # fmt: skip
 
 
 def test_the_steps_of_preparing_are_told_candidate_by_candidate(tmp_path):
-    from paramsym.checkpoints import open_checkpoint, write_prepared
+    from paramsym.checkpoints import Writing, open_checkpoint, write_prepared
 
     told: list[str] = []
     checkpoint = open_checkpoint("tests.models:Small")
-    write_prepared(checkpoint, tmp_path / "o.safetensors", progress=told.append)
+    write_prepared(checkpoint, tmp_path / "o.safetensors", how=Writing(progress=told.append))
     assert told[:2] == ["reading the inputs", "deriving the symmetry"]
     for name in ("untouched", "equalised", "range", "l2", "error"):
         assert f"{name}: rounding and measuring" in told
@@ -86,10 +88,10 @@ def test_the_steps_of_preparing_are_told_candidate_by_candidate(tmp_path):
 
 
 def test_the_steps_of_a_pair_are_told(tmp_path):
-    from paramsym.checkpoints import open_alike, write_aligned
+    from paramsym.checkpoints import Writing, open_alike, write_aligned
 
     told: list[str] = []
     pair = open_alike(["tests.models:Small", "tests.models:Small"])
-    write_aligned(pair, tmp_path / "o.safetensors", progress=told.append)
+    write_aligned(pair, tmp_path / "o.safetensors", how=Writing(progress=told.append))
     assert told[:2] == ["deriving the symmetry", "aligning"]
     assert [step.split()[0] for step in told[-3:]] == ["moving", "writing", "reading"]

@@ -169,8 +169,7 @@ def test_turns_on_aggregates_lead_where_turns_lead_that_reread(name: str, shifts
         movers = movers_of(symmetry, 2.0, (), (), shifts)
         turns = kind(symmetry, params, 2.0, movers, 1e-12)
         turns.settle(rounds, None)
-        result = turns.found()
-        return result.value, result.params
+        return turns.found().value, turns.moved()
 
     (value, moved), (expected, twin) = run(Turns, 3), run(Rereading, 3)
     # with shifts the third turn is not yet the last, and shows where the first scales stopped

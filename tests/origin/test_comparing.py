@@ -185,7 +185,7 @@ def test_what_is_refused() -> None:
     (a,) = independent(1)
     with pytest.raises(ValueError, match=r"compare\(null=0, .*Leave null at 4"):
         compare(symmetry(), a, a, null=0)
-    with pytest.raises(ValueError, match=r"'0.weight' has dtype torch.float64 in a and .*Convert"):
+    with pytest.raises(ValueError, match=r"'0.weight' is torch.float64 in a and .*Convert"):
         compare(symmetry(), a, {n: t.float() for n, t in a.items()})
     with pytest.raises(ValueError, match="0.weight"):
         compare(symmetry(), a, {n: t for n, t in moved(a).items() if n != "0.weight"})
@@ -193,3 +193,13 @@ def test_what_is_refused() -> None:
     broken["2.weight"][0, 0] = torch.nan
     with pytest.raises(ValueError, match="finite"):
         compare(symmetry(), a, broken)
+
+
+def test_two_networks_under_other_names_or_as_modules_are_not_called_identical() -> None:
+    (a,), b = independent(1), moved(independent(1)[0])
+    with pytest.raises(ValueError, match=r"'0.weight' is missing in both; it, of type .*complete"):
+        compare(symmetry(), *({f"module.{n}": t for n, t in each.items()} for each in (a, b)))
+    with pytest.raises(ValueError, match="a is a Sequential; a dict of tensors by name was exp"):
+        compare(symmetry(), loaded(a), loaded(b))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"'2.weight' is missing in a; it, of type"):
+        compare(symmetry(), {n: t for n, t in a.items() if n[0] == "0"}, a)

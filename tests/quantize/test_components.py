@@ -240,8 +240,9 @@ def test_the_other_candidates_move_diagonals_too() -> None:
     every = candidates(symmetry, params, found, Grid(4), names)
     held = candidates(symmetry, params, found, Grid(4), names, hold=bases(symmetry))
     for name in ("equalised", "range", "error"):
-        assert not torch.equal(every[name]()["v.weight"], params["v.weight"]), name
-        assert torch.equal(held[name]()["v.weight"], params["v.weight"]), name
+        moved, kept = (act(symmetry, found[name](), params) for found in (every, held))
+        assert not torch.equal(moved["v.weight"], params["v.weight"]), name
+        assert torch.equal(kept["v.weight"], params["v.weight"]), name
 
 
 def test_the_symmetry_is_itself_where_nothing_is_mixed() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramsym import ParameterSymmetry, Space, find_symmetry
+from paramsym import ParameterSymmetry, Space, act, find_symmetry
 from paramsym.algebra import PositiveScaling
 from paramsym.quantize.activations import Meetings
 from paramsym.quantize.candidates import equalise
@@ -183,13 +183,13 @@ def test_equalised_units_are_as_large_where_they_are_written_as_where_they_are_r
         own = torch.maximum(state["0.weight"].abs().amax(1), state["0.bias"].abs())
         return float((own / state["2.weight"].abs().amax(0)).log().abs().max())
 
-    moved = equalise(symmetry, params)
+    moved = act(symmetry, equalise(symmetry, params), params)
     assert apart(moved) < 5e-3 < 1 < apart(params)
     (x,) = calibration[0]
     with torch.no_grad():
         change = torch.func.functional_call(model, moved, (x,)) - model(x)
     assert float(change.abs().max()) < 1e-12
-    held = equalise(symmetry, params, hold="*")
+    held = act(symmetry, equalise(symmetry, params, hold="*"), params)
     assert all(torch.equal(held[n], p) for n, p in params.items())
     with pytest.raises(UnknownName):
         equalise(symmetry, params, hold="nowhere")

@@ -24,6 +24,7 @@ from paramsym.checkpoints.mapped import open_mapped as open_mapped
 from paramsym.checkpoints.merged import WrittenMerged as WrittenMerged
 from paramsym.checkpoints.merged import write_merged as write_merged
 from paramsym.checkpoints.moved_loader import MovedLoader as MovedLoader
+from paramsym.checkpoints.moving import Writing as Writing
 from paramsym.checkpoints.plan import Plan as Plan
 from paramsym.checkpoints.protected import WrittenDecoded as WrittenDecoded
 from paramsym.checkpoints.protected import WrittenEncoded as WrittenEncoded

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,18 @@ import torch
 
 from paramsym.checkpoints.activations import reader, shared
 from paramsym.checkpoints.alike import Alike
-from paramsym.checkpoints.elements import check_element, place_beside, written_element
-from paramsym.checkpoints.equivalent import (
-    Transformed,
-    check_names,
-    require_writable,
-    write_moved,
-)
+from paramsym.checkpoints.elements import check_element, place_beside
+from paramsym.checkpoints.equivalent import Transformed, check_names, require_writable
 from paramsym.checkpoints.errors import refused
+from paramsym.checkpoints.moved import moved_or_planned
 from paramsym.checkpoints.moves import Move, moves_of
+from paramsym.checkpoints.moving import AS_USUAL, Moving, Writing
+from paramsym.checkpoints.plan import Plan
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import refuse_source
 from paramsym.geometry.alignment import Aligned, align
 from paramsym.merging.differences import relative_distances
 from paramsym.structure.patterns import Patterns
-from paramsym.terminal import silent
 
 ALIGNABLE = "two checkpoints that can be aligned"
 
@@ -39,7 +35,7 @@ class WrittenAligned(Told):
     orthogonal ones.
     """
 
-    written: Transformed
+    written: Transformed | Plan
     element: Path
     aligned: Aligned
     moves: dict[str, Move]
@@ -69,13 +65,12 @@ def write_aligned(
     sweeps: int = 100,
     restarts: int = 0,
     generator: torch.Generator | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
+    how: Writing = AS_USUAL,
 ) -> WrittenAligned:
     """Move the second of two checkpoints along its orbit next to the first, and write it.
 
-    It is written in its own layout, read back and compared, as `write_moved` does; the first is
-    only read.
+    It is written in its own layout, as `write_moved` does; the first is only read. Both are in
+    memory while they are aligned.
 
     Args:
         pair: two checkpoints from `open_alike`; their models are used up.
@@ -86,8 +81,7 @@ def write_aligned(
         sweeps: as for `align`.
         restarts: as for `align`.
         generator: as for `align`.
-        force: replace what stands at `out` and at `element`; see `staged`.
-        progress: is told each step when it begins.
+        how: how it is written; what stands at `element` is replaced alike.
 
     Raises:
         CheckpointError: as `write_moved` and `Alike.symmetry`; a pattern of `spaces` matches
@@ -97,12 +91,15 @@ def write_aligned(
     place = place_beside(out) if element is None else element
     pair.require_weights()
     refuse_source(out, pair.files())
-    require_writable(second, out, force)
-    check_element(place, out, pair.files(), force)
+    require_writable(second, out, how.again)
+    check_element(place, out, pair.files(), how.again)
+    progress = how.progress
     symmetry = pair.symmetry(progress)
     if spaces is not None and not isinstance(spaces, str):
         check_names(symmetry, "--spaces", [*spaces])
-    a, b = pair.states()
+    if data is not None:
+        pair.load()
+    a, b = pair.numbers()
     with refused(pair.names[1], ALIGNABLE):
         read = None if data is None else reader(pair.checkpoints[0], symmetry, data, progress)
         beside = None if read is None else shared(read(a), read(b))
@@ -115,7 +112,15 @@ def write_aligned(
     after = relative_distances(symmetry, a, found.params)
     del a, b  # writing needs room for the second alone
     pair.checkpoints[0].model = torch.nn.Module()
-    with written_element(found.element, place, force):
-        written = write_moved(second, symmetry, out, lambda *_: found.params, force, progress)
+    found = replace(found, params={})
+    said = {
+        "to": pair.names[0], "spaces": spaces, "data": data and str(data), "sweeps": sweeps,
+        "restarts": restarts, "seed": generator and generator.initial_seed(),
+    }  # fmt: skip
+    moving = Moving(
+        out, symmetry, lambda _: found.element, second, second.streamable(), pair.files(),
+        "align", said, place, notes=tuple(second.notes),
+    )  # fmt: skip
+    written = moved_or_planned(moving, how)
     moves = moves_of(found.element)
     return WrittenAligned(written, place, found, moves, before, after, tuple(pair.notes()))

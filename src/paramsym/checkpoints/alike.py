@@ -51,6 +51,10 @@ class Alike:
         """The state dicts of all; they share their numbers with the models."""
         return [checkpoint.state() for checkpoint in self.checkpoints]
 
+    def numbers(self) -> list[dict[str, torch.Tensor]]:
+        """The same, read from the files where they were opened without weights."""
+        return [checkpoint.numbers() for checkpoint in self.checkpoints]
+
     def streamable(self) -> list[Weights] | None:
         """The files of all, where they can be compared without being loaded; else None."""
         found = [checkpoint.streamable() for checkpoint in self.checkpoints]

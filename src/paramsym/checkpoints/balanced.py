@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from paramsym.checkpoints.data import Data, open_data
-from paramsym.checkpoints.equivalent import (
-    Transformed,
-    movable,
-    require_writable,
-    write_moved,
-)
+from paramsym.checkpoints.equivalent import Transformed, movable, require_writable
 from paramsym.checkpoints.errors import refused
+from paramsym.checkpoints.moved import moved_or_planned
+from paramsym.checkpoints.moving import AS_USUAL, Moving, Writing
+from paramsym.checkpoints.plan import Plan
 from paramsym.checkpoints.source import Inputs, Source
 from paramsym.checkpoints.told import Told
 from paramsym.geometry.balance import OBJECTIVES, balance
+from paramsym.geometry.costs import counts
+from paramsym.geometry.masses import power_sum
 from paramsym.geometry.result import Balanced
 from paramsym.quantize.errors import minimize_quantization_error
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.ranges import minimize_range
 from paramsym.quantize.sensitivities import sensitivities
 from paramsym.quantize.shares import errors_of_tensors, ranges_of_tensors, tensors_to_round
+from paramsym.structure.action import act_tensor
+from paramsym.structure.element import GroupElement
 from paramsym.structure.origin import added
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.terminal import silent
 
 State = Mapping[str, torch.Tensor]
 Shares = dict[str, tuple[float, float]]
@@ -45,7 +46,7 @@ class WrittenBalanced(Told):
     range its own, of which the largest is the cost.
     """
 
-    written: Transformed
+    written: Transformed | Plan
     balanced: Balanced
     objective: str
     shares: Shares
@@ -66,51 +67,54 @@ def write_balanced(
     out: Path,
     objective: str = "l2",
     hold: list[str] | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
     data: Path | None = None,
     grid: Grid | None = None,
+    how: Writing = AS_USUAL,
 ) -> WrittenBalanced:
     """Move the weights of a checkpoint to the best point of their orbit and write them.
 
     Args:
-        checkpoint: from `open_checkpoint`; its model is used up.
+        checkpoint: from `open_movable`, or from `open_checkpoint`; its model is used up.
         out: a file or folder of the same format as the source.
         objective: "l2" or "l1", see `balance`; "range", see `minimize_range`; or "error", see
             `minimize_quantization_error`.
         hold: names of spaces and shifts to leave as they are, or patterns of them.
-        force: replace what stands at `out`; see `staged`.
-        progress: is told each step when it begins.
         data: a file of inputs, for "error"; by default noise, see `open_data`.
         grid: what the weights will be rounded to, for "error"; by default `Grid(4)`.
+        how: how it is written. For "l2" and "l1" no more weights are in memory at a time than
+            what is balanced together; for "range" all are, and for "error" the model is run.
 
     Raises:
         CheckpointError: as `write_moved` and `open_data`; a pattern in `hold` matches nothing; the
             weights cannot be balanced because they are not finite, or there are none to round.
     """
-    require_writable(checkpoint, out, force)
+    require_writable(checkpoint, out, how.again)
     inputs: list[Inputs] = []
     if objective == "error":
-        inputs = calibration(checkpoint, data, progress).batches
-    symmetry = movable(checkpoint, out, "--hold", hold, force, progress)
-    held, found = hold or (), None
+        checkpoint = checkpoint.loaded()
+        inputs = calibration(checkpoint, data, how.progress).batches
+    symmetry = movable(checkpoint, out, "--hold", hold, how.again, how.progress)
+    held, progress, grid = hold or (), how.progress, grid or Grid(4)
+    found: list[tuple[Balanced, Shares]] = []
 
-    def least(symmetry: ParameterSymmetry, params: State) -> State:
-        nonlocal found
+    def least(params: State) -> GroupElement:
         with refused(checkpoint.label, "weights that can be balanced"):
             if objective == "error":
-                found = _least_error(
-                    checkpoint.model, symmetry, params, inputs, grid or Grid(4), held, progress
-                )
+                found.append(_least_error(
+                    checkpoint.model, symmetry, dict(params), inputs, grid, held, progress
+                ))  # fmt: skip
             elif objective == "range":
-                found = _least_range(symmetry, params, held, progress)
+                found.append(_least_range(symmetry, dict(params), held, progress))
             else:
-                found = _least_norm(symmetry, params, objective, held, progress)
-        return found[0].params
+                found.append(_least_norm(symmetry, params, objective, held, progress))
+        return found[0][0].element
 
-    written = write_moved(checkpoint, symmetry, out, least, force, progress)
-    assert found is not None  # `write_moved` has called `least`
-    return WrittenBalanced(written, found[0], objective, found[1])
+    said = {"objective": objective, "hold": [*held]}
+    if objective == "error":
+        said |= {"data": data and str(data), "grid": asdict(grid)}
+    moving = Moving.of(checkpoint, out, symmetry, least, "balance", said)
+    written = moved_or_planned(moving, how)
+    return WrittenBalanced(written, found[0][0], objective, found[0][1])
 
 
 def calibration(checkpoint: Source, data: Path | None, progress: Callable[[str], None]) -> Data:
@@ -126,19 +130,25 @@ def _least_norm(
 ) -> tuple[Balanced, Shares]:
     """The least norm; a gain that is stored as γ − 1 counts as γ, in its share, too."""
     result = balance(symmetry, params, objective, hold, progress=progress)
-    counted = [n for n in symmetry.blocks if _counts(symmetry, params, n)]
-
-    def cost(state: State, name: str) -> float:
-        effective = added(state[name], symmetry.offsets.get(name, 0.0))
-        return float((effective.abs().double() ** OBJECTIVES[objective]).sum())
-
-    return result, {n: (cost(params, n), cost(result.params, n)) for n in counted}
+    progress("measuring what each tensor costs")
+    power = OBJECTIVES[objective]
+    names = [n for n in symmetry.blocks if n not in symmetry.buffers and n not in symmetry.ties]
+    costs = {name: _cost(symmetry, params, result.element, name, power) for name in names}
+    return result, {name: cost for name, cost in costs.items() if cost is not None}
 
 
-def _counts(symmetry: ParameterSymmetry, params: State, name: str) -> bool:
-    tensor = params[name]
-    free = name not in symmetry.buffers and name not in symmetry.ties
-    return free and (tensor.is_floating_point() or tensor.is_complex())
+def _cost(
+    symmetry: ParameterSymmetry, params: State, element: GroupElement, name: str, power: float
+) -> tuple[float, float] | None:
+    """What a tensor costs before and after a move; nothing where it counts for nothing."""
+    given = {n: params[n] for n in symmetry.needs(name, element)}
+    if not counts(given[name]):
+        return None
+    moved, origin = act_tensor(symmetry, element, name, given), symmetry.offsets.get(name, 0.0)
+    before, after = (
+        float(power_sum(added(t, origin), power, range(t.ndim))) for t in (given[name], moved)
+    )
+    return before, after
 
 
 def _least_range(

@@ -199,6 +199,11 @@ class Checkpoint(Mapping[str, torch.Tensor]):
         return {e.name: file for file in self.files for e in file.entries}
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is one file by itself, and no folder."""
+        return self.index is None and self.place.name.endswith(".safetensors")
+
+    @property
     def bytes(self) -> int:
         """The size of all files together."""
         return sum(file.stamp[0] for file in self.files)

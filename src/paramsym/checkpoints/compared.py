@@ -90,6 +90,8 @@ def compare_checkpoints(
     if element is not None:
         check_element(element, None, several.files(), force)
     files = several.streamable()
+    if files is not None and len({frozenset(each.checkpoint) for each in files}) > 1:
+        files = None  # two spellings of one model, or two models: loading says which
     if files is not None and sum(each.checkpoint.bytes for each in files) > IN_MEMORY:
         symmetry = several.symmetry(progress)
         with engine_of(engine) as chosen, refused(several.names[1], _COMPARABLE):

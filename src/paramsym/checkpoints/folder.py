@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from paramsym.checkpoints.asking import loaded_without_numbers
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.configuration import (
     bounded,
@@ -25,8 +25,10 @@ from paramsym.checkpoints.configuration import (
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.inputs import inputs_from_config
 from paramsym.checkpoints.layout import WEIGHTS, files_of, others_in, write_like
+from paramsym.checkpoints.quieting import quiet
 from paramsym.checkpoints.source import Inputs, Source, Weights, aliases, check_model
 from paramsym.checkpoints.streaming.spelling import PACKED, spelling
+from paramsym.checkpoints.streaming.windows import windows_of
 from paramsym.checkpoints.tensors import INDEX, read_index, require_file
 from paramsym.formats.header import read_header
 
@@ -72,21 +74,45 @@ class FolderSource(Source):
         state, ties = self.model.state_dict(keep_vars=True), aliases(self.model)
         prefix = getattr(self.model, "base_model_prefix", "")
         names = spelling(checkpoint, state, f"{prefix}." if prefix else "")
+        if not quantised_by(folder):
+            return self._as_loaded(checkpoint, names, ties)
         if {alias for name in names.values() for alias in ties[name]} < set(state):
             return None  # names are others: what reads them has to join or to divide tensors
         plain = {n: own for n, own in names.items() if not n.endswith(f".{PACKED}")}
         shapes = {name: tuple(state[own].shape) for name, own in plain.items()}
         if any(checkpoint.entries[name].shape != shape for name, shape in shapes.items()):
             return None  # loading says what is wrong
-        if not quantised_by(folder) and not self._ignores(set(checkpoint) - set(names)):
+        return Weights(checkpoint, names, self._skeleton)
+
+    def _as_loaded(
+        self, checkpoint: Checkpoint, spelled: Mapping[str, str], ties: Mapping[str, list[str]]
+    ) -> Weights | None:
+        """The files as from_pretrained reads them, which is asked."""
+        state = loaded_without_numbers(self.model, checkpoint)
+        found = None if state is None else windows_of(state, checkpoint.entries)
+        if found is None:
             return None
-        model = self.model
-        return Weights(checkpoint, names, partial(_bare, type(model), model.config))
+        names, windows = found
+        extra = set(checkpoint) - set(names)
+        again = {n: m for n, m in spelled.items() if n in extra and len(ties[m]) > 1}
+        if not self._ignores(extra - set(again)):
+            return None
+        return Weights(checkpoint, {**names, **again}, self._skeleton, windows)
+
+    @property
+    def _skeleton(self) -> Callable[[], torch.nn.Module]:
+        return partial(_bare, type(self.model), self.model.config)
 
     def _ignores(self, extra: Collection[str]) -> bool:
-        """Whether all of these names are known to be of no tensor of the model."""
+        """Whether all of these names are known to be of no tensor of the model, or of a buffer that
+        it computes itself."""
         ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
-        return all(any(re.search(each, name) for each in ignored) for name in extra)
+        computed = {name for name, _ in self.model.named_buffers()} - set(self.model.state_dict())
+        last = {name.rpartition(".")[2] for name in computed}
+        return all(
+            name.rpartition(".")[2] in last or any(re.search(each, name) for each in ignored)
+            for name in extra
+        )
 
     def loaded(self) -> FolderSource:
         return self if self.has_weights else open_folder(self.files[0], self.inputs)
@@ -244,10 +270,13 @@ def _bare(kind: Any, config: Any) -> torch.nn.Module:
         register(self, name, param)
 
     build = getattr(kind, "_from_config", None) or kind.from_config
+    config = copy.deepcopy(config)  # building writes into it
+    if hasattr(config, _EXPERTS):  # one after the other, and none that no token is sent to
+        setattr(config, _EXPERTS, "eager")
     torch.nn.Module.register_parameter = without_numbers
     try:
         with quiet():
-            model = build(copy.deepcopy(config)).eval()
+            model = build(config).eval()
     finally:
         torch.nn.Module.register_parameter = register
     if hasattr(model.config, "use_cache"):
@@ -268,19 +297,3 @@ def _empty(path: Path, kind: Any, config: Any, headers: Any) -> torch.nn.Module:
             str(path / "config.json"), f"building the model stopped with {first_line(error)}",
             "a complete configuration", "Check config.json",
         ) from error  # fmt: skip
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """transformers without progress bars and reports; what they say becomes an error here."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(50)  # critical only
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from paramsym.checking.find import find_symmetry
-from paramsym.checkpoints.equivalent import Transformed, require_writable, write_moved
+from paramsym.checkpoints.equivalent import Transformed, require_writable
 from paramsym.checkpoints.errors import CheckpointError, first_line
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.folder import quantised_by
+from paramsym.checkpoints.moved import moved_or_planned
+from paramsym.checkpoints.moving import AS_USUAL, Moving, Writing
+from paramsym.checkpoints.plan import Plan
 from paramsym.checkpoints.scaled import read_scales, scaled
 from paramsym.checkpoints.source import Inputs, Source
 from paramsym.checkpoints.sources import needs_weights, open_checkpoint, path_of
@@ -46,7 +49,7 @@ class Exported(Told):
 
     export: Exports
     output: Path | None
-    moved: Transformed | None = None
+    moved: Transformed | Plan | None = None
 
     def numbers(self) -> dict[str, Any]:
         """What is told, where it stands, and what was moved."""
@@ -100,8 +103,7 @@ def export_maps(
     output: Path | None = None,
     apply: Path | None = None,
     scales: Path | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
+    how: Writing = AS_USUAL,
 ) -> Exported:
     """Derive what a tool wants to be told of a checkpoint, replay it, and write it.
 
@@ -109,56 +111,56 @@ def export_maps(
     configuration are replayed in their place. For rotations a tied output head is untied.
 
     Args:
-        checkpoint: from `open_checkpoint`; with or without weights.
+        checkpoint: from `open_mapped`; with or without weights.
         tool: awq, smoothquant, quark, spinquant or optimizer.
         output: the file, completely written or not at all; nothing is written without it.
         apply: where an equivalent checkpoint is written, in which the spaces that the format cannot
             say are moved already; the source stays as it is.
         scales: a safetensors file of the scales for that by the names of spaces, positive; by
             default those of the least squared norm, see `balance`.
-        force: replace what stands there.
-        progress: receives what is being done.
+        how: how what is written is written.
 
     Raises:
         CheckpointError: the file is there already, nothing can be written, the scales are none of
             the model's, or nothing was refused that could be moved.
         NotProved: a replayed map changed the function.
     """
-    _require_places(checkpoint, output, apply, force)
+    _require_places(checkpoint, output, apply, how)
     by = None if apply is None else read_scales(tool, scales)
     if tool == "spinquant":
         checkpoint.model = untied(checkpoint.model)
-    symmetry, inputs = _derived(checkpoint, progress)
-    progress("replaying the maps")
+    symmetry, inputs = _derived(checkpoint, how.progress)
+    how.progress("replaying the maps")
     made = export(tool, symmetry, checkpoint.model, inputs)
     if inputs is None and not isinstance(made, OptimizerGroups):
         made = _by_twin(made, checkpoint, tool)
-    move = None  # what can be wrong is looked at before anything is written
+    find = None  # what can be wrong is looked at before anything is written
     if isinstance(made, Export):
         if output is not None and not made.entries:
             raise _nothing_to_say(made, tool, checkpoint.label)
-        move = by and scaled(made, by, symmetry, checkpoint.label)
-    if output is not None:  # before what takes long: where it cannot stand nothing is moved
+        find = by and scaled(made, by, symmetry, checkpoint.label)
+    if output is not None and not how.dry:  # before what takes long: it may not stand there
         write_text(made.text(), output, "--output")
     moved = None
-    if apply is not None and move is not None:
-        moved = write_moved(checkpoint, symmetry, apply, move, force, progress)
+    if apply is not None and find is not None:
+        said = {"tool": tool, "scales": scales and str(scales)}
+        moved = moved_or_planned(Moving.of(checkpoint, apply, symmetry, find, "export", said), how)
     return Exported(made, output, moved)
 
 
 def _require_places(
-    checkpoint: Source, output: Path | None, apply: Path | None, force: bool
+    checkpoint: Source, output: Path | None, apply: Path | None, how: Writing
 ) -> None:
     """Raise where a file or a checkpoint cannot stand where it is to."""
     if output is not None:
-        refuse_existing(output, force, "--output")
+        refuse_existing(output, how.force, "--output")
         refuse_source(output, checkpoint.files)
     if apply is not None:
         if output is not None and output.absolute() == apply.absolute():
             raise CheckpointError(
                 f"--output {output}", "this is --apply, too", "another place", "Choose another name"
             )
-        require_writable(checkpoint, apply, force)
+        require_writable(checkpoint, apply, how.again)
 
 
 def _nothing_to_say(made: Export, tool: str, label: str) -> CheckpointError:

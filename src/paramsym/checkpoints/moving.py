@@ -1,13 +1,12 @@
-"""What is known of a move before anything is written: of what, by what, to where."""
+"""A move of a checkpoint before anything is written: of what, by what, to where, and what stands
+there already."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,28 +15,54 @@ import torch
 
 from paramsym.checkpoints.aside import left_out
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened
-from paramsym.checkpoints.elements import check_element, place_beside
-from paramsym.checkpoints.equivalent import Transformed, movable
+from paramsym.checkpoints.elements import check_element, place_beside, written_element
+from paramsym.checkpoints.equivalent import Transformed
 from paramsym.checkpoints.errors import CheckpointError, few, refused
-from paramsym.checkpoints.folder import FolderSource
-from paramsym.checkpoints.source import Source, Weights
-from paramsym.checkpoints.sources import open_movable
+from paramsym.checkpoints.source import ByModelName, Source, Weights
 from paramsym.checkpoints.streaming.job import Job, require_fitting
 from paramsym.checkpoints.streaming.journal import Journal, folder_of
 from paramsym.checkpoints.streaming.layout import Layout, layout_like, layout_of_size
-from paramsym.checkpoints.streaming.recognising import Storage
-from paramsym.checkpoints.streaming.sayable import stored_moves
-from paramsym.checkpoints.streaming.spelling import by_model, spelling
-from paramsym.checkpoints.tensors import INDEX
-from paramsym.checkpoints.writing import check_name, check_place, refuse_source
+from paramsym.checkpoints.writing import check_place, write_text
+from paramsym.engines import Engine
 from paramsym.structure.agreed import digest
 from paramsym.structure.element import GroupElement
-from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.terminal import silent
 
 FORMAT = "paramsym/record/1"
 Params = Mapping[str, torch.Tensor]
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How moved weights are written.
+
+    Attributes:
+        engine: where the pieces are moved, see `engine_of`.
+        resume: go on with a run for this target that was interrupted.
+        force: replace what stands at the target; see `staged`.
+        shard_size: the largest size of a shard in bytes; by default the shards of the source.
+        verify: run the model before and after.
+        dry: say what would be written, and write nothing.
+        progress: is told each step when it begins, with rate and remaining time.
+    """
+
+    engine: str | Engine | None = None
+    resume: bool = False
+    force: bool = False
+    shard_size: int | None = None
+    verify: bool = True
+    dry: bool = False
+    progress: Progress = silent
+
+    @property
+    def again(self) -> bool:
+        """Whether something may stand at the target."""
+        return self.force or self.resume
+
+
+AS_USUAL = Writing()
 
 
 @dataclass(frozen=True)
@@ -54,227 +79,130 @@ class Pass:
 
 @dataclass
 class Moving:
-    """A move that can begin.
+    """A move that can begin once its element is found.
 
     Attributes:
         target: what is written.
         symmetry: of the model.
-        element_for: the element, given the weights: shifts of a random one are scaled to them.
+        find: the element, given the weights by the names of the model.
         source: the model; None where there are weights alone.
         weights: its files, with the model's names; None where they have to be loaded.
-        through: what is done from files to files; None likewise.
-        drawn: how a random element was drawn.
-        ours: whether what stands beside the target is of the same request.
-        finished: what an earlier run of the same request wrote, if it is to be resumed.
+        files: what must never be overwritten.
+        operation: what it is called in the record.
+        how: what the element was found by, in plain values.
+        element_file: where the element is written; by default beside the target.
+        secret: the element is a key: neither it nor a record is written.
+        check: given the model with the weights that were written, how much it differs from what it
+            should compute; by default the model is run before and after.
+        finish: puts something beside the weights that were written.
         notes: what should be known of how the files were read.
     """
 
     target: Path
     symmetry: ParameterSymmetry
-    element_for: Callable[[Params], GroupElement]
-    source: Source | None = None
-    weights: Weights | None = None
-    through: Pass | None = None
-    drawn: Mapping[str, Any] | None = None
-    ours: bool = False
-    finished: Transformed | None = None
+    find: Callable[[Params], GroupElement]
+    source: Source | None
+    weights: Weights | None
+    files: list[Path]
+    operation: str = "transform"
+    how: Mapping[str, Any] = field(default_factory=dict)
+    element_file: Path = Path()
+    secret: bool = False
+    check: Callable[[torch.nn.Module], float] | None = None
+    finish: Callable[[Path], None] | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.element_file == Path():
+            self.element_file = place_beside(self.target)
+
+    @classmethod
+    def of(
+        cls, source: Source, target: Path, symmetry: ParameterSymmetry,
+        find: Callable[[Params], GroupElement], operation: str, how: Mapping[str, Any],
+    ) -> Moving:  # fmt: skip
+        """The move of a model whose element is found by its weights."""
+        return cls(
+            target, symmetry, find, source, source.streamable(), source.files, operation, how,
+            notes=tuple(source.notes),
+        )  # fmt: skip
+
     @property
-    def element_file(self) -> Path:
-        """Where the element is written."""
-        return place_beside(self.target)
+    def label(self) -> str:
+        """What the source is called in an error."""
+        if self.source is not None:
+            return self.source.label
+        assert self.weights is not None
+        return self.weights.checkpoint.place.address
 
     @property
     def record_file(self) -> Path:
         """Where the record is written."""
         return place_beside(self.target, "record.json")
 
+    def keep(
+        self, made: Transformed, element: GroupElement, request: Mapping[str, Any],
+        hashes: Mapping[str, str], written: Mapping[str, str], force: bool,
+    ) -> None:  # fmt: skip
+        """Write the element and the record beside the target, unless they are to stay secret."""
+        if self.secret:
+            return
+        with written_element(element, self.element_file, force):
+            said = self.record(made, request, hashes, written)
+            # for its owner alone to read, as the element is: a seed says all of that
+            write_text(said, self.record_file, "the record", 0o600)
+
     def record(
-        self, hashes: Mapping[str, str], written: Mapping[str, str], made: Transformed
-    ) -> str:
+        self, made: Transformed, request: Mapping[str, Any], hashes: Mapping[str, str],
+        written: Mapping[str, str],
+    ) -> str:  # fmt: skip
         """What was done, as JSON: the request, hashes of what was read and written, the result."""
         whole = hashlib.sha256("".join(f"{n}:{hashes[n]}\n" for n in sorted(hashes)).encode())
         told = json.loads(made.to_json())
         return json.dumps({
-            "format": FORMAT, "operation": "transform",
-            "request": self.through and self.through.request,
-            "drawn": self.drawn, "input": whole.hexdigest(), "result": told,
+            "format": FORMAT, "operation": self.operation, "how": self.how,
+            "request": request, "input": whole.hexdigest(), "result": told,
             "xxh3_128": {name: [hashes[name], written[name]] for name in sorted(hashes)},
         }, indent=1) + "\n"  # fmt: skip
 
 
-def moving(
-    source: str | Path | Checkpoint | Source, target: Path,
-    element: GroupElement | torch.Generator | str | Path, strength: float, only: list[str] | None,
-    resume: bool, force: bool, shard_size: int | None, progress: Progress,
-) -> Moving:  # fmt: skip
-    """Open what is moved, derive its symmetry, draw or read the element, and look at the target.
+@dataclass(frozen=True)
+class Ready:
+    """A move from files to files that can begin.
 
-    Arguments and errors are those of `transform`.
+    `ours` says whether what stands beside the target is of the same request, and `finished` what an
+    earlier run of that request wrote, if it is to be resumed.
     """
-    _require_name(target)
-    opened, weights = _opened(source, element)
-    found = _looked_up(opened, weights, target, element, strength, only, resume, force, progress)
-    if weights is None:
-        found.notes += _loaded(opened)
-        _require_loaded(opened, resume, shard_size)
-        check_element(found.element_file, target, _files(opened), force)
-        return found
-    progress("drawing the element")
-    lazy = _ByModelName(weights, found.symmetry)
-    with refused(_label(opened), "an element of this model"):
-        drawn = found.element_for(lazy)
-    found.weights = weights
-    job = Job(weights.checkpoint, found.symmetry, drawn, weights.names)
-    layout = _layout(weights.checkpoint, target, shard_size)
-    found.through = Pass(job, layout, _request(job, layout))
-    found.notes += _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
+
+    through: Pass
+    notes: tuple[str, ...]
+    ours: bool
+    finished: Transformed | None
+
+
+def ready(found: Moving, how: Writing) -> Ready:
+    """Find the element, and look at the target and at all that can be refused.
+
+    Raises:
+        CheckpointError: something stands where something is to be written; the weights do not fit
+            the element; `resume` for another run than this one.
+    """
+    weights = found.weights
+    assert weights is not None
+    layout = _layout(weights.checkpoint, found.target, how.shard_size)
+    with refused(found.label, "an element of this model"):
+        element = found.find(ByModelName(weights, found.symmetry.ties))
+    job = Job(weights.checkpoint, found.symmetry, element, weights.names, weights.windows)
+    through = Pass(job, layout, _request(job, layout))
+    notes = _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
     require_fitting(job)
-    _look_beside(found, opened, resume, force)
-    return found
+    return Ready(through, (*found.notes, *notes), *_look_beside(found, through, how))
 
 
-def _require_name(target: Path) -> None:
-    """Raise where a target has no name of its own, or one that the system does not take."""
-    if target.name in ("", ".."):
-        raise CheckpointError(
-            f"OUT {str(target)!r}", "a folder by its place, without a name",
-            "a name, beside which the element and the record are written",
-            "Name the folder as its parent does",
-        )  # fmt: skip
-    for path in (target, place_beside(target)):
-        try:
-            os.lstat(path)
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
-                continue  # what reads or writes there says what is wrong
-            said = error.strerror if isinstance(error, OSError) else error
-            raise CheckpointError(
-                f"OUT {str(target)[:100]!r}", f"the system does not take this name ({said})",
-                "a name, beside which the element and the record can be written",
-                "Choose a shorter name, of characters that names may have",
-            ) from error  # fmt: skip
-
-
-# -- opening -----------------------------------------------------------------------------------
-
-
-def _opened(
-    source: str | Path | Checkpoint | Source, element: Any
-) -> tuple[Source | Checkpoint, Weights | None]:
-    if isinstance(source, (str, Path)):
-        source = _door(str(source))
-    if isinstance(source, Source):
-        return source, source.streamable()
-    if not isinstance(element, GroupElement):
-        raise CheckpointError(
-            source.place.address, "weights alone, which do not say what is computed with them",
-            "a Hugging Face folder or a factory; or an element of the model, symmetry and all",
-            "Load the element with GroupElement.load(path, symmetry), or name the model",
-        )  # fmt: skip
-    symmetry = element.symmetry
-    names = spelling(source, {*symmetry.signature, *symmetry.ties})
-    if not names:
-        raise CheckpointError(
-            source.place.address, f"none of its names ({few([*source])}) is one of the element's",
-            f"weights of the model that the element moves: {few([*symmetry.signature])}",
-            "Give the weights of that model, or an element of these weights",
-        )  # fmt: skip
-    return source, Weights(source, names)
-
-
-def _is_weights(path: Path) -> bool:
-    """Whether a path names weights alone: a folder is one whatever its name."""
-    return path.name.endswith((".safetensors", INDEX, ".gguf")) and not path.is_dir()
-
-
-def _door(source: str) -> Source | Checkpoint:
-    """A model where there is one, else weights alone."""
-    path = Path(source).expanduser()
-    if "://" in source or _is_weights(path):
-        return Checkpoint.open(source)
-    if path.is_dir() and not (path / "config.json").is_file():
-        return Checkpoint.open(path)
-    return open_movable(source)
-
-
-def _looked_up(
-    opened: Source | Checkpoint, weights: Weights | None, target: Path,
-    element: GroupElement | torch.Generator | str | Path, strength: float, only: list[str] | None,
-    resume: bool, force: bool, progress: Progress,
-) -> Moving:  # fmt: skip
-    """The symmetry and the element, once the target is known to be a place for it."""
-    if weights is not None:
-        _check_target(opened, weights.checkpoint, target)
-    if isinstance(opened, Checkpoint):
-        assert isinstance(element, GroupElement)
-        symmetry = element.symmetry
-        assert isinstance(symmetry, ParameterSymmetry)
-        return Moving(target, symmetry, lambda _: element)
-    again = force or (resume and weights is not None)
-    symmetry = movable(opened, target, "--only", only, again, progress)
-    notes = tuple(opened.notes)
-    if isinstance(element, torch.Generator):
-        names = None if only is None else list(only)
-        drawn = {"seed": element.initial_seed(), "strength": strength, "only": names}
-
-        def sampled(params: Params) -> GroupElement:
-            drawn = symmetry.sample(element, strength, only)
-            if weights is not None:  # codes are no numbers to which shifts could be scaled
-                stored_moves(Storage(weights.checkpoint, symmetry, weights.names), drawn)
-            return to_scale(drawn, params)
-
-        return Moving(target, symmetry, sampled, opened, drawn=drawn, notes=notes)
-    given = element if isinstance(element, GroupElement) else _read(Path(element), symmetry)
-    return Moving(target, symmetry, lambda _: given, opened, notes=notes)
-
-
-def _read(path: Path, symmetry: ParameterSymmetry) -> GroupElement:
-    with refused(str(path), "an element of this model", "Give the file that was written for it"):
-        return GroupElement.load(path, symmetry)
-
-
-def _check_target(opened: Source | Checkpoint, checkpoint: Checkpoint, target: Path) -> None:
-    """Raise where the target has the wrong kind of name, or is the source."""
-    refuse_source(target, _files(opened))
-    alone = isinstance(opened, Checkpoint) and _is_file(checkpoint)
-    check_name(target, (".safetensors",) if alone else ())
-
-
-def _is_file(checkpoint: Checkpoint) -> bool:
-    return checkpoint.index is None and checkpoint.place.name.endswith(".safetensors")
-
-
-def _files(opened: Source | Checkpoint) -> list[Path]:
-    if isinstance(opened, Source):
-        return opened.files
-    return [] if opened.place.is_remote else [opened.place.path]
-
-
-def _label(opened: Source | Checkpoint) -> str:
-    return opened.label if isinstance(opened, Source) else opened.place.address
-
-
-def _require_loaded(opened: Source | Checkpoint, resume: bool, shard_size: int | None) -> None:
-    """Options of moves from files to files, for a source whose weights have to be loaded."""
-    given = [*["--resume"] * resume, *["--shard-size"] * (shard_size is not None)]
-    if given:
-        raise CheckpointError(
-            f"{given[0]} for {_label(opened)}", "a source whose weights have to be loaded",
-            "a Hugging Face folder, or safetensors, whose tensors have the names of the model",
-            f"Leave {given[0]} out",
-        )  # fmt: skip
-
-
-def _loaded(opened: Source | Checkpoint) -> tuple[str, ...]:
-    """Why a folder is loaded as a whole, which needs memory for several copies."""
-    if not isinstance(opened, FolderSource):
-        return ()
-    return (
-        "the tensors in the files are not those of the model (other names, joined or divided): all "
-        "weights are loaded",
-    )
+def require_room_beside(found: Moving, force: bool) -> None:
+    """Raise where something stands in the place of what is written beside the target."""
+    for file in () if found.secret else (found.element_file, found.record_file):
+        check_element(file, found.target, found.files, force)
 
 
 def _layout(checkpoint: Checkpoint, target: Path, shard_size: int | None) -> Layout:
@@ -286,8 +214,8 @@ def _layout(checkpoint: Checkpoint, target: Path, shard_size: int | None) -> Lay
             "Say 5 * 10**9 for 5 GB",
         )
     if shard_size is None:
-        return layout_like(checkpoint, target.name if _is_file(checkpoint) else None)
-    if _is_file(checkpoint):
+        return layout_like(checkpoint, target.name if checkpoint.is_file else None)
+    if checkpoint.is_file:
         raise CheckpointError(
             "--shard-size", "a source that is a file alone", "a folder, which shards lie in",
             "Leave it out, or name the folder",
@@ -304,56 +232,44 @@ def _strangers(weights: Weights, beside: Mapping[str, list[str]]) -> tuple[str, 
     return (f"{few(left)} of the files are no tensors of the model: copied as they are",)
 
 
-class _ByModelName(Mapping[str, torch.Tensor]):
-    """The tensors of files by the names of the model, read when they are asked for."""
-
-    def __init__(self, weights: Weights, symmetry: ParameterSymmetry):
-        self.checkpoint = weights.checkpoint
-        self.names = by_model(weights.names, symmetry.ties)
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self.checkpoint[self.names[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
 # -- the request -------------------------------------------------------------------------------
 
 
-def _request(job: Job, layout: Layout) -> dict[str, Any]:
-    """What makes the bytes that are written, in plain values."""
+def request_of(symmetry: ParameterSymmetry, element: GroupElement) -> dict[str, Any]:
+    """What makes the numbers that are written, in plain values."""
     try:
         own = version("paramsym")
     except PackageNotFoundError:
         own = "not installed"
+    return {
+        "paramsym": own, "torch": str(torch.__version__), "symmetry": symmetry.fingerprint,
+        "element": digest(element).hex(),
+    }  # fmt: skip
+
+
+def _request(job: Job, layout: Layout) -> dict[str, Any]:
+    """What makes the bytes that are written, in plain values."""
     files = [[file.name, *file.stamp] for file in job.checkpoint.files]
     heads = hashlib.sha256(b"".join(file.head for file in layout.files)).hexdigest()
     return {
-        "paramsym": own, "torch": str(torch.__version__), "symmetry": job.symmetry.fingerprint,
-        "element": digest(job.element).hex(), "source": files,
+        **request_of(job.symmetry, job.element), "source": files,
         "layout": [heads, [[file.name, file.bytes] for file in layout.files]],
     }  # fmt: skip
 
 
-def _look_beside(found: Moving, opened: Source | Checkpoint, resume: bool, force: bool) -> None:
+def _look_beside(found: Moving, through: Pass, how: Writing) -> tuple[bool, Transformed | None]:
     """What stands at the target, and beside it, from an earlier run of the same request."""
-    said = _record_at(found.record_file)
-    assert found.through is not None
-    found.ours = said is not None and said.get("request") == found.through.request
-    if said and resume and found.ours and _is_written(found.target, found.through.layout, said):
+    said = None if found.secret else _record_at(found.record_file)
+    ours = said is not None and said.get("request") == through.request
+    if said and how.resume and ours and _is_written(found.target, through.layout, said):
         result = said["result"]
-        found.finished = Transformed(
+        return True, Transformed(
             found.target, found.symmetry, result["error"], result["tolerance"], result["changed"],
             result["parameters"], found.element_file, found.record_file, tuple(result["notes"]),
         )  # fmt: skip
-        return
-    check_place(found.target, force)
-    for file in (found.element_file, found.record_file):
-        check_element(file, found.target, _files(opened), force or found.ours)
+    check_place(found.target, how.force)
+    require_room_beside(found, how.force or ours)
+    return ours, None
 
 
 def _is_written(target: Path, layout: Layout, said: Mapping[str, Any]) -> bool:

@@ -36,7 +36,8 @@ class Plan(Told):
 
     `files` are names and bytes; `memory` is the peak in bytes, beside what Python and torch
     themselves take; `moves` are the spaces and shifts that would move, `tensors` the tensors of the
-    files; `seconds` is an estimate from a measurement, None where weights have to be loaded.
+    files; `seconds` is an estimate from a measurement, None where weights have to be loaded;
+    `notes` are what should be known of how the files were read.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Plan(Told):
     moves: list[str]
     tensors: list[str]
     seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -55,7 +57,8 @@ class Plan(Told):
 
     def numbers(self) -> dict[str, Any]:
         """The plan, with the bytes in sum."""
-        return {**asdict(self), "path": str(self.path), "bytes": self.bytes}
+        return {**asdict(self), "path": str(self.path), "bytes": self.bytes,
+                "notes": list(self.notes)}  # fmt: skip
 
     def __str__(self) -> str:
         rows = [
@@ -126,7 +129,7 @@ def _seconds(job: Job, out: Path) -> float:
     """How long one worker takes: rows of one tensor of each kind are moved, and written nowhere."""
     kinds: dict[tuple[Any, ...], list[Entry]] = {}
     for name, entry in job.checkpoint.entries.items():
-        way = job.ways[name][1].rows if name in job.ways else name in job.stored
+        way = job.ways[name].way.rows if name in job.ways else name in job.stored
         kinds.setdefault((entry.code, entry.shape, way), []).append(entry)
     total = 0.0
     with (
@@ -147,7 +150,7 @@ def _seconds(job: Job, out: Path) -> float:
 def _some(job: Job, opened: Opened, entry: Entry) -> Iterator[torch.Tensor]:
     """The first panels of a tensor, one at least."""
     count = 0
-    for panel in panels_of(job, opened, entry.name, opened[entry.name]):
+    for panel in panels_of(job, opened, entry.name, opened[job.source(entry.name)]):
         yield panel
         count += panel.numel() * panel.element_size()
         if count >= _SAMPLE:

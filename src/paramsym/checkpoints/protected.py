@@ -17,7 +17,12 @@ from typing import Any
 import torch
 
 from paramsym.checkpoints.elements import place_beside
-from paramsym.checkpoints.equivalent import difference_from, require_writable, tolerance_of
+from paramsym.checkpoints.equivalent import (
+    Transformed,
+    difference_from,
+    require_writable,
+    tolerance_of,
+)
 from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.imprint import (
@@ -28,7 +33,9 @@ from paramsym.checkpoints.imprint import (
     read_imprints,
 )
 from paramsym.checkpoints.keys import ALL, NONE, Ask, Freeing, check_key, key_for, load_key
+from paramsym.checkpoints.moved import write_moved
 from paramsym.checkpoints.moves import moves_of
+from paramsym.checkpoints.moving import Moving, Writing
 from paramsym.checkpoints.samples import (
     SUFFIXES,
     Samples,
@@ -37,17 +44,17 @@ from paramsym.checkpoints.samples import (
     write_samples,
 )
 from paramsym.checkpoints.source import Source
-from paramsym.checkpoints.stored import stored
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import check_name, check_place, refuse_source, staged
-from paramsym.privacy import Key, decode, encode_inputs, encode_targets
+from paramsym.privacy import Key, encode_inputs, encode_targets
+from paramsym.privacy.checks import require_checkpoint
 from paramsym.privacy.coding import labels_of
 from paramsym.recording.freed import named_arguments, with_arguments
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.running import preserved, split_inputs
-from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.interfaces import act_inputs, act_outputs
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.terminal import silent
 
 State = Mapping[str, torch.Tensor]
@@ -141,26 +148,23 @@ def write_encoded(
     freeing = Freeing(bool(ask.optimizers) and not checkpoint.fixed_mode, ask.inputs, ask.outputs)
     key = key_for(checkpoint, key_file, ask, freeing, progress)
     freeing = replace(freeing, training=bool(key.updates) and not checkpoint.fixed_mode)
-    progress("moving the weights")
-    before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
     said = (*read_imprints(checkpoint), _imprint(key, freeing))
-    expected = _moved_run(checkpoint, key, key.element, before)
-    with refused(checkpoint.label, "weights that can be moved", "Save them in floating point"):
-        moved = act(key.acting, key.element, before)
-    parcel = parcel and _moved_parcel(parcel, key, before, expected)
+    expected = _moved_run(checkpoint, key, key.element)
+    parcel = parcel and _moved_parcel(parcel, key, checkpoint.state(), expected)
     with ExitStack() as files:
         if parcel is not None:
             progress(f"writing {parcel.place.name}")
             write_samples(parcel.samples, files.enter_context(staged(parcel.place, force)))
         if not ask.reuse:
             files.enter_context(_saved(key, key_file))
-        error, tolerance = _stored(checkpoint, out, before, moved, expected, said, force, progress)
-    notes = (*checkpoint.notes, *(parcel.samples.notes if parcel else ()), *_notes(key, ask))
+        made = _written(checkpoint, out, key.acting, key.element, expected, said, force, progress)
+    notes = (*made.notes, *(parcel.samples.notes if parcel else ()), *_notes(key, ask))
     return WrittenEncoded(
         out, key_file, parcel and parcel.place, len(parcel.samples) if parcel else 0,
         key.fingerprint,
         tuple(each.name for each in key.updates), key.loss.name if key.loss else None,
-        {name: str(move) for name, move in moves_of(key.element).items()}, error, tolerance, notes,
+        {name: str(move) for name, move in moves_of(key.element).items()},
+        made.error or 0.0, made.tolerance, notes,
     )  # fmt: skip
 
 
@@ -192,8 +196,6 @@ def write_decoded(
     check_imprint(out, checkpoint, force)
     said = read_imprints(checkpoint)
     key = load_key(key_file, checkpoint, _candidates(checkpoint, said, inputs, outputs), progress)
-    progress("moving the weights back")
-    before = {name: tensor.clone() for name, tensor in checkpoint.state().items()}
     fingerprint = said[-1].key if said else None
     if fingerprint is not None and fingerprint != key.fingerprint:
         raise CheckpointError(
@@ -202,18 +204,22 @@ def write_decoded(
             "Give that key; with another one the weights become another network",
         )  # fmt: skip
     with refused(checkpoint.label, "the parameters of the encoded model", "See the message"):
-        decoded = decode(before, key, fingerprint=fingerprint)
-    expected = _moved_run(checkpoint, key, key.inverse, before)
-    left = said[:-1]
-    error, tolerance = _stored(checkpoint, out, before, decoded, expected, left, force, progress)
-    notes = list(checkpoint.notes)
+        require_checkpoint(key, checkpoint.state(), fingerprint)
+    expected = _moved_run(checkpoint, key, key.inverse)
+    made = _written(checkpoint, out, key.acting, key.inverse, expected, said[:-1], force, progress)
+    notes = list(made.notes)
     if fingerprint is None:
         notes.append(
             f"{checkpoint.label} does not say which key encoded it, so that this could not be "
             "checked: with the wrong key, what was written is another network"
         )
     return WrittenDecoded(
-        out, key.fingerprint, fingerprint is not None, error, tolerance, tuple(notes)
+        out,
+        key.fingerprint,
+        fingerprint is not None,
+        made.error or 0.0,
+        made.tolerance,
+        tuple(notes),
     )
 
 
@@ -305,8 +311,9 @@ class _Run:
     outputs: dict[str, torch.Tensor]
 
 
-def _moved_run(checkpoint: Source, key: Key, element: GroupElement, before: State) -> _Run:
+def _moved_run(checkpoint: Source, key: Key, element: GroupElement) -> _Run:
     """g·x and g·f(x; θ) for the example inputs x, in evaluation mode."""
+    before = checkpoint.state()
     args, kwargs = split_inputs(checkpoint.inputs)
     with fitting(checkpoint), preserved(checkpoint.model, training=False), torch.no_grad():
         returned = checkpoint.model(*args, **kwargs)
@@ -321,29 +328,21 @@ def _moved_run(checkpoint: Source, key: Key, element: GroupElement, before: Stat
     return _Run(kwargs or args, plain)
 
 
-def _stored(
-    checkpoint: Source,
-    out: Path,
-    before: State,
-    moved: State,
-    expected: _Run,
-    said: tuple[Imprint, ...],
-    force: bool,
-    progress: Progress,
-) -> tuple[float, float]:
-    """Write moved weights; how much what was read back differs from what was expected."""
-    tolerance = tolerance_of(t.dtype for t in before.values())
-    checkpoint.inputs = expected.inputs
+def _written(
+    checkpoint: Source, out: Path, acting: ParameterSymmetry, element: GroupElement,
+    expected: _Run, said: tuple[Imprint, ...], force: bool, progress: Progress,
+) -> Transformed:  # fmt: skip
+    """Write moved weights, held against what they should compute of moved inputs.
 
-    def finish(draft: Path) -> None:
-        if draft.is_dir():
-            put(draft, said)
+    The model is run as a whole: of a key that frees inputs and outputs each layer would have to be
+    told how its own are moved.
+    """
+    outputs, inputs = [*expected.outputs.values()], expected.inputs
+    tolerance = tolerance_of(t.dtype for t in checkpoint.state().values())
 
-    with put_beside(out, checkpoint, said, force), stored(
-        checkpoint, out, moved, force, progress, finish
-    ) as model:  # fmt: skip
-        outputs = [*expected.outputs.values()]
-        error = difference_from(outputs, model, moved, checkpoint, tolerance)
+    def check(model: torch.nn.Module) -> float:
+        source = replace(checkpoint, inputs=inputs)
+        error = difference_from(outputs, model, model.state_dict(), source, tolerance)
         if not error <= tolerance:
             raise CheckpointError(
                 str(out),
@@ -352,7 +351,18 @@ def _stored(
                 "Nothing is kept. Free fewer inputs and outputs; where that does not help, please "
                 "report the model",
             )  # fmt: skip
-    return error, tolerance
+        return error
+
+    def finish(draft: Path) -> None:
+        if draft.is_dir():
+            put(draft, said)
+
+    moving = Moving(
+        out, acting, lambda _: element, checkpoint, checkpoint.streamable(), checkpoint.files,
+        secret=True, check=check, finish=finish, notes=tuple(checkpoint.notes),
+    )  # fmt: skip
+    with put_beside(out, checkpoint, said, force):
+        return write_moved(moving, Writing(force=force, progress=progress))
 
 
 def _notes(key: Key, ask: Ask) -> list[str]:

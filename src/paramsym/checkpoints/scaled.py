@@ -14,13 +14,12 @@ from paramsym.formats.weights import read_safetensors
 from paramsym.geometry.balance import balance
 from paramsym.interop import Export
 from paramsym.interop.exporting import DIALECTS
-from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
 from paramsym.structure.scale import to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
 State = Mapping[str, torch.Tensor]
-Move = Callable[[ParameterSymmetry, State], State]
+Find = Callable[[State], GroupElement]
 
 
 @dataclass(frozen=True)
@@ -42,21 +41,21 @@ def read_scales(tool: str, file: Path | None) -> Scales:
     return Scales(file, {} if file is None else _read(file))
 
 
-def scaled(made: Export, scales: Scales, symmetry: ParameterSymmetry, label: str) -> Move:
-    """The move of the spaces that were refused, by given scales or those of the least norm.
+def scaled(made: Export, scales: Scales, symmetry: ParameterSymmetry, label: str) -> Find:
+    """What finds the element of the spaces that were refused, of given scales or the least norm.
 
     Raises:
         CheckpointError: scales that are no element of the symmetry, or nothing was refused.
     """
     if scales.file is not None:
         element = _element(symmetry, scales)
-        return lambda symmetry, params: act(symmetry, to_scale(element, params), params)
+        return lambda params: to_scale(element, params)
 
-    def least(symmetry: ParameterSymmetry, params: State) -> State:
+    def least(params: State) -> GroupElement:
         wanted = {refusal.space.partition(" of expert ")[0] for refusal in made.refused}
         others = [n for n in (*symmetry.spaces, *symmetry.shift_of) if n not in wanted]
         with refused(label, "weights that can be balanced"):
-            return balance(symmetry, params, hold=others).params
+            return balance(symmetry, params, hold=others).element
 
     if not made.refused:
         raise CheckpointError(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Checkpoint
+from paramsym.checkpoints.checkpoint import Checkpoint, Opened
 from paramsym.checkpoints.errors import CheckpointError, few
+from paramsym.checkpoints.streaming.windows import Joins
 from paramsym.checkpoints.tensors import check_finite, check_kind, check_layout, shared_storage
+from paramsym.structure.windowed import Window
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -21,13 +24,40 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 class Weights:
     """Files of weights, and each of their names that a model knows → its name in the model.
 
-    `skeleton` makes the model with its parameters on the meta device, and its other buffers in
-    memory; None for weights alone.
+    `windows` are those of the names that are not the whole of that tensor; `skeleton` makes the
+    model with its parameters on the meta device, and its other buffers in memory; None for weights
+    alone.
     """
 
     checkpoint: Checkpoint
     names: Mapping[str, str]
     skeleton: Callable[[], torch.nn.Module] | None = None
+    windows: Mapping[str, Window] = field(default_factory=dict)
+
+    @cached_property
+    def joins(self) -> Joins:
+        """The tensors of the model that are put together from several of the files."""
+        return Joins(self.names, self.windows)
+
+
+class ByModelName(Mapping[str, torch.Tensor]):
+    """The tensors of files by the names of the model, read when they are asked for."""
+
+    def __init__(self, weights: Weights, ties: Mapping[str, str]):
+        self.weights, self.names = weights, weights.joins.spelled(ties)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        with Opened(self.weights.checkpoint) as opened:
+            return self.weights.joins.of(opened)[self.names[name]][:]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 @dataclass
@@ -79,6 +109,14 @@ class Source(abc.ABC):
     def state(self) -> dict[str, torch.Tensor]:
         """All parameters and persistent buffers by name, tied ones under each of their names."""
         return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+
+    def numbers(self) -> dict[str, torch.Tensor]:
+        """The same, with numbers: read from the files where it was opened without its weights."""
+        if self.has_weights or (weights := self.streamable()) is None:
+            return self.state()
+        same = aliases(self.model)
+        read = dict(ByModelName(weights, {}))
+        return {alias: read[name] for name in read for alias in same[name]}
 
     @property
     def parameters(self) -> int:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from paramsym.checkpoints.aside import aside_of, copy_aside
-from paramsym.checkpoints.checkpoint import Checkpoint
-from paramsym.checkpoints.elements import written_element
-from paramsym.checkpoints.equivalent import Transformed, require_equal, tolerance_of, write_moved
-from paramsym.checkpoints.errors import CheckpointError, refused
-from paramsym.checkpoints.fitting import misfit
-from paramsym.checkpoints.moving import Moving, Pass, moving
-from paramsym.checkpoints.plan import Plan, plan_of_files, plan_of_source
-from paramsym.checkpoints.source import Source
-from paramsym.checkpoints.streaming.journal import journal_of, remove
-from paramsym.checkpoints.streaming.stream import streamed
-from paramsym.checkpoints.streaming.verifying import NotRun, verified
-from paramsym.checkpoints.writing import write_text
-from paramsym.engines import Engine, engine_of
-from paramsym.structure.action import act
-from paramsym.structure.element import GroupElement
-from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.checkpoints.asked import Given, Moves, asked
+from paramsym.checkpoints.equivalent import Transformed
+from paramsym.checkpoints.moved import plan_moved, write_moved
+from paramsym.checkpoints.moving import Writing
+from paramsym.checkpoints.plan import Plan
+from paramsym.engines import Engine
 from paramsym.terminal import silent
 
 Progress = Callable[[str], None]
-Given = str | Path | Checkpoint | Source
-Moves = GroupElement | torch.Generator | str | Path
 
 
 def transform(
@@ -78,17 +62,8 @@ def transform(
             another run than this one; the system does not let it be written; or what was written
             computes another function, or numbers that are not finite.
     """
-    found = moving(
-        source, Path(target), element, strength, only, resume, force, shard_size, progress
-    )
-    if found.finished is not None:
-        with journal_of(found.target) as journal:  # that run may have been killed at its very end
-            remove(journal.folder)
-        return found.finished
-    if found.through is None:
-        return _whole(found, force, progress)
-    with engine_of(engine) as chosen:
-        return _by_pieces(found, found.through, chosen, resume, force, verify, progress)
+    how = Writing(engine, resume, force, shard_size, verify, progress=progress)
+    return write_moved(asked(source, Path(target), element, strength, only, how), how)
 
 
 def plan_transform(
@@ -108,90 +83,5 @@ def plan_transform(
     Arguments and errors are those of `transform`. Weights that are moved from files to files are
     moved on the meta device, and some rows of each kind of tensor for a measurement of time.
     """
-    out = Path(target)
-    found = moving(source, out, element, strength, only, False, force, shard_size, progress)
-    if found.through is None:
-        assert found.source is not None
-        return plan_of_source(found.source, found.symmetry, found.target, only)
-    progress("measuring")
-    job, layout = found.through.job, found.through.layout
-    place = job.checkpoint.place
-    names = aside_of(job.checkpoint) if layout.in_folder else []
-    aside = {name: (place / name).stamp()[0] for name in names}
-    return plan_of_files(job, layout, out, engine_of(engine), aside)
-
-
-def _by_pieces(
-    found: Moving,
-    through: Pass,
-    engine: Engine,
-    resume: bool,
-    force: bool,
-    verify: bool,
-    progress: Progress,
-) -> Transformed:
-    """From files to files."""
-    job, target = through.job, found.target
-    tolerance = tolerance_of(e.dtype for e in job.checkpoint.entries.values())
-    with streamed(
-        job, through.layout, target, through.request, engine, resume, force, progress
-    ) as (
-        draft,
-        done,
-    ):
-        if through.layout.in_folder:
-            copy_aside(job.checkpoint, draft, through.layout)
-        notes, error, passed = list(found.notes), None, None
-        written = Checkpoint.open(draft)
-        source, weights = found.source, found.weights
-        if verify and source is not None and weights is not None and weights.skeleton is not None:
-            try:
-                result = verified(
-                    weights.skeleton, source.inputs, weights, written, tolerance, progress,
-                    job.storage,
-                )  # fmt: skip
-            except NotRun as stopped:
-                if stopped.small:  # then it can be loaded, and its inputs looked at
-                    raise _unfit(source, stopped) from stopped
-                notes.append(f"the model was not run: {stopped}")
-            else:
-                error, passed = result.error, result.passed
-                require_equal(target, result.error, tolerance)
-        if passed is not None:
-            notes.append(f"verified on {passed}; the others were passed over")
-        entries = sum(e.numel for e in job.checkpoint.entries.values())
-        made = Transformed(
-            target, found.symmetry, error, tolerance, done.moved, entries, found.element_file,
-            found.record_file, tuple(notes),
-        )  # fmt: skip
-        with written_element(job.element, found.element_file, force or found.ours):
-            write_text(
-                found.record(done.hashes, done.written, made), found.record_file, "the record"
-            )
-    return made
-
-
-def _unfit(source: Source, stopped: NotRun) -> CheckpointError:
-    """What is wrong with the inputs on which a model stops."""
-    found = misfit(source.loaded())
-    return found or CheckpointError(
-        f"the example inputs of {source.label}", f"the model stopped on them with {stopped}",
-        "inputs on which it can be run", "Give other --inputs, or --no-verify",
-    )  # fmt: skip
-
-
-def _whole(found: Moving, force: bool, progress: Progress) -> Transformed:
-    """A source whose weights have to be loaded: a program, an archive, a factory."""
-    source = found.source
-    assert source is not None
-
-    def moved(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]):
-        with refused(source.label, "weights that can be moved",
-                     "Move some of the spaces only, with --only"):  # fmt: skip
-            return act(symmetry, element, params)
-
-    with refused(source.label, "weights that can be moved"):
-        element = found.element_for(source.state())
-    with written_element(element, found.element_file, force):
-        made = write_moved(source, found.symmetry, found.target, moved, force, progress)
-    return replace(made, element=found.element_file, notes=(*found.notes,))
+    how = Writing(engine, False, force, shard_size, progress=progress)
+    return plan_moved(asked(source, Path(target), element, strength, only, how), how, only)

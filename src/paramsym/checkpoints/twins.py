@@ -21,8 +21,8 @@ import torch
 
 from paramsym.checking.audit import LIMIT
 from paramsym.checkpoints.errors import first_line
-from paramsym.checkpoints.folder import quiet
 from paramsym.checkpoints.inputs import inputs_from_config, tries_of
+from paramsym.checkpoints.quieting import quiet
 from paramsym.checkpoints.roles import role_of
 from paramsym.checkpoints.shrinking import (
     PROFILES,

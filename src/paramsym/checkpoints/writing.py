@@ -174,14 +174,14 @@ def system_reason(error: BaseException) -> str | None:
     return None
 
 
-def write_text(text: str, path: Path, option: str) -> None:
+def write_text(text: str, path: Path, option: str, mode: int = 0o644) -> None:
     """Write a file of text, completely or not at all; `option` says where it was given.
 
     Raises:
         CheckpointError: nothing can be written there.
     """
     try:
-        with replacing(path, mode=0o644) as draft:
+        with replacing(path, mode=mode) as draft:
             draft.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CheckpointError(

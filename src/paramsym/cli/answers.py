@@ -48,6 +48,7 @@ free                    whole      bytes that are free where it would be written
 moves                   []text     spaces and shifts that would move
 tensors                 []text     tensors that would move
 seconds                 number?    an estimate from a measurement
+notes                   []text     what is to be said besides
 """
 _UNITS = """
 {0}.count               whole      units that can be told from others

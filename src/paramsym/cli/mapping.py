@@ -7,7 +7,21 @@ from typing import Annotated, Literal
 
 import typer
 
-from paramsym.cli.options import AsJson, Force, Inputs, Key, Source, Weights, say_notes
+from paramsym.cli.options import (
+    AsJson,
+    DryRun,
+    Engine,
+    Force,
+    Inputs,
+    Key,
+    NoVerify,
+    Resume,
+    ShardSize,
+    Source,
+    Weights,
+    say_notes,
+    writing_of,
+)
 from paramsym.terminal import ExitCode, Progress
 
 
@@ -44,7 +58,12 @@ def export(
     weights: Weights = None,
     inputs: Inputs = None,
     key: Key = None,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Force = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write what another tool has to know of this model: the maps by which a quantiser moves
@@ -59,9 +78,10 @@ def export(
                 f"--scales {scales}", "no --apply OUT beside it", "both", "Give --apply OUT, too"
             )
         progress(f"reading {source}")
+        how = writing_of(progress, engine, resume, force, shard_size, no_verify, dry_run)
         checkpoint = checkpoints.open_mapped(source, weights, inputs, key, apply is not None)
-        done = checkpoints.export_maps(checkpoint, tool, output, apply, scales, force, progress)
-    say_notes(checkpoint.notes)
+        done = checkpoints.export_maps(checkpoint, tool, output, apply, scales, how)
+    say_notes(done.moved.notes if done.moved else checkpoint.notes)
     if as_json:
         typer.echo(done.to_json())
     else:

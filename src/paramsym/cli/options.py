@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from paramsym.checkpoints import Writing
     from paramsym.checkpoints.told import Told
     from paramsym.quantize.grids import Grid
 
@@ -51,6 +52,22 @@ Engine = Annotated[
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Go on with a run for this OUT that was interrupted."),
+]
+ShardSize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="The largest shard: 5GB, 500MB. By default as in the source."
+    ),
+]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Do not run the model with the weights after.")
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Say what would move and be written, and what it takes in memory and time; no file.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -103,6 +120,16 @@ def grid_of(bits: int | None, groups: str | None, asymmetric: bool) -> Grid:
     return Grid(4 if bits is None else bits, shared, not asymmetric)  # type: ignore[arg-type]
 
 
+def writing_of(
+    progress: Callable[[str], None], engine: str, resume: bool, force: bool,
+    shard_size: str | None, no_verify: bool, dry_run: bool,
+) -> Writing:  # fmt: skip
+    """How weights are written, of the options that say so."""
+    from paramsym.checkpoints import Writing
+
+    return Writing(engine, resume, force, bytes_of(shard_size), not no_verify, dry_run, progress)
+
+
 def finite(value: float) -> float:
     """NaN passes every comparison with a bound, and infinity is below none."""
     if not math.isfinite(value):
@@ -140,6 +167,17 @@ def tell(notes: Iterable[str], done: Told, as_json: bool, show: Callable[[Any], 
         typer.echo(done.to_json())
     else:
         show(done)
+
+
+def tell_written(done: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    """The same of a command that wrote equivalent weights; of a dry run, what it would write."""
+    from paramsym.checkpoints import Plan
+
+    notes = dict.fromkeys((*getattr(done, "notes", ()), *done.written.notes))
+    if isinstance(done.written, Plan) and not as_json:
+        tell(notes, done.written, False, typer.echo)
+    else:
+        tell(notes, done, as_json, show)
 
 
 def patterns(given: list[str] | None) -> list[str] | None:

@@ -9,12 +9,18 @@ import typer
 
 from paramsym.cli.options import (
     AsJson,
+    DryRun,
     Engine,
     Force,
     Inputs,
+    NoVerify,
+    Resume,
+    ShardSize,
     finite,
     patterns,
     tell,
+    tell_written,
+    writing_of,
 )
 from paramsym.terminal import ExitCode, Progress
 
@@ -151,11 +157,16 @@ def align(
             show_default=False,
         ),
     ] = None,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Force = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write B moved next to A: the nearest weights that compute the function of B, and the element
-    that leads there. It is read back and compared before it gets its name."""
+    that leads there. The model is run with both before OUT gets its name."""
     with Progress(not as_json) as progress:
         progress("starting")
         import torch
@@ -164,12 +175,13 @@ def align(
 
         moving = _spaces(spaces, permutations)
         progress(f"reading {a} and {b}")
-        pair = checkpoints.open_alike([a, b], model, inputs, key)
+        how = writing_of(progress, engine, resume, force, shard_size, no_verify, dry_run)
+        pair = checkpoints.open_alike([a, b], model, inputs, key, lazily=True)
         generator = torch.Generator().manual_seed(seed)
         done = checkpoints.write_aligned(
-            pair, out, element, moving, data, sweeps, restarts, generator, force, progress
+            pair, out, element, moving, data, sweeps, restarts, generator, how
         )
-    tell(done.notes, done, as_json, report.print_aligned)
+    tell_written(done, as_json, report.print_aligned)
 
 
 def merge(

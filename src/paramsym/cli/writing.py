@@ -12,14 +12,17 @@ from paramsym.cli.options import (
     Asymmetric,
     Bits,
     DataFile,
+    DryRun,
     Engine,
     Force,
     Groups,
     Hold,
     Inputs,
     Key,
+    NoVerify,
     Out,
     Resume,
+    ShardSize,
     Source,
     Weights,
     bytes_of,
@@ -27,6 +30,8 @@ from paramsym.cli.options import (
     grid_of,
     patterns,
     tell,
+    tell_written,
+    writing_of,
 )
 from paramsym.terminal import Progress
 
@@ -62,24 +67,10 @@ def transform(
     ] = None,
     engine: Engine = "local",
     resume: Resume = False,
-    shard_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="The largest shard: 5GB, 500MB. By default as in the source."
-        ),
-    ] = None,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not run the model with the weights after.")
-    ] = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Force = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Say what would move and be written, and what it takes in memory and time; no "
-            "file.",
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write an equivalent checkpoint: other numbers, the same function. Safetensors are moved from
@@ -126,12 +117,17 @@ def balance(
     groups: Groups = None,
     asymmetric: Asymmetric = False,
     hold: Hold = None,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Force = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the best equivalent checkpoint for an objective, with a certificate. It is read back
-    and compared before it gets its name. --data, --bits, --groups and --asymmetric belong to
-    --objective error."""
+    """Write the best equivalent checkpoint for an objective, with a certificate. The model is run
+    with both before OUT gets its name; the element and a record stand beside it. --data, --bits,
+    --groups and --asymmetric belong to --objective error."""
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import checkpoints, report
@@ -144,11 +140,12 @@ def balance(
             )  # fmt: skip
         grid = grid_of(bits, groups, asymmetric)
         progress(f"reading {source}")
-        checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
+        how = writing_of(progress, engine, resume, force, shard_size, no_verify, dry_run)
+        checkpoint = checkpoints.open_movable(source, weights, inputs, key)
         done = checkpoints.write_balanced(
-            checkpoint, out, objective, patterns(hold), force, progress, data, grid
+            checkpoint, out, objective, patterns(hold), data, grid, how
         )
-    tell(checkpoint.notes, done, as_json, report.print_balanced)
+    tell_written(done, as_json, report.print_balanced)
 
 
 def quantize_prep(
@@ -171,7 +168,12 @@ def quantize_prep(
         ),
     ] = 10.0,
     hold: Hold = None,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Force = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the equivalent weights that lose least when a quantiser rounds them, as measured on one
@@ -182,8 +184,9 @@ def quantize_prep(
 
         grid = grid_of(bits, groups, asymmetric)
         progress(f"reading {source}")
+        how = writing_of(progress, engine, resume, force, shard_size, no_verify, dry_run)
         checkpoint = checkpoints.open_checkpoint(source, weights, inputs, key=key)
         done = checkpoints.write_prepared(
-            checkpoint, out, data, grid, patterns(hold), activations, force, progress
+            checkpoint, out, data, grid, patterns(hold), activations, how
         )
-    tell(checkpoint.notes, done, as_json, report.print_prepared)
+    tell_written(done, as_json, report.print_prepared)

@@ -60,11 +60,11 @@ def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, c
     """One tensor that both should have alike."""
     if (name in a) != (name in b):
         side = "b" if name in a else "a"
-        _refuse(call, f"{name!r} is missing in {side}", f"it, {_typed(symmetry, name)}",
+        _refuse(call, f"{name!r} is missing in {side}", f"it, {_typed(symmetry, name)},",
                 "Load both from the same model class")  # fmt: skip
     if name not in a:
         if name in symmetry.signature and symmetry.movers[name]:
-            _refuse(call, f"{name!r} is missing in both", f"it, {_typed(symmetry, name)}",
+            _refuse(call, f"{name!r} is missing in both", f"it, {_typed(symmetry, name)},",
                     "Pass the complete state_dict() of each model")  # fmt: skip
         return
     one, other = a[name], b[name]
@@ -72,11 +72,11 @@ def _require_one(symmetry: ParameterSymmetry, a: Params, b: Params, name: str, c
         _require_numbers(symmetry, name, side, value, call)
     if one.shape != other.shape:
         _refuse(call, f"{name!r} has shape {tuple(one.shape)} in a and {tuple(other.shape)} in b",
-                f"one shape, {_typed(symmetry, name)}",
+                f"one shape, {_typed(symmetry, name)},",
                 "Compare networks of one architecture")  # fmt: skip
     if name in symmetry.signature and tuple(one.shape) != symmetry.shape(name):
         _refuse(call, f"{name!r} has shape {tuple(one.shape)} in both",
-                f"{symmetry.shape(name)}, {_typed(symmetry, name)}",
+                f"{symmetry.shape(name)}, {_typed(symmetry, name)},",
                 "Take the symmetry of the model that they belong to")  # fmt: skip
     if one.dtype != other.dtype:
         _refuse(call, f"{name!r} is {one.dtype} in a and {other.dtype} in b", "one precision",
@@ -120,4 +120,4 @@ def _typed(symmetry: ParameterSymmetry, name: str) -> str:
 
 
 def _refuse(call: str, came: str, expected: str, instead: str) -> NoReturn:
-    raise ValueError(f"{call}(symmetry, a, b): {came}; {expected}, was expected. {instead}.")
+    raise ValueError(f"{call}(symmetry, a, b): {came}; {expected} was expected. {instead}.")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
-from paramsym.geometry.costs import cost_along_scales
-from paramsym.geometry.descent import descended
-from paramsym.geometry.finite import require_finite
+from paramsym.geometry.costs import cost_along_scales, terms_along_scales
+from paramsym.geometry.descent import descend
+from paramsym.geometry.factors import Factor, factors_of, together
+from paramsym.geometry.finite import require_finite, require_range
 from paramsym.geometry.gains import require_gains, unit_scales
-from paramsym.geometry.given import numbers_of
+from paramsym.geometry.given import NumbersInFiles, numbers_of
 from paramsym.geometry.movers import movers_of
-from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.result import Balanced, Part, Status
 from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
 from paramsym.structure.agreed import require_agreed
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.whole import is_sharded, placed_like
+from paramsym.structure.whole import is_sharded
 
+Progress = Callable[[str], None]
 OBJECTIVES = {"l2": 2.0, "l1": 1.0}
 
 
@@ -38,20 +40,22 @@ def balance(
     anchors: Anchors | None = None,
     gains: str = "free",
     rotations: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Balanced:
     """The equivalent parameters of least norm, and a bound on what is left to gain.
 
     Along the logarithms of all scales Σ |w|^p is a convex sum of exponentials. A change of basis g
     makes tr(g G gᵀ) + tr(g⁻ᵀ G′ g⁻¹) of the Gram matrices G of what it moves and G′ of what it
     moves dually, least at the geometric mean of G⁻¹ and G′. A shift is linear least squares. Along
-    scales and bases the norm is least exactly where the moments vanish (Kempf and Ness).
+    scales and bases the norm is least exactly where the moments vanish (Kempf and Ness). Families
+    that share no tensor are balanced one after the other.
 
     Args:
         symmetry: derived or written by hand.
         params: the complete state dict; it is only read. Buffers move and cost nothing, tied
             tensors count once, a gain that is stored as γ − 1 counts as γ. DTensors are gathered,
-            all of them, and those of the result are placed as they are.
+            all of them, and those of the result are placed as they are. A mapping that is no dict
+            is one of tensors in files, which are read when they are needed.
         objective: "l2", Σ |w|², or "l1", Σ |w|, along scales and moduli
             alone.
         hold: patterns of spaces and shifts to leave as they are.
@@ -96,9 +100,8 @@ def balance(
         )
     _require_positive(tolerance, rounds)
     require_gains(gains)
-    numbers = numbers_of(symmetry, params, "balance")
-    spread = {n: t for n, t in params.items() if is_sharded(t)}
-    params = numbers
+    given, in_files = params, isinstance(params, Mapping) and not isinstance(params, dict)
+    params = (NumbersInFiles if in_files else numbers_of)(symmetry, params, "balance")
     require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
@@ -113,26 +116,48 @@ def balance(
         for space, values in scales.items():
             anchor(limits, space, values, movers.held)
     require_bounded(symmetry, movers.scales, limits)
+    # what was spread over ranks is moved as it is
+    spread = {} if in_files else {n: t.detach() for n, t in given.items() if is_sharded(t)}
+    start = params if in_files else {**params, **spread}
     if limits.conflicts:
         require_finite(symmetry, params)
         before = cost_along_scales(symmetry, params, (), power).constant
-        held = Balanced(
-            dict(params), symmetry.identity(), before, before,
+        return Balanced(
+            start, symmetry.identity(), before, before,
             Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
         )  # fmt: skip
-        return _placed(held, spread)
-    turns = Turns(symmetry, params, power, movers, tolerance, limits.logs)
-    turns.settle(rounds, progress)
-    if not movers.rotations:
-        return _placed(turns.found(), spread)
-    return _placed(descended(turns, movers.rotations, rounds, progress), spread)
-
-
-def _placed(found: Balanced, spread: Params) -> Balanced:
-    """The point with what was spread over ranks spread as before."""
+    factors, parts = factors_of(symmetry, movers), []
+    begun = partial(Turns, symmetry, power=power, tolerance=tolerance, limits=limits.logs)
+    for k, factor in enumerate(factors):
+        told = _telling(progress, k + 1, len(factors))
+        parts.append(_settled(begun, params, factor, rounds, told))
+    moved = {n for factor in factors for n in factor.tensors}
+    rest = [n for n in symmetry.blocks if n not in moved]
+    _, constant = terms_along_scales(symmetry, params, rest, (), power)
+    found = together(symmetry, start, parts, constant, movers.held)
+    require_range(symmetry, params, found.before)
     require_agreed(found.element, spread)
-    there = {n: placed_like(found.params[n], t) for n, t in spread.items()}
-    return replace(found, params={**found.params, **there})
+    return found
+
+
+def _settled(
+    begun: Callable[..., Turns], params: Params, factor: Factor, rounds: int,
+    progress: Progress | None,
+) -> Part:  # fmt: skip
+    """One factor, whose tensors are let go when it is done."""
+    own = {n: params[n] for n in factor.tensors if n in params}
+    turns = begun(params=own, movers=factor.movers)
+    turns.settle(rounds, progress)
+    if turns.movers.rotations:
+        descend(turns, turns.movers.rotations, rounds, progress)
+    return turns.found()
+
+
+def _telling(progress: Progress | None, part: int, parts: int) -> Progress | None:
+    """What is told of one part of several."""
+    if progress is None or parts == 1:
+        return progress
+    return lambda line: progress(f"part {part} of {parts}, {line}")
 
 
 def _require_positive(tolerance: float, rounds: int) -> None:

@@ -123,9 +123,10 @@ def terms_read(
     """The terms of a cost and its constant at the numbers of a state dict."""
     terms, constant = [], 0.0
     for own in readers:
-        if not counts(params[own.parameter]):
+        given = params[own.parameter]
+        if not counts(given):
             continue
-        tensor = added(params[own.parameter].detach().cpu(), own.origin)
+        tensor = added(given.detach().cpu(), own.origin)
         for reader in own.blocks:
             term = reader.read(tensor)
             if term.factors:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from paramsym.geometry.result import Balanced, Status
-from paramsym.geometry.rotations import RotationNorm, rotation_moments
+from paramsym.geometry.rotations import RotationNorm
 from paramsym.geometry.turns import Turns
 
 _FALL = 1e-11  # of the cost, in one round, below which the point counts as stationary
 
 
-def descended(
+def descend(
     turns: Turns,
     spaces: Sequence[str],
     rounds: int,
     progress: Callable[[str], None] | None,
-) -> Balanced:
-    """A point that is balanced, and at which the norm is stationary along rotations, too.
+) -> None:
+    """To a point that is balanced, and at which the norm is stationary along rotations, too.
 
     Every step lowers the norm, so that it ends no higher than where the others are balanced alone.
     The norm has many such points along rotations, and which is found depends on the start.
@@ -41,8 +39,3 @@ def descended(
         if before - value <= _FALL * before:
             break
     turns.settle(rounds, progress)
-    found = turns.found()
-    moments = rotation_moments(turns.symmetry, found.params)
-    moment = found.moment | {space: moments[space] for space in spaces}
-    status = found.status if found.status is Status.UNATTAINED else Status.LOCAL
-    return replace(found, status=status, moment=moment)

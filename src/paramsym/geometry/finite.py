@@ -26,9 +26,9 @@ def require_finite(
             only where they are, so that buffers alone have to be read for this.
     """
     for name in symmetry.signature:
-        tensor = params.get(name)
-        if tensor is None or (summed and name not in symmetry.buffers):
+        if name not in params or (summed and name not in symmetry.buffers):
             continue
+        tensor = params[name]
         # a sum of numbers is finite only where they are, and takes less than to ask each of them
         if not (math.isfinite(abs(tensor.sum().item())) or bool(tensor.isfinite().all())):
             raise ValueError(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from paramsym.structure.action import check_parameters
+from paramsym.structure.belonging import require_shape
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.whole import whole
 
@@ -29,10 +31,36 @@ def numbers_of(
             added up.
     """
     check_parameters(symmetry, params)
-    for name in symmetry.signature:
-        tensor = params.get(name)
-        if tensor is None:
-            continue
+    return {name: _number(symmetry, name, tensor, call) for name, tensor in params.items()}
+
+
+@dataclass(frozen=True)
+class NumbersInFiles(Mapping[str, Tensor]):
+    """The same of tensors that are read when they are asked for, and looked at then; see
+    `numbers_of`."""
+
+    symmetry: ParameterSymmetry
+    params: Mapping[str, Tensor]
+    call: str
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self.params[name]
+        if name in self.symmetry.signature:
+            require_shape(self.symmetry, name, tensor)
+        return _number(self.symmetry, name, tensor, self.call)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.params
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.params)
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+
+def _number(symmetry: ParameterSymmetry, name: str, tensor: Tensor, call: str) -> Tensor:
+    if name in symmetry.signature:
         if tensor.is_meta:
             _refuse(call, name, "is on the device 'meta' and has no numbers",
                     "Load the weights first, and pass the state_dict() that has them")  # fmt: skip
@@ -41,8 +69,8 @@ def numbers_of(
         if tensor.is_quantized or (tensor.is_floating_point() and tensor.dtype.itemsize < 2):
             _refuse(call, name, f"has dtype {tensor.dtype}, whose numbers say nothing alone",
                     "Multiply quantised weights by their scales, and pass the result")  # fmt: skip
-    traced = {n for n, t in params.items() if isinstance(t, Tensor) and t.requires_grad}
-    return {n: whole(t.detach() if n in traced else t) for n, t in params.items()}
+    traced = isinstance(tensor, Tensor) and tensor.requires_grad
+    return whole(tensor.detach() if traced else tensor)
 
 
 def _refuse(call: str, name: str, came: str, instead: str) -> NoReturn:

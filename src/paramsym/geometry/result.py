@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -9,7 +10,9 @@ from functools import cached_property
 from torch import Tensor
 
 from paramsym.geometry.rotations import rotation_moments
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
+from paramsym.structure.symmetry import ParameterSymmetry
 
 
 class Status(StrEnum):
@@ -23,12 +26,27 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
+class Part:
+    """What is known of the best point along some families, and of the tensors that these move; see
+    `Balanced`."""
+
+    element: GroupElement
+    before: float
+    value: float
+    status: Status
+    gap: float
+    moment: dict[str, float]
+    held: dict[str, str]
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Balanced:
     """A balanced point of an orbit.
 
     Attributes:
-        params: the parameters there, a new dict; `act(symmetry, element, params)` of those given.
-        element: the group element that leads there.
+        start: the parameters that were given, which are only read.
+        element: the group element that leads from there to the point.
         before, value: the objective at the given parameters and at these: Σ |w|^p, buffers left
             out, for `balance`; a range, or an error, for what minimises these.
         status: OPTIMAL if no point that the moved spaces lead to is lower by more than `gap`;
@@ -44,7 +62,7 @@ class Balanced:
         rounds: how often the families took turns.
     """
 
-    params: dict[str, Tensor]
+    start: Mapping[str, Tensor]
     element: GroupElement
     before: float
     value: float
@@ -53,6 +71,17 @@ class Balanced:
     moment: dict[str, float]
     held: dict[str, str] = field(default_factory=dict)
     rounds: int = 1
+
+    @cached_property
+    def params(self) -> dict[str, Tensor]:
+        """The parameters there, a new dict: `act(symmetry, element, start)`.
+
+        Computed when it is read: where weights are moved from files to files, all of them need
+        never be in memory.
+        """
+        symmetry = self.element.symmetry
+        assert isinstance(symmetry, ParameterSymmetry)
+        return act(symmetry, self.element, self.start)
 
     @cached_property
     def held_moment(self) -> dict[str, float]:

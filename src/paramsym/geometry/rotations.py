@@ -179,10 +179,14 @@ def rotation_moments(symmetry: SymmetryData, params: Params) -> dict[str, float]
     spaces = [name for name in symmetry.spaces if rotates_in_frames(symmetry, name)]
     found = {}
     for space in (name for name in spaces if not standstill(symmetry, params, name)):
-        norm = RotationNorm(symmetry, params, space)
-        slope = norm.slope(norm.grams)
-        found[space] = float(slope.abs().max()) / _squares(symmetry, params)
+        found[space] = steepest(symmetry, params, space) / _squares(symmetry, params)
     return found
+
+
+def steepest(symmetry: SymmetryData, params: Params, space: str) -> float:
+    """The largest derivative of Σ θ² along an orthonormal generator of one space."""
+    norm = RotationNorm(symmetry, params, space)
+    return float(norm.slope(norm.grams).abs().max())
 
 
 def _squares(symmetry: SymmetryData, params: Params) -> float:

@@ -16,7 +16,6 @@ from paramsym.geometry.bounds import standing
 from paramsym.geometry.boxed import Box, certified_in_box, slack_in_box, slope_in_box
 from paramsym.geometry.costs import (
     balanced_scales,
-    cost_along_scales,
     counts,
     family_shapes,
     scaled_by,
@@ -27,12 +26,13 @@ from paramsym.geometry.means import approaching_basis, balancing_basis
 from paramsym.geometry.movers import Movers
 from paramsym.geometry.newton import REACH, STEEP, Least
 from paramsym.geometry.posynomial import Point, Posynomial
-from paramsym.geometry.result import Balanced, Status
+from paramsym.geometry.result import Part, Status
+from paramsym.geometry.rotations import steepest
 from paramsym.geometry.scales import best_scales
 from paramsym.geometry.secants import Secants
 from paramsym.geometry.sliding import ShiftNorm
 from paramsym.geometry.terms import Term
-from paramsym.structure.action import act, act_tensor
+from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.gram import gram
 from paramsym.structure.layout import widened
@@ -61,7 +61,7 @@ class Reached(NamedTuple):
 
 
 class Turns:
-    """The families in turns, from given parameters, in double precision.
+    """The families of one factor in turns, from its tensors, in double precision.
 
     What scales alone move counts by its masses, which are taken once from the given parameters:
     `origin` are the logarithms of the scales so far. `current` are the tensors that bases and
@@ -82,7 +82,8 @@ class Turns:
         self.movers, self.tolerance = movers, tolerance
         self.current = {n: widened(self.params[n]) for n in self._coupled()}
         self.shapes = family_shapes(symmetry, movers.scales)
-        self.apart = self._terms(self.params, [n for n in symmetry.blocks if n not in self.current])
+        apart = [n for n in self.params if n in symmetry.blocks and n not in self.current]
+        self.apart = self._terms(self.params, apart)
         self.origin: Tensor | None = None
         self.element = GroupElement(symmetry)  # the empty word, so that nothing moves in vain
         self.scales = Posynomial(self.shapes, ())
@@ -101,7 +102,8 @@ class Turns:
         cost = self._cost()
         if self.before is None:
             self.before = cost.here.value
-            require_range(self.symmetry, self.params, self.before)
+            if not math.isfinite(self.before):
+                require_range(self.symmetry, self.params, self.before)
         free = self._free(cost)
         least, closest, stalled = math.inf, math.inf, 0  # the first may rise, to anchored scales
         self.secants = Secants()
@@ -129,22 +131,34 @@ class Turns:
             if level or stalled == 2 * _STALLED:
                 break
 
-    def found(self) -> Balanced:
+    def found(self) -> Part:
         """What is known of the point that was reached; no more turns can follow."""
         (value, gap, moment), before = self.reached, self.before
         assert before is not None
         self._give_up_faded()
-        status = Status.OPTIMAL if gap <= CERTIFIED * value and not self.slid else Status.LOCAL
+        moment = moment | self._turning(value)
+        best = gap <= CERTIFIED * value and not self.slid and not self.movers.rotations
+        status = Status.OPTIMAL if best else Status.LOCAL
         self.movers.held |= standing(self.scales, self.box)
-        self.current, self.apart = {}, ([], 0.0)  # makes room for the moved parameters
-        params = act(self.symmetry, self.element, self.params)
         if self.slid:  # a slide reads parameters that the element, multiplied out, rounds otherwise
-            value = cost_along_scales(self.symmetry, params, (), self.power).constant
-        return Balanced(
-            params, self.element, before, value,
-            Status.UNATTAINED if self.unattained else status, gap, moment, self.movers.held,
-            self.done,
+            moved = self.moved()
+            _, value = terms_along_scales(self.symmetry, moved, moved, (), self.power)
+        return Part(
+            self.element, before, value, Status.UNATTAINED if self.unattained else status, gap,
+            moment, self.movers.held, self.done,
         )  # fmt: skip
+
+    def moved(self) -> dict[str, Tensor]:
+        """The given parameters, moved by the element."""
+        return {n: act_tensor(self.symmetry, self.element, n, self.params) for n in self.params}
+
+    def _turning(self, value: float) -> dict[str, float]:
+        """The moments along rotations in the frames of gains."""
+        if not self.movers.rotations:
+            return {}
+        moved = self.moved()
+        sizes = {s: steepest(self.symmetry, moved, s) for s in self.movers.rotations}
+        return {space: size / (value or 1.0) for space, size in sizes.items()}
 
     def apply(self, step: GroupElement) -> None:
         """A step of any kind."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.alignment import Aligned, align
+from paramsym.geometry.alike import alike
 from paramsym.geometry.bringing import counted
 from paramsym.geometry.reduced import Reduced, reduce
 from paramsym.geometry.same_orbit import Kind as Orbit
@@ -77,7 +78,7 @@ def compare(
     others = list(independent)
     _require_pairs(null, len(others))
     for other in (b, *others):
-        _require_same_dtypes(symmetry, a, other)
+        alike(symmetry, a, other, "compare")  # names that nobody knows would be equal in nothing
     if _identical(symmetry, a, b):
         same = dict.fromkeys(counted(symmetry, a), ComparedTensor(0.0, None, True))
         return Comparison(
@@ -175,13 +176,3 @@ def _require_pairs(null: int, given: int) -> None:
             f"compare(null={null}, independent={given} checkpoints): there is no unrelated pair to "
             "compare with, and at least one was expected. Leave null at 4."
         )
-
-
-def _require_same_dtypes(symmetry: ParameterSymmetry, a: Params, b: Params) -> None:
-    for name in symmetry.signature:
-        if name in a and name in b and a[name].dtype != b[name].dtype:
-            raise ValueError(
-                f"compare(a, b): {name!r} has dtype {a[name].dtype} in a and {b[name].dtype} in "
-                "the other, and one dtype was expected. Convert both to the wider one: "
-                "{n: t.to(torch.float32) for n, t in params.items()}."
-            )

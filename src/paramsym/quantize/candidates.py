@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from paramsym.geometry.balance import balance
-from paramsym.geometry.costs import scaled_by
 from paramsym.geometry.movers import movers_of
-from paramsym.quantize.diagonals import with_diagonals
+from paramsym.quantize.diagonals import in_whole, scaled_within, with_diagonals
 from paramsym.quantize.errors import minimize_quantization_error
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.incidence import incidence_of
 from paramsym.quantize.passes import equalised
 from paramsym.quantize.ranges import minimize_range
 from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -26,7 +26,7 @@ _ROUNDS = 100  # of a few sweeps each
 _SETTLED = 1e-3  # e-folds that scales still move
 
 
-def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -> dict[str, Tensor]:
+def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -> GroupElement:
     """Cross-layer equalisation to convergence: what raises a unit is as large as what it lowers.
 
     Every parameter takes part, gains and biases too, and every scale of the symmetry that is not
@@ -37,26 +37,28 @@ def equalise(symmetry: ParameterSymmetry, params: Params, hold: Patterns = ()) -
         params: the complete state dict; it is only read.
         hold: patterns of spaces to leave as they are.
 
+    Returns:
+        The element that leads there.
+
     Raises:
         UnknownName: a pattern matches nothing.
 
     Source: Nagel, van Baalen, Blankevoort and Welling, "Data-free quantization through weight
     equalization and bias correction" (2019).
     """
-    symmetry = with_diagonals(symmetry)
-    movers = movers_of(symmetry, 1.0, hold, (), shifts=False, call="equalise")
+    scaling = with_diagonals(symmetry)
+    movers = movers_of(scaling, 1.0, hold, (), shifts=False, call="equalise")
     logs: dict[str, Tensor] = {}
-    moved = dict(params)
+    moved, element = dict(params), GroupElement(symmetry)
     for _ in range(_ROUNDS):
-        incidence = incidence_of(symmetry, moved, movers.scales)
+        incidence = incidence_of(scaling, moved, movers.scales)
         step = incidence.split(equalised(incidence))
         logs = {n: y + logs[n] if n in logs else y for n, y in step.items()}
-        moving = {n: y for n, y in logs.items() if bool(y.any())}
-        if moving:
-            moved = act(symmetry, scaled_by(symmetry, moving), params)
+        element = scaled_within(symmetry, {n: y for n, y in logs.items() if bool(y.any())})
+        moved = act(symmetry, element, params)
         if max((float(y.abs().max()) for y in step.values() if y.numel()), default=0) < _SETTLED:
             break
-    return moved
+    return element
 
 
 def candidates(
@@ -67,7 +69,7 @@ def candidates(
     names: list[str],
     hold: Patterns = (),
     progress: Callable[[str], None] | None = None,
-) -> dict[str, Callable[[], Params]]:
+) -> dict[str, Callable[[], GroupElement]]:
     """What finds each candidate, by its name; the first are the weights as they are.
 
     Args:
@@ -80,19 +82,23 @@ def candidates(
         progress: called with a line per stage.
     """
 
-    def least_error() -> Params:
+    def least_error() -> GroupElement:
         return minimize_quantization_error(
             symmetry, params, sensitivities, grid, names, hold, (), TOLERANCE, progress
-        ).params
+        ).element
+
+    def least_range() -> GroupElement:
+        scaling = with_diagonals(symmetry)
+        found = minimize_range(scaling, params, hold=hold, progress=progress)
+        return in_whole(symmetry, found.element)
+
+    def least_norm() -> GroupElement:
+        return balance(symmetry, params, hold=hold, shifts=False, progress=progress).element
 
     return {
-        UNTOUCHED: lambda: params,
+        UNTOUCHED: symmetry.identity,
         "equalised": lambda: equalise(symmetry, params, hold),
-        "range": lambda: minimize_range(
-            with_diagonals(symmetry), params, hold=hold, progress=progress
-        ).params,
-        "l2": lambda: balance(
-            symmetry, params, hold=hold, shifts=False, progress=progress
-        ).params,
+        "range": least_range,
+        "l2": least_norm,
         "error": least_error,
-    }  # fmt: skip
+    }

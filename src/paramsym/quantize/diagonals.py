@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from paramsym.algebra import GeneralLinear, PositiveScaling
+from paramsym.algebra import Element, GeneralLinear, PositiveScaling
+from paramsym.algebra.element import dense
 from paramsym.geometry.costs import scaled_by
-from paramsym.structure.element import GroupElement
+from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.symmetry import ParameterSymmetry
 
 
@@ -29,6 +30,24 @@ def with_diagonals(symmetry: ParameterSymmetry) -> ParameterSymmetry:
         if isinstance(space.group, GeneralLinear) and not framed:
             spaces[name] = replace(space, group=PositiveScaling(space.size))
     return replace(symmetry, spaces=spaces) if spaces != symmetry.spaces else symmetry
+
+
+def in_whole(symmetry: ParameterSymmetry, element: GroupElement) -> GroupElement:
+    """An element of the subgroup with diagonals as the one of the whole symmetry that it is."""
+
+    def one(name: str, value: Element) -> Element:
+        space = symmetry.spaces[name]
+        if value.matrix is None and isinstance(space.group, GeneralLinear):
+            return Element(matrix=dense(value, space.size))
+        return value
+
+    parts = (
+        part
+        if isinstance(part, Slide)
+        else {name: one(name, value) for name, value in part.items()}
+        for part in element.parts
+    )
+    return GroupElement(symmetry, tuple(parts))
 
 
 def scaled_within(symmetry: ParameterSymmetry, logs: Mapping[str, Tensor]) -> GroupElement:

@@ -16,7 +16,6 @@ from paramsym.quantize.diagonals import scaled_within, with_diagonals
 from paramsym.quantize.expected_error import ExpectedError
 from paramsym.quantize.grids import Grid
 from paramsym.quantize.shares import tensors_to_round
-from paramsym.structure.action import act
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -105,7 +104,7 @@ def minimize_quantization_error(
         n: float(s.abs().max()) if s.numel() else 0.0 for n, s in cost.split(solved.slope).items()
     }
     return Balanced(
-        act(symmetry, element, params), element, before, solved.value,
+        params, element, before, solved.value,
         status, gap, moment, movers.held, solved.rounds,
     )  # fmt: skip
 

@@ -22,6 +22,8 @@ from paramsym.quantize.sensitivities import sensitivities
 from paramsym.quantize.shares import tensors_to_round
 from paramsym.recording.outputs import named_outputs, require_outputs
 from paramsym.recording.running import call_at, preserved, split_inputs
+from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -63,11 +65,13 @@ class Prepared:
     Attributes:
         params: equivalent to the weights given, and not rounded; those themselves if none is
             better.
+        element: the group element that leads to them.
         chosen: the name of the candidate.
         candidates: all rows, the untouched weights first.
     """
 
     params: dict[str, Tensor]
+    element: GroupElement
     chosen: str
     candidates: tuple[Candidate, ...]
 
@@ -149,7 +153,7 @@ def prepare_for_quantization(
     say("measuring the sensitivities")
     slopes = sensitivities(model, calibration)
     trial = _Trial(model, symmetry, params, names, grid, held_out)
-    rows, chosen = [], (UNTOUCHED, params, math.inf)
+    rows, chosen, least = [], (UNTOUCHED, symmetry.identity()), math.inf
     first: _Measured | None = None
     current = ""
     found = candidates(
@@ -157,17 +161,17 @@ def prepare_for_quantization(
     )
     for current, find in found.items():
         say(f"{current}: finding the weights")
-        point = find()
+        element = find()
         say(f"{current}: rounding and measuring")
-        here = trial.measured(point)
+        here = trial.measured(act(symmetry, element, params))
         first = first or here
         row = _row(current, here, first, activations)
-        if not row.verdict and row.change < chosen[2]:
-            chosen = current, point, row.change
+        if not row.verdict and row.change < least:
+            chosen, least = (current, element), row.change
         rows.append(row)
-    best = chosen[0]
+    best, element = chosen
     told = tuple(row if row.name == best or row.verdict else _beaten(row, best) for row in rows)
-    return Prepared(dict(chosen[1]), best, told)
+    return Prepared(act(symmetry, element, params), element, best, told)
 
 
 class _Trial:

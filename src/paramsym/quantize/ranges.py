@@ -30,7 +30,6 @@ from paramsym.quantize.incidence import GROUND, Edges, Incidence, incidence_of
 from paramsym.quantize.least_norm import LeastNorm, Norm
 from paramsym.quantize.passes import edges_above, equalised, extremes, united
 from paramsym.quantize.thresholds import Cuts
-from paramsym.structure.action import act
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -140,7 +139,7 @@ def minimize_range(
         status = Status.UNATTAINED
         held["every scale"] = "no cycle of weights bounds the ranges: they can all go to zero"
     return Narrowed(
-        act(symmetry, element, params), element, found.before, found.value, status, gap, {}, held,
+        params, element, found.before, found.value, status, gap, {}, held,
         found.rounds, norm.value, norm.gap,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paramsym.checkpoints import Transformed, WrittenBalanced
+from paramsym.checkpoints import Plan, Transformed, WrittenBalanced
 from paramsym.report.words import error_text
 
 _ROWS = 24  # parameters that are shown, those that cost most
@@ -37,7 +37,7 @@ def print_balanced(result: WrittenBalanced, console: Console | None = None) -> N
         console.print(Text(f"held {name}: {why}", style="dim"))
 
 
-def head_of(written: Transformed) -> Table:
+def head_of(written: Transformed | Plan) -> Table:
     """Rows of a figure and what it is, the first of which says what was written."""
     head = Table.grid(padding=(0, 2))
     head.add_column(style="bold", justify="right", no_wrap=True)
@@ -46,8 +46,10 @@ def head_of(written: Transformed) -> Table:
     return head
 
 
-def add_error(head: Table, written: Transformed) -> None:
-    """The row that says how well the function was kept."""
+def add_error(head: Table, written: Transformed | Plan) -> None:
+    """The row that says how well the function was kept; none for what was not written."""
+    if isinstance(written, Plan):
+        return
     head.add_row(
         error_text(written.error),
         "largest change of an output after reading it back, relative to those around it",

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paramsym.checkpoints import Exported, MappingChecked
+from paramsym.checkpoints import Exported, MappingChecked, Plan
 from paramsym.interop import (
     Block,
     Checked,
@@ -22,7 +22,7 @@ from paramsym.interop import (
 from paramsym.interop.exporting import TOLERANCE as KEPT
 from paramsym.interop.matching import common_ancestor
 from paramsym.report.collapse import Group, collapse
-from paramsym.report.words import plural
+from paramsym.report.words import error_text, plural
 
 
 def print_exported(result: Exported, console: Console | None = None) -> None:
@@ -38,9 +38,12 @@ def print_exported(result: Exported, console: Console | None = None) -> None:
     console.print(_rows(made))
     if not isinstance(made, OptimizerGroups):
         _print_proof(made, console)
-    if result.moved is not None:
-        moved = result.moved
-        said = f"{moved.share:.0%} of the weights moved; outputs differ by {moved.error:.1e}"
+    moved = result.moved
+    if isinstance(moved, Plan):
+        console.print(f"\n{moved}", markup=False, soft_wrap=True)
+    elif moved is not None:
+        said = f"{moved.share:.0%} of the weights moved; outputs differ by "
+        said += error_text(moved.error)
         console.print(Text(f"\n{moved.path}: {said}"), soft_wrap=True)
 
 

@@ -56,6 +56,7 @@ def killed(saved: Saved, out: Path, at: int, **settings: object) -> bool:
     child = os.fork()
     if not child:  # pragma: no cover
         try:
+            torch.set_num_threads(1)  # a pool of threads does not survive a fork
             with Counted(at, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 moved(saved, out, **settings)
         finally:

@@ -64,7 +64,7 @@ def test_the_record_says_what_was_done(saved: Saved, tmp_path: Path) -> None:
     transform(saved.path, tmp_path / "a", torch.Generator().manual_seed(5), strength=0.5)
     transform(saved.path, tmp_path / "b", torch.Generator().manual_seed(6), strength=0.5)
     a, b = (json.loads((tmp_path / f"{n}.record.json").read_text()) for n in "ab")
-    assert a["drawn"] == {"seed": 5, "strength": 0.5, "only": None} and a["input"] == b["input"]
+    assert a["how"] == {"seed": 5, "strength": 0.5, "only": None} and a["input"] == b["input"]
     assert a["request"]["element"] != b["request"]["element"]
     assert a["request"]["source"] == b["request"]["source"] and [
         x for x, _ in a["xxh3_128"].values()

@@ -14,7 +14,7 @@ from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
 from paramsym.checkpoints.streaming.job import Job, one_thread, panels_of, require_finite
-from paramsym.checkpoints.streaming.spelling import Named, by_model
+from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.engines import Engine
 from paramsym.geometry.same_orbit import COARSE, TOLERANCES
 from paramsym.origin.comparison import ComparedTensor, Comparison, Kind
@@ -98,7 +98,8 @@ def _verdict(
 
 
 def _named(opened: Opened, weights: Weights, symmetry: ParameterSymmetry) -> Named:
-    return Named(opened, by_model(weights.names, symmetry.ties), {})
+    joins = weights.joins
+    return Named(joins.of(opened), joins.spelled(symmetry.ties), {})
 
 
 def _tolerance(a: Weights) -> float:
@@ -131,7 +132,7 @@ def _differences(
     progress: Callable[[str], None],
 ) -> dict[str, Difference]:  # fmt: skip
     """Every tensor of b, moved, held against that of a."""
-    job = Job(b.checkpoint, symmetry, element, b.names)
+    job = Job(b.checkpoint, symmetry, element, b.names, b.windows)
     names = list(b.checkpoint)
     total, done, found = b.checkpoint.bytes, 0, {}
     with one_thread():
@@ -146,7 +147,8 @@ def _difference(job: Job, a: Weights, name: str) -> Difference:
     """One tensor, panel by panel."""
     largest = apart = mine = theirs = 0.0
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
-        for x, y in _pairs(one.tensor(name, one.room), panels_of(job, two, name, two[name])):
+        moved = panels_of(job, two, name, two[job.source(name)])
+        for x, y in _pairs(one.tensor(name, one.room), moved):
             require_finite(job, name, y)
             if not _is_rounded(x) and not torch.equal(x, y):
                 largest = math.inf  # whole numbers are equal or not

@@ -180,7 +180,8 @@ def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, E
         raise NotFound(f"{said} act in frames alone")
     if all(_near(x, problem.two[name], search.tol) for name, x in problem.one.items()):
         return dict.fromkeys(spaces)
-    if len(spaces) == 1 and isinstance(own[spaces[0]].group, Permutation):
+    alone = own[spaces[0]] if len(spaces) == 1 else None
+    if alone is not None and isinstance(alone.group, Permutation) and not alone.over:
         order = _order(problem, spaces[0])
         if order is not None:
             return {spaces[0]: Element(order=order)}
@@ -211,8 +212,10 @@ def _held(space: Space, moves: bool) -> Space:
 
 
 def _pick(search: _Search, axis: AxisType, spaces: list[str], count: int) -> torch.Tensor | None:
-    """Some entries of an axis; None for one that carries what is looked for."""
-    if not set(spaces).isdisjoint(spaces_of(axis)):
+    """Some entries of an axis; None for one that carries what is looked for, or what tells its
+    copies apart."""
+    own = search.symmetry.spaces
+    if not {*spaces, *(base for s in spaces for base in own[s].over)}.isdisjoint(spaces_of(axis)):
         return None
     size = axis.size(search.symmetry.sizes)
     if size <= count:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,35 +21,58 @@ from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
 from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
-from paramsym.checkpoints.streaming.spelling import by_model
+from paramsym.checkpoints.streaming.windows import Joins
 from paramsym.checkpoints.tensors import check_finite
 from paramsym.formats.drafts import forget
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.needs import steps
-from paramsym.structure.panels import PANEL, Way, act_panels, as_they_are, way_of
+from paramsym.structure.panels import PANEL, Needed, Way, act_panels, as_they_are, way_of
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.windowed import Window, windowed
 
 _MOVABLE = "weights that can be moved"
 _LEFT_OUT = "Leave what cannot be moved out of the element, with --only"
 
 
 @dataclass(frozen=True)
+class Moves:
+    """How a tensor of the files moves: as the tensor `own` of a symmetry, by an element of it.
+
+    `source` is the tensor of the files that is moved so; None where it is a window on a tensor that
+    has to be put together and moved as a whole.
+    """
+
+    own: str
+    symmetry: ParameterSymmetry
+    element: GroupElement
+    way: Way
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """Weights, the element that moves them, and how the files spell the names of the model.
 
-    `names` maps a name of the files to that of the model; what it leaves out is copied.
+    `names` maps a name of the files to that of the model; what it leaves out is copied. `windows`
+    are those of the names that are not the whole of that tensor.
     """
 
     checkpoint: Checkpoint
     symmetry: ParameterSymmetry
     element: GroupElement
     names: Mapping[str, str]
+    windows: Mapping[str, Window] = field(default_factory=dict)
+
+    @cached_property
+    def joins(self) -> Joins:
+        """The tensors of the model that are put together from several of the files."""
+        return Joins(self.names, self.windows)
 
     @cached_property
     def spelled(self) -> dict[str, str]:
         """Each name of the signature, and each tied one, as the files spell it."""
-        return by_model(self.names, self.symmetry.ties)
+        return self.joins.spelled(self.symmetry.ties)
 
     @cached_property
     def storage(self) -> Storage:
@@ -71,21 +94,35 @@ class Job:
         return name in self.ways or name in self.stored
 
     @cached_property
-    def ways(self) -> dict[str, tuple[str, Way]]:
-        """Each tensor of the files that moves → the tensor of the signature that it is, and how.
-
-        Without quantised weights, see `stored`.
-        """
-        found, entries = {}, self.checkpoint.entries
+    def ways(self) -> dict[str, Moves]:
+        """Each tensor of the files that moves, and how. Without quantised weights, see `stored`."""
+        found = {}
         for name, model in self.names.items():
             if name in self.storage.beside:
                 continue
             own = self.symmetry.ties.get(model, model)
             if own in self.symmetry.movers:
-                way = way_of(self.symmetry, self.element, own, entries[name].meta)
-                if way.moves:
-                    found[name] = own, way
+                with one_thread():  # others would wait for each other longer than they work
+                    moves = self._moves(name, own)
+                if moves.way.moves or moves.source not in (None, name):
+                    found[name] = moves
         return found
+
+    def _moves(self, name: str, own: str) -> Moves:
+        symmetry, element, meta = self.symmetry, self.element, self.checkpoint.entries[name].meta
+        if name not in self.windows:
+            return Moves(own, symmetry, element, way_of(symmetry, element, own, meta), name)
+        window, found = self.windows[name], steps(symmetry, element, own)
+        small = windowed(symmetry, element, own, window, found) if found.moved else None
+        source = small and self.joins.files.get((self.names[name], small.source))
+        if small is None or source is None:  # or nothing moves it
+            return Moves(own, symmetry, element, Way(found, Needed.ALL))
+        way = way_of(small.symmetry, small.element, own, meta)
+        return Moves(own, small.symmetry, small.element, way, source)
+
+    def source(self, name: str) -> str:
+        """The tensor of the files that one is read from: of experts in another order, another."""
+        return (self.ways[name].source or name) if name in self.ways else name
 
     def memory(self, name: str) -> int:
         """Bytes that moving a tensor of the files takes at most."""
@@ -94,7 +131,15 @@ class Job:
             return bytes_needed(entry.meta, self.stored[name])
         if name not in self.ways:
             return min(PANEL, entry.bytes)
-        return self.ways[name][1].memory(entry.meta)
+        moves = self.ways[name]
+        if moves.source is None:
+            return moves.way.memory(self.meta[self.spelled[moves.own]])
+        return moves.way.memory(entry.meta)
+
+    @cached_property
+    def meta(self) -> dict[str, torch.Tensor]:
+        """All tensors, those that are put together as well, without numbers."""
+        return {**self.checkpoint.meta(), **self.joins.meta(self.checkpoint.entries)}
 
 
 @dataclass(frozen=True)
@@ -129,11 +174,14 @@ def require_fitting(job: Job) -> None:
             "all tensors of the model that the symmetry was derived from",
             "Give the weights of that model, or an element of these weights",
         )  # fmt: skip
-    meta = job.checkpoint.meta()
+    meta = job.meta
     with refused(where, _MOVABLE, _LEFT_OUT):
-        for name, (own, way) in job.ways.items():
-            given = {n: meta[job.spelled[n]] for n in way.steps.names if n in job.spelled}
-            act_tensor(job.symmetry, job.element, own, {**given, own: meta[name]})
+        for moves in job.ways.values():
+            needed = moves.way.steps.names
+            given = {n: meta[job.spelled[n]] for n in needed if n in job.spelled}
+            if moves.source is not None:
+                given[moves.own] = meta[moves.source]
+            act_tensor(moves.symmetry, moves.element, moves.own, given)
 
 
 @contextmanager
@@ -186,7 +234,8 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
         with Opened(job.checkpoint) as opened:
             for placed in piece.tensors:
                 seen, made = xxhash.xxh3_128(), xxhash.xxh3_128()
-                tensor = opened.tensor(placed.entry.name, _ROOMS.room, seen)
+                source = job.source(placed.entry.name)
+                tensor = opened.tensor(source, _ROOMS.room, seen)
                 at = placed.start
                 with refused(job.checkpoint.place.address, _MOVABLE, _LEFT_OUT):
                     for panel in panels_of(job, opened, placed.entry.name, tensor):
@@ -194,7 +243,7 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                         at = _write(file, at, panel, made)
                 assert at == placed.start + placed.entry.bytes
                 moved += tensor.shape.numel() if job.moves(placed.entry.name) else 0
-                hashes[placed.entry.name] = seen.hexdigest()
+                hashes[source] = seen.hexdigest()
                 written[placed.entry.name] = made.hexdigest()
         os.fsync(file)
         if piece.tensors:
@@ -213,12 +262,18 @@ def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iter
         return moved_rows(tensor, job.stored[name], name, job.checkpoint.place.address)
     if name not in job.ways:
         return as_they_are(tensor)
-    own, way = job.ways[name]
-    others = [n for n in way.steps.names if n in job.spelled and n != own]
-    tensors = {n: opened[job.spelled[n]][:] for n in others}
+    moves, rows = job.ways[name], job.joins.of(opened)
+    others = [n for n in moves.way.steps.names if n in job.spelled and n != moves.own]
+    tensors = {n: rows[job.spelled[n]][:] for n in others}
     for other, found in tensors.items():
         require_finite(job, job.spelled[other], found)
-    return act_panels(job.symmetry, job.element, own, {**tensors, own: tensor})
+    if moves.source is not None:
+        return act_panels(moves.symmetry, moves.element, moves.own, {**tensors, moves.own: tensor})
+    for panel in as_they_are(tensor):  # for its hash
+        require_finite(job, name, panel)
+    whole = {**tensors, moves.own: rows[job.spelled[moves.own]][:]}
+    moved = act_tensor(moves.symmetry, moves.element, moves.own, whole)
+    return iter([job.windows[name](moved).contiguous()])
 
 
 def _write(file: int, at: int, panel: torch.Tensor, made: Hash) -> int:

@@ -126,7 +126,7 @@ def _lent(path: str, module: torch.nn.Module, weights: Named, all_below: bool) -
         same: dict[int, Any] = {}  # tied ones stay one parameter
         for each, old in zip(own, held[-1], strict=True):
             if id(old) not in same:
-                same[id(old)] = each.like(weights.whole(each.name))
+                same[id(old)] = each.lent(weights, all_below)
             each.set(same[id(old)])
 
     def leave(*_: Any) -> None:
@@ -159,7 +159,11 @@ class _Slot:
     def set(self, tensor: Any) -> None:
         self.table[self.leaf] = tensor
 
-    def like(self, tensor: torch.Tensor) -> Any:
+    def lent(self, weights: Named, whole: bool) -> Any:
+        """What stands for it while its module runs."""
+        if not whole and len(weights[self.name].shape) > 2 and weights.bytes(self.name) > _ROWS:
+            return _Stack(weights, self.name)
+        tensor = weights.whole(self.name)
         return torch.nn.Parameter(tensor, False) if self.trained else tensor
 
 
@@ -170,6 +174,36 @@ def _slots(path: str, module: torch.nn.Module, all_below: bool) -> Iterator[_Slo
             for leaf, tensor in table.items():
                 if tensor is not None:
                     yield _Slot(prefix + leaf, leaf, table, trained)
+
+
+class _Stack:
+    """A stack of matrices in files, such as those of experts: each is read when it is asked for."""
+
+    def __init__(self, weights: Named, name: str):
+        self._weights, self._name = weights, name
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        plain = isinstance(index, torch.Tensor) and index.ndim == 0 and index.dtype == torch.int64
+        if not plain and type(index) is not int:
+            return self._whole()[index]
+        k = range(self._weights[self._name].shape[0])[int(index)]
+        return self._weights[self._name][k : k + 1][0].to(self._weights.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole(), name)
+
+    def _whole(self) -> torch.Tensor:
+        return self._weights.whole(self._name)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        def tensor(leaf: Any) -> Any:
+            return leaf._whole() if isinstance(leaf, _Stack) else leaf
+
+        args, kwargs = pytree.tree_map(tensor, (args, kwargs or {}))
+        return function(*args, **kwargs)
 
 
 def _linear(own: Mapping[str, str], weights: Named, x: torch.Tensor) -> torch.Tensor:
