@@ -104,7 +104,7 @@ INNER = {
     "merge": "paramsym.checkpoints.write_merged",
     "export": "paramsym.checkpoints.export_maps",
     "check-mapping": "paramsym.checkpoints.check_mapping",
-    "equivariant": "paramsym.equivariant.command._size",
+    "equivariant": "paramsym.cli.counting._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",
     "protect": "paramsym.checkpoints.write_encoded",
