@@ -2,6 +2,7 @@
 
 import gc
 
+import hypothesis  # noqa: F401 (before the freeze: its plugins ask who refers to their generators)
 import pytest
 import torch
 

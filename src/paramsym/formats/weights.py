@@ -36,6 +36,9 @@ def metadata_of(path: Path) -> dict[str, str]:
     return dict(read_header(path).get("__metadata__", {}))
 
 
+_COMPLEX = 16  # bytes of the widest number
+
+
 def read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of a file, one after the other.
 
@@ -61,10 +64,9 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
     Files are mapped into memory, where a tensor starts as its bytes lie in them: at a multiple of
     eight. PyTorch reads complex numbers of double precision as pairs of aligned doubles, and the
-    process ends without a word where they are not.
+    process ends without a word where they are not; pairs of real numbers may be viewed as such.
     """
-    size = tensor.element_size()
-    return tensor if tensor.data_ptr() % size == 0 else tensor.clone()
+    return tensor if tensor.data_ptr() % _COMPLEX == 0 else tensor.clone()
 
 
 def write_safetensors(
