@@ -10,8 +10,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet -c constraints.txt
-# One thread per process: two test workers with a thread pool each get in each other's way.
-SINGLE := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# One thread per process: two test workers with a thread pool each get in each other's way. And
+# bytecode is kept, whatever the environment says: otherwise each worker, and each process that a
+# test starts, compiles everything anew.
+SINGLE := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 setup: $(STAMP)
 

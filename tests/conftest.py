@@ -1,9 +1,23 @@
 """Fixtures that every test may use: both dtypes, and randomness that can be repeated."""
 
+import gc
+
 import pytest
 import torch
 
 from paramsym.primitives import defects
+
+
+def pytest_collection() -> None:
+    """Nothing that is imported is garbage: looking for it took a third of the collection."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now is not looked through again, and small garbage may gather."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])

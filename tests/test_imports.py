@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+import paramsym
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -71,6 +75,33 @@ def test_a_cycle_by_types_and_functions_would_be_seen(tmp_path: Path) -> None:
 def test_a_cycle_would_be_seen() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
     assert not cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def test_the_public_names_are_those_that_a_type_checker_sees_and_nothing_else() -> None:
+    tree = ast.parse((SOURCE / "paramsym" / "__init__.py").read_text(encoding="utf-8"))
+    homes = {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paramsym.")
+        for alias in node.names
+    }
+    assert homes == paramsym._HOMES
+    assert dir(paramsym) == sorted(paramsym.__all__) == sorted(homes)
+
+
+LAZY = """
+import sys
+import paramsym
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+names = dir(paramsym)
+assert paramsym.Feature.__name__ == "Feature" and dir(paramsym) == names
+import pickle
+assert pickle.loads(pickle.dumps(paramsym.act)) is paramsym.act
+"""
+
+
+def test_importing_the_package_imports_no_torch_and_pickles_what_it_gives() -> None:
+    subprocess.run([sys.executable, "-c", LAZY], check=True)
 
 
 # the one door, and a reader that compares the header itself

@@ -23,7 +23,6 @@ from paramsym.algebra import (
     Trivial,
     UnitComplex,
     Wreath,
-    meet,
 )
 from tests.instances import groups_on, plain_groups
 
@@ -39,9 +38,19 @@ def test_meet_is_commutative_and_idempotent(n: int):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
 def test_meet_is_associative_over_every_triple(n: int):
-    meet_once = functools.cache(meet)  # the triples share most of their pairs
-    for a, b, c in itertools.product(groups_on(n), repeat=3):
-        assert meet_once(meet_once(a, b), c) == meet_once(a, meet_once(b, c))
+    # The triples share most of their pairs: groups are counted, and a pair meets once.
+    groups = list(groups_on(n))
+    number = {group: i for i, group in enumerate(groups)}
+
+    @functools.cache
+    def met(i: int, j: int) -> int:
+        both = groups[i] & groups[j]
+        if number.setdefault(both, len(groups)) == len(groups):
+            groups.append(both)
+        return number[both]
+
+    for a, b, c in itertools.product(range(len(groups)), repeat=3):
+        assert met(met(a, b), c) == met(a, met(b, c)), [str(groups[i]) for i in (a, b, c)]
 
 
 NESTED = groups_on(12, depth=2)

@@ -1,5 +1,6 @@
 """The command's runner, and files of every kind that it reads."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,22 +35,29 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program and two folders, written once: each test has copies, which it may change."""
+    place, model = tmp_path_factory.mktemp("made"), Small().eval()
+    torch.export.save(torch.export.export(model, model.example_inputs()), place / "small.pt2")
+    write_llama(place / "llama")
+    write_llama(place / "shards", 2000)
+    return place
+
+
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(made: Path, tmp_path: Path) -> Path:
     """`Small` as an exported program."""
-    path = tmp_path / "small.pt2"
-    model = Small().eval()
-    torch.export.save(torch.export.export(model, model.example_inputs()), path)
-    return path
+    return Path(shutil.copy(made / "small.pt2", tmp_path))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(made: Path, tmp_path: Path) -> Path:
     """A Hugging Face folder with one file of weights."""
-    return write_llama(tmp_path / "llama")
+    return shutil.copytree(made / "llama", tmp_path / "llama")
 
 
 @pytest.fixture
-def sharded(tmp_path: Path) -> Path:
+def sharded(made: Path, tmp_path: Path) -> Path:
     """The same in shards."""
-    return write_llama(tmp_path / "shards", 2000)
+    return shutil.copytree(made / "shards", tmp_path / "shards")

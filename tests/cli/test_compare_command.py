@@ -11,6 +11,7 @@ from torch import nn
 
 from paramsym import GroupElement, act, find_symmetry
 from tests.cli.pairs import WIDE, four, moved, state_of, write
+from tests.cli.told import told
 from tests.models import Wide
 
 
@@ -111,7 +112,7 @@ def test_without_units_it_is_undecided_and_independent_ones_decide(run, tmp_path
     given = ("--model", f"{__name__}:Bottleneck", "--json")
     assert json.loads(run("compare", a, tuned, *given, code=3).stdout)["kind"] == "undecided"
     beside = (*given, "--independent", other, "--null", "1")
-    found = json.loads(run("compare", a, tuned, *beside, code=1).stdout)
+    found = told(run, "compare", "compare", a, tuned, *beside, code=1)
     assert found["kind"] == "derived" and len(found["null"]) == 3
     assert json.loads(run("compare", a, third, *beside, code=1).stdout)["kind"] == "unrelated"
     shown = run("compare", a, tuned, *given, "--null", "0", code=2).stderr

@@ -10,6 +10,7 @@ from torch import nn
 from paramsym.checkpoints import open_checkpoint
 from paramsym.report import discover, discovered
 from tests.cli.conftest import Command
+from tests.cli.told import told
 
 HERE = "tests.cli.test_discover"
 KEYS = {
@@ -68,7 +69,7 @@ def test_what_was_not_derived_is_said(run: Command):
 
 
 def test_json_has_a_stable_schema(run: Command):
-    found = json.loads(run("discover", f"{HERE}:Branches", "--json").output)
+    found = told(run, "discover", "discover", f"{HERE}:Branches", "--json")
     assert found.keys() == KEYS
     assert found["dimension"] == 4 == len(found["generators"])
     assert found["residual"] < 1e-12 < 1e-4 < found["next"]
@@ -85,7 +86,7 @@ def test_a_level_and_constants_can_be_asked_for(run: Command):
     )
     assert found["level"] == "sides" and found["affine"] and found["dimension"] == 2
     assert found["comparison"]["agrees"]
-    found = json.loads(run("discover", f"{HERE}:Relu", "--no-compare", "--json").output)
+    found = told(run, "discover", "discover", f"{HERE}:Relu", "--no-compare", "--json")
     assert found["comparison"] is None and found["comparison_missing_because"] == "not asked for"
 
 

@@ -53,5 +53,5 @@ def test_an_error_of_our_own_is_no_bad_input(run, monkeypatch, tmp_path):
         raise ValueError("surprise")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("paramsym.equivariant.command._size", stop)
+    monkeypatch.setattr("paramsym.cli.counting._size", stop)
     run("equivariant", "--shift", "2x2", "--rank", "1", code=ExitCode.DEFECT)

@@ -40,21 +40,30 @@ def traceback_folder(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def arguments(tmp_path: Path) -> dict[str, list[str]]:
-    """A call of each command that succeeds."""
-    network, verdict = tmp_path / "network.json", tmp_path / "verdict.json"
-    mapping = tmp_path / "mapping.json"
-    mapping.write_text(json.dumps({"scaling_layers": [{"prev_op": "norm", "layers": ["last"]}]}))
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the calls below read, made once: a model is derived for it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    network = folder / "network.json"
+    mapping = {"scaling_layers": [{"prev_op": "norm", "layers": ["last"]}]}
+    (folder / "mapping.json").write_text(json.dumps(mapping))
     network.write_text(json.dumps(NETWORK))
-    write_verdict(decide(read_network(network), read_network(network)), verdict)
-    artefact, along = tmp_path / "probe.safetensors", tmp_path / "along.safetensors"
-    save_file({"probe.weight": torch.ones(2, 7)}, artefact)
-    types = tmp_path / "types.json"
-    types.write_text(json.dumps({"probe.weight": "2, (mlp mlp.scale)*"}))
+    write_verdict(decide(read_network(network), read_network(network)), folder / "verdict.json")
+    save_file({"probe.weight": torch.ones(2, 7)}, folder / "probe.safetensors")
+    (folder / "types.json").write_text(json.dumps({"probe.weight": "2, (mlp mlp.scale)*"}))
     model = Small()
     symmetry = find_symmetry(model, model.example_inputs())
-    symmetry.sample(torch.Generator().manual_seed(0), only=[*symmetry.spaces]).save(along)
+    element = symmetry.sample(torch.Generator().manual_seed(0), only=[*symmetry.spaces])
+    element.save(folder / "along.safetensors")
+    return folder
+
+
+@pytest.fixture
+def arguments(inputs: Path, tmp_path: Path) -> dict[str, list[str]]:
+    """A call of each command that succeeds."""
+    network, verdict = inputs / "network.json", inputs / "verdict.json"
+    mapping, types = inputs / "mapping.json", inputs / "types.json"
+    artefact, along = inputs / "probe.safetensors", inputs / "along.safetensors"
     moving = ["--along", str(along), "--of", SMALL, "--types", str(types)]
     return {
         "inspect": ["inspect", SMALL, "--no-verify"],
@@ -95,7 +104,7 @@ INNER = {
     "merge": "paramsym.checkpoints.write_merged",
     "export": "paramsym.checkpoints.export_maps",
     "check-mapping": "paramsym.checkpoints.check_mapping",
-    "equivariant": "paramsym.equivariant.command._size",
+    "equivariant": "paramsym.cli.counting._size",
     "relu-equal": "paramsym.relu.deciding.decide",
     "relu-verify": "paramsym.relu.documents.read_verdict",
     "protect": "paramsym.checkpoints.write_encoded",

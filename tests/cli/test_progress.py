@@ -6,6 +6,7 @@ import time
 from rich.console import Console
 
 from paramsym.terminal import Progress
+from paramsym.terminal.progress import Rate
 
 
 def shown(seconds: float, terminal: bool = True, **options) -> str:
@@ -26,6 +27,23 @@ def test_what_takes_long_is_shown_step_by_step():
 
 def test_what_is_quick_shows_nothing():
     assert shown(0.0) == ""
+
+
+def test_what_counts_says_how_long_the_rest_will_take():
+    rate = Rate()
+    assert rate("pair 1 of 8", 10.0) == "pair 1 of 8"
+    assert rate("pair 3 of 8", 14.0) == "pair 3 of 8, 2 s each, 12 s left"
+    assert rate("deriving", 15.0) == "deriving"
+    assert rate("read 1.0 of 9.0 GB", 20.0) == "read 1.0 of 9.0 GB"
+    assert rate("read 5.0 of 9.0 GB", 22.0) == "read 5.0 of 9.0 GB, 2 GB/s, 2 s left"
+    assert rate("read 1.0 of 9.0 GB", 30.0) == "read 1.0 of 9.0 GB"  # another file begins
+    told = "moving 2.0 of 4.0 GB, 1.00 GB/s, 2 s left"
+    assert rate(told, 31.0) == told
+    progress = Progress(shown=False)
+    progress("pair 1 of 8")
+    time.sleep(0.01)
+    progress("pair 2 of 8")
+    assert progress.step.endswith(" s left")
 
 
 def test_nothing_is_shown_without_a_terminal_or_if_not_wanted():

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from paramsym.quantize.grids import Grid
+from tests.cli.told import told
 from tests.folders import write_llama
 from tests.models import Small
 
@@ -54,7 +55,7 @@ def nothing_new(tmp_path: Path, *given: Path) -> bool:
 def test_what_wins_is_written_and_not_rounded(run, inputs: Path, outliers: Path, tmp_path: Path):
     out = tmp_path / "out.safetensors"
     arguments = ("--weights", outliers, "--data", inputs, "--json", "--bits", 5)
-    found = json.loads(run("quantize-prep", SMALL, out, *arguments).stdout)
+    found = told(run, "quantize-prep", "quantize-prep", SMALL, out, *arguments)
     old, new = load_file(outliers), load_file(out)
     rows, grid = found["candidates"], Grid(5)
     assert [*rows] == ["untouched", "equalised", "range", "l2", "error"]

@@ -1,4 +1,5 @@
-"""A fast part of the atlas: forty classes built, derived, moved, and the smallest ones audited."""
+"""A part of the atlas: twenty classes built, derived, moved, and the smallest ones audited; and
+twenty more among the slow tests."""
 
 from __future__ import annotations
 
@@ -30,6 +31,14 @@ AUDITED = (
     "recurrent GRU", "depthwise convolutions", "transposed convolutions", "deep linear",
     "residual", "mixer",
 )  # fmt: skip
+# One of each kind; what the others have is in the zoo, in other sizes, or follows the same rules.
+AT_ONCE = {
+    "CTRLLMHeadModel", "FalconForCausalLM", "MambaForCausalLM", "DebertaForMaskedLM",
+    "BigBirdPegasusForCausalLM", "T5ForConditionalGeneration", "ViTForImageClassification",
+    "activation ReLU", "activation GELU", "activation PReLU", "activation Softsign",
+    "norm LayerNorm", "norm RMSNorm", "gated by silu", "gated by identity", "recurrent GRU",
+    "depthwise convolutions", "transposed convolutions", "deep linear", "mixer",
+}  # fmt: skip
 FAMILIES = ("causal", "masked", "seq2seq", "vision", "plain")
 
 
@@ -55,7 +64,13 @@ def result_of(cases: Any, name: str, monkeypatch: pytest.MonkeyPatch, largest: i
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [*MOVED, *AUDITED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in AT_ONCE else pytest.param(name, marks=pytest.mark.slow)
+        for name in (*MOVED, *AUDITED)
+    ],
+)
 def test_a_class_is_traced_and_sound(
     cases: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,18 @@ FAR: dict[str, tuple[Function, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAR)
+# Three hats at once, each on another function at another place, and six among the slow tests.
+LATER = {
+    f"{name}, a small hat at {p:g}, {w:g} wide"
+    for k, (p, w) in enumerate(((20.0, 0.3), (33.0, 1.0), (49.0, 0.3)))
+    for n, name in enumerate(("tanh", "sine", "line"))
+    if n != k
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LATER else ()) for n in FAR]
+)
 def test_features_far_out_are_seen(name: str) -> None:
     function, group = FAR[name]
     found = intertwiners(function)

@@ -134,6 +134,7 @@ def _mixes(part: object) -> bool:
     return isinstance(part, Block) and part.source != part.target
 
 
+@pytest.mark.slow  # smaller ones by sides: `KNOWN`, and the level that is chosen: below
 def test_relu_30_32_30_by_sides():
     """As many parameters as a real layer has: P = 1,920, of which P² would be 3.7 million."""
     model = perceptron((30, 32, 30), torch.relu)

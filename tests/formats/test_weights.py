@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from paramsym.formats.errors import CheckpointError
@@ -86,3 +87,18 @@ def test_an_error_of_whoever_reads_is_not_the_files(good: Path) -> None:
     with pytest.raises(OSError, match="elsewhere"):
         for _ in read_safetensors(good):
             raise OSError("elsewhere")
+
+
+def test_complex_numbers_start_where_they_may(tmp_path: Path) -> None:
+    """Mapped from a file they may not, and PyTorch then ends the process."""
+    path = tmp_path / "complex.safetensors"
+    odd = {f"a{k}": torch.arange(k, dtype=torch.float64) for k in range(1, 6)}
+    numbers = {f"z{k}": torch.randn(k, dtype=torch.complex128) for k in range(1, 6)}
+    save_file({**odd, **numbers}, path)
+    with safe_open(path, framework="pt") as file:  # the control: some of them do not
+        assert any(file.get_tensor(n).data_ptr() % 16 for n in numbers)
+    for name, tensor in read_safetensors(path):
+        assert tensor.data_ptr() % tensor.element_size() == 0
+        assert torch.equal(tensor, {**odd, **numbers}[name])
+    for name in numbers:
+        assert torch.equal(read_tensor(path, name).reciprocal(), numbers[name].reciprocal())

@@ -27,7 +27,7 @@ from paramsym.structure.scale import to_scale
 from paramsym.structure.tangent import as_real
 from tests.elements import numbers, same
 from tests.tracing.random_networks import STEPS, RandomNetwork
-from tests.tracing.zoo import ZOO, Apply, build
+from tests.tracing.zoo import ZOO, Apply, build, derived
 
 State = dict[str, torch.Tensor]
 
@@ -146,7 +146,7 @@ def lost_on_file(symmetry: ParameterSymmetry, folder: Path) -> list[str]:
 @functools.cache
 def network(name: str) -> tuple[nn.Module, object, ParameterSymmetry]:
     model, inputs = build(name)
-    return model, inputs, find_symmetry(model, inputs)
+    return model, inputs, derived(name)
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
+
+from paramsym import ParameterSymmetry, find_symmetry
 
 
 class Square(nn.Module):
@@ -160,3 +163,10 @@ def build(row: Row) -> tuple[nn.Module, Any]:
     torch.manual_seed(5)
     model, inputs = row.build()
     return randomise(model), inputs
+
+
+@cache
+def derived(row: Row) -> ParameterSymmetry:
+    """The symmetry of a row's network, derived once for all tests that start from it."""
+    model, inputs = build(row)
+    return find_symmetry(model, inputs, outputs=row.outputs)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paramsym import find_symmetry, orbit_dimension
+from paramsym import orbit_dimension
 from tests.tracing import networks, zoo
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
@@ -22,8 +22,8 @@ TABLE = {f"table {row.name}": row for row in networks.TABLE}
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_orbit_is_as_large_as_it_was(name: str) -> None:
     row = TABLE.get(name)
-    model, inputs = zoo.build(name) if row is None else networks.build(row)
-    symmetry = find_symmetry(model, inputs, row.outputs if row else None, check=False)
+    model, _ = zoo.build(name) if row is None else networks.build(row)
+    symmetry = zoo.derived(name) if row is None else networks.derived(row)
     assert not symmetry.unknown
     found = orbit_dimension(symmetry, model.double().state_dict())
     assert found >= GOLDEN[name]["before"]

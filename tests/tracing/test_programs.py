@@ -13,8 +13,8 @@ from tests.tracing.program_source import Input, Program, Statement, outputs_of
 from tests.tracing.program_truth import Finding, Point, Refuted, dead, examine, moves, shrink
 from tests.tracing.programs import draw
 
-SEEDS = range(150)
-CAMPAIGN = range(1_000_000, 1_010_000)
+SEEDS = range(75)
+CAMPAIGN = [*range(75, 150), *range(1_000_000, 1_010_000)]
 
 
 def told(program: Program, seed: int, finding: Finding) -> str:

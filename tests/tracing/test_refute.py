@@ -16,7 +16,7 @@ from paramsym.checking.refute import refute
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
 from tests.tracing.test_random_networks import change
-from tests.tracing.zoo import ZOO, Built, build, errors, randomise
+from tests.tracing.zoo import ZOO, Built, build, derived, errors, randomise
 
 
 def layers(activation: type[nn.Module], *widths: int) -> Built:
@@ -119,21 +119,22 @@ def test_the_most_that_survives_is_kept(name: str, corruption, group) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_there_is_no_false_alarm_in_the_zoo(name: str) -> None:
     model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs)
+    symmetry = derived(name)
     assert symmetry == find_symmetry(model, inputs, check=False)
     checked = symmetry.checked
     assert checked.passes >= 3 and checked.dtype == "float64" and not checked.refuted, checked
     assert checked.error <= 1e-10, checked
 
 
-def test_random_networks_raise_alarms_only_where_something_is_wrong() -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_random_networks_raise_alarms_only_where_something_is_wrong(count: int) -> None:
     """An alarm is checked at the network's own weights by a measure that is none of ours."""
     draw, compared, names = torch.Generator().manual_seed(5), 0, sorted(STEPS)
 
     def number(below: int) -> int:
         return int(torch.randint(below, (), generator=draw))
 
-    for _ in range(200):
+    for _ in range(count):
         steps = [(names[number(len(names))], number(8), number(8)) for _ in range(2 + number(4))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,7 +146,7 @@ def test_random_networks_raise_alarms_only_where_something_is_wrong() -> None:
             if kept.checked.refuted:
                 assert moved_change(network, plain) >= 1e-8, (network.taken, kept.checked)
             assert moved_change(network, kept) <= 1e-8, (network.taken, kept.checked)
-    assert compared >= 100
+    assert compared >= count // 2
 
 
 def moved_change(network: RandomNetwork, symmetry: ParameterSymmetry) -> float:

@@ -14,7 +14,7 @@ from paramsym.recording.precision import converted, functional, lifted
 from paramsym.structure.orbit import orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import tangent
-from tests.tracing.networks import TABLE, Row, build
+from tests.tracing.networks import TABLE, Row, build, derived
 
 _WIDE = torch.float64
 
@@ -43,7 +43,7 @@ def test_network_has_the_size_of_the_table(row: Row) -> None:
 
 def test_nullity_is_the_measured_one_and_is_explained(row: Row) -> None:
     model, inputs = build(row)
-    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    symmetry = derived(row)
     found = audit(model, inputs, symmetry=symmetry, outputs=row.outputs)
     assert found.nullity == row.nullity, found
     assert found.unexplained == row.unexplained, found
@@ -53,15 +53,15 @@ def test_nullity_is_the_measured_one_and_is_explained(row: Row) -> None:
 
 
 def test_orbit_dimension_is_the_nullity(row: Row) -> None:
-    model, inputs = build(row)
-    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    model, _ = build(row)
+    symmetry = derived(row)
     assert orbit_dimension(symmetry, model.state_dict()) == row.nullity - row.unexplained
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_every_family_leaves_the_function_unchanged(row: Row, dtype: torch.dtype) -> None:
     model, inputs = build(row)
-    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    symmetry = derived(row)
     found = verify(model, symmetry, inputs, outputs=row.outputs, dtype=dtype)
     assert found.error <= (1e-12 if dtype == torch.float64 else 1e-5), found
     assert found.control >= 1e-3, found
@@ -70,7 +70,7 @@ def test_every_family_leaves_the_function_unchanged(row: Row, dtype: torch.dtype
 
 def test_dropping_a_tensor_from_the_signature_breaks_the_function(row: Row) -> None:
     model, inputs = build(row)
-    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    symmetry = derived(row)
     name = next(n for n, p in model.named_parameters() if p.ndim > 1)
     signature = {n: axes for n, axes in symmetry.signature.items() if n != name}
     wrong = dataclasses.replace(symmetry, signature=signature, shifts=())
@@ -84,8 +84,8 @@ def test_dropping_a_tensor_from_the_signature_breaks_the_function(row: Row) -> N
 
 
 def test_matvec_agrees_with_the_dense_matrix(row: Row) -> None:
-    model, inputs = build(row)
-    operator = tangent(find_symmetry(model, inputs, outputs=row.outputs), converted(model, _WIDE))
+    model, _ = build(row)
+    operator = tangent(derived(row), converted(model, _WIDE))
     dense = operator.dense()
     assert dense.shape == operator.shape
     coordinates = torch.randn(len(dense), dtype=_WIDE, generator=torch.Generator().manual_seed(1))

@@ -11,7 +11,7 @@ from torch import nn
 
 from paramsym import find_symmetry
 from paramsym.structure.axes import spaces_of
-from tests.tracing.zoo import TRANSFORMERS, ZOO, build, errors, randomise
+from tests.tracing.zoo import TRANSFORMERS, ZOO, build, derived, errors, randomise
 
 NORMS = ("BERT", "RoBERTa", "DistilBERT", "ViT", "ConvNeXt")  # their norms have ε = 1e-12
 
@@ -19,7 +19,7 @@ NORMS = ("BERT", "RoBERTa", "DistilBERT", "ViT", "ConvNeXt")  # their norms have
 @pytest.mark.parametrize("name", ZOO)
 def test_the_symmetry_is_exact_and_nothing_is_unknown(name: str) -> None:
     model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs)
+    symmetry = derived(name)
     assert not symmetry.unknown
     found = errors(model, symmetry, inputs, each=False)
     exact = all(space.exact for space in symmetry.spaces.values())
@@ -31,23 +31,22 @@ def test_the_symmetry_is_exact_and_nothing_is_unknown(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_it_holds_in_single_precision(name: str) -> None:
     model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs)
-    found = errors(model, symmetry, inputs, torch.float32, strength=0.2, each=False)
+    found = errors(model, derived(name), inputs, torch.float32, strength=0.2, each=False)
     assert found["everything"] <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["Llama", "GPT-2", "T5", "Qwen3", "convolutions", "GRU"])
 def test_each_space_and_shift_is_a_symmetry_by_itself(name: str) -> None:
     model, inputs = build(name)
-    found = errors(model, find_symmetry(model, inputs), inputs)
+    found = errors(model, derived(name), inputs)
     control = found.pop("a wrong move")
     assert max(found.values()) <= 1e-12 < 1e-3 <= control, max(found, key=found.__getitem__)
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_parameter_moves_or_has_a_reason(name: str) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs)
+    model, _ = build(name)
+    symmetry = derived(name)
     shifted = {n for shift in symmetry.shifts for n in shift.parameters}
     for parameter in (n for n, _ in model.named_parameters(remove_duplicate=False)):
         parameter = symmetry.ties.get(parameter, parameter)
@@ -92,7 +91,7 @@ def test_the_model_comes_back_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", [*TRANSFORMERS, "convolutions", "LSTM", "Transformer"])
 def test_a_model_without_weights_has_the_same_symmetry(name: str) -> None:
     model, inputs = build(name)
-    expected = find_symmetry(model, inputs)
+    expected = derived(name)
     empty = copy.deepcopy(model).to("meta")
     if hasattr(empty, "tie_weights"):
         empty.tie_weights()  # moving a model to the meta device unties it
@@ -104,7 +103,7 @@ def test_a_model_without_weights_has_the_same_symmetry(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_models_are_traced(dtype: torch.dtype) -> None:
     model, inputs = build("Llama")
-    expected = str(find_symmetry(model, inputs))
+    expected = str(derived("Llama"))
     model = model.to(dtype)
     assert str(find_symmetry(model, inputs)) == expected
     assert all(p.dtype == dtype for p in model.parameters())

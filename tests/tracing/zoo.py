@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry, act
+from paramsym import ParameterSymmetry, act, find_symmetry
 from paramsym.recording.precision import converted, converted_inputs, functional
+from paramsym.recording.running import Walk
 
 Built = tuple[nn.Module, Any]
 
@@ -51,11 +53,12 @@ def errors(
     """
     state = converted(model, dtype)
     args, kwargs = converted_inputs(inputs, dtype)
+    walk = Walk(model, state.keys())
 
     def run(params: dict[str, Tensor]) -> list[Tensor]:
         copies = tuple(x.clone() if isinstance(x, Tensor) else x for x in args)
         with torch.no_grad():
-            return functional(model, params, copies, kwargs, outputs, training)
+            return functional(model, params, copies, kwargs, outputs, training, walk)
 
     before = run(state)
     top = max(float(y.abs().max()) for y in before if y.numel())
@@ -270,6 +273,12 @@ def build(name: str) -> Built:
     torch.manual_seed(0)
     model, inputs = ZOO[name]()
     return randomise(model), inputs
+
+
+@cache
+def derived(name: str) -> ParameterSymmetry:
+    """The symmetry of a network of the zoo, derived once for all tests that start from it."""
+    return find_symmetry(*build(name))
 
 
 def without_cache(model: nn.Module, inputs: Any) -> Any:

@@ -16,6 +16,7 @@ from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
+from paramsym.recording.running import Walk
 from paramsym.structure.origin import Origin
 
 State = dict[str, torch.Tensor]
@@ -36,7 +37,8 @@ class Bench:
         floating = (t.dtype for t in self.state.values() if t.is_floating_point())
         self.dtype = next(floating, torch.float64)
         self.arguments = converted_inputs(self.inputs, self.dtype)
-        self.trained = {name for name, _ in self.model.named_parameters()}
+        self.walk = Walk(self.model, self.state.keys())
+        self.trained = self.walk.trained
         self._require_finite()
         self.values = self.function(self.state)
         if not self.values:
@@ -87,7 +89,7 @@ class Bench:
         (args, kwargs), outputs = self.arguments, self.outputs
         if ends is not None:
             (args, kwargs), outputs = ends.forth(self.model, (args, kwargs)), ends.back(outputs)
-        return functional(self.model, state, args, kwargs, outputs, self.training)
+        return functional(self.model, state, args, kwargs, outputs, self.training, self.walk)
 
     def error(self, state: State, ends: Ends | None = None) -> float:
         """The relative function error at other parameters, by way of moved inputs and outputs;

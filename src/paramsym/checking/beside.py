@@ -52,7 +52,9 @@ def _change(network: Network, operator: TangentOperator, number: int) -> float:
     def outputs(step: float) -> list[torch.Tensor]:
         moved = {n: network.state[n] + step / speed * v for n, v in velocity.items()}
         state = {**network.state, **moved}
-        return functional(network.model, state, *at, network.outputs, network.training)
+        return functional(
+            network.model, state, *at, network.outputs, network.training, network.walk
+        )
 
     changes = [
         float((size_of(after - before) / around(before)).max()) / (2 * _STEP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -62,7 +63,7 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     m, n = plan.rows, p - d
     eliminated = m * n**2 - n**3 / 3
     thin = _THIN * n**2 + _PASSES * m * p  # memory is what these wait for
-    rate = _ACHIEVED * _rate()
+    rate = _ACHIEVED * _rate(torch.get_num_threads())
     seconds = plan.calls * called + (3 * p * d**2 + eliminated + thin) / rate
     held = m * p + 2 * plan.each * p + _COPIES * p * d + _MOVED
     return Cost(p, outputs, plan.calls, plan.each, 8 * held, seconds, rate)
@@ -73,8 +74,12 @@ def plan_of(cost: Cost) -> Plan:
     return Plan(cost.calls, cost.rows)
 
 
-def _rate() -> float:
-    """Multiplications and additions in a second, in products of the shape that takes the time."""
+@cache
+def _rate(threads: int) -> float:
+    """Multiplications and additions in a second, in products of the shape that takes the time.
+
+    Measured once for so many threads: it takes as long as the audit of a small model.
+    """
     panel, columns = torch.ones(2000, PANEL).double(), torch.ones(2000, 256).double()
     best = float("inf")
     for _ in range(4):

@@ -21,6 +21,7 @@ from paramsym.checking.generic import generic_inputs, table_lengths
 from paramsym.checking.measure import around
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
+from paramsym.recording.running import Walk
 from paramsym.structure.tangent import as_real, real_entries
 
 OVERSAMPLING = 1.1  # rows per direction that is not claimed
@@ -59,6 +60,7 @@ class Network:
         )
         self.state = converted(self.model, torch.float64)
         _check_numbers(self.model, self.state)
+        self.walk = Walk(self.model, self.state.keys())
         names = [
             n for n, p in self.model.named_parameters() if p.is_floating_point() or p.is_complex()
         ]
@@ -102,7 +104,9 @@ class Network:
         }
         state = {**self.state, **moving}
         with AsComputed():
-            found = functional(self.model, state, *arguments, self.outputs, self.training)
+            found = functional(
+                self.model, state, *arguments, self.outputs, self.training, self.walk
+            )
         flat = [torch.view_as_real(t) if t.is_complex() else t for t in found]
         if not flat:
             raise ValueError(

@@ -28,7 +28,7 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
-from paramsym.recording.running import Attributes, call_at, places_of, seeded, seeded_torch
+from paramsym.recording.running import Walk, call_at, seeded, seeded_torch
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -74,7 +74,7 @@ class Trial:
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
-        self.places, self.attributes = places_of(model, state.keys()), Attributes(model)
+        self.walk = Walk(model, state.keys())
         self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
         given = _repeated(inputs, repeat)
@@ -124,12 +124,12 @@ class Trial:
         without = quiet if self.training else nullcontext()
         try:
             with without, wide:
-                returned = call_at(model, state, args, kwargs, self.places)
+                returned = call_at(model, state, args, kwargs, self.walk.places)
                 chosen = returned if outputs is None else outputs(returned)
                 named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:
             if afresh:
-                self.attributes.restore()
+                self.walk.attributes.restore()
         self.dropped |= quiet.met
         self.named = dict(named)
         return [y for _, y in named]
@@ -226,7 +226,7 @@ class Trial:
         except Exception:  # a second call may not even run
             return True
         finally:
-            self.attributes.restore()
+            self.walk.attributes.restore()
         return _differ(first, again)
 
 

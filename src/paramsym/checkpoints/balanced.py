@@ -131,18 +131,24 @@ def _least_norm(
     """The least norm; a gain that is stored as γ − 1 counts as γ, in its share, too."""
     result = balance(symmetry, params, objective, hold, progress=progress)
     progress("measuring what each tensor costs")
-    power, shares = OBJECTIVES[objective], {}
-    for name in symmetry.blocks:
-        if name in symmetry.buffers or name in symmetry.ties:
-            continue
-        given = {n: params[n] for n in symmetry.needs(name, result.element)}
-        if counts(given[name]):
-            origin = symmetry.offsets.get(name, 0.0)
-            after = act_tensor(symmetry, result.element, name, given)
-            before, after = (float(power_sum(added(t, origin), power).sum())
-                             for t in (given[name], after))  # fmt: skip
-            shares[name] = before, after
-    return result, shares
+    power = OBJECTIVES[objective]
+    names = [n for n in symmetry.blocks if n not in symmetry.buffers and n not in symmetry.ties]
+    costs = {name: _cost(symmetry, params, result.element, name, power) for name in names}
+    return result, {name: cost for name, cost in costs.items() if cost is not None}
+
+
+def _cost(
+    symmetry: ParameterSymmetry, params: State, element: GroupElement, name: str, power: float
+) -> tuple[float, float] | None:
+    """What a tensor costs before and after a move; nothing where it counts for nothing."""
+    given = {n: params[n] for n in symmetry.needs(name, element)}
+    if not counts(given[name]):
+        return None
+    moved, origin = act_tensor(symmetry, element, name, given), symmetry.offsets.get(name, 0.0)
+    before, after = (
+        float(power_sum(added(t, origin), power, range(t.ndim))) for t in (given[name], moved)
+    )
+    return before, after
 
 
 def _least_range(

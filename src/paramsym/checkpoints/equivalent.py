@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.measure import change, nudged, scale_of, step_of
@@ -64,6 +65,33 @@ def tolerance_of(dtypes: Iterable[torch.dtype]) -> float:
     """What a move may change by rounding alone, of weights of these dtypes; see `TOLERANCE`."""
     floats = (dtype for dtype in dtypes if dtype.is_floating_point)
     return max((TOLERANCE.get(dtype, 1e-3) for dtype in floats), default=0.0)
+
+
+class _Narrowing(TorchDispatchMode):
+    """Notes to which dtypes wider numbers are rounded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and made.is_floating_point():
+            given = args[0].dtype
+            if given.is_floating_point and given.itemsize > made.dtype.itemsize:
+                self.found.add(made.dtype)
+        return made
+
+
+def allowed(tolerance: float, run: Callable[[], object]) -> float:
+    """What a move may change by rounding, where a run rounds on its way as well.
+
+    Norms of transformers compute in float32 whatever their weights are: a network of float64
+    changes by the rounding of that.
+    """
+    with _Narrowing() as seen:
+        run()
+    return max(tolerance, tolerance_of(seen.found))
 
 
 def require_equal(out: Path, error: float, tolerance: float) -> None:

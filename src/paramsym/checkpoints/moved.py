@@ -17,6 +17,7 @@ from paramsym.checkpoints.aside import aside_of, copy_aside
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.equivalent import (
     Transformed,
+    allowed,
     difference_from,
     outputs_of,
     require_equal,
@@ -111,7 +112,7 @@ def _by_pieces(found: Moving, begun: Ready, engine: Engine, how: Writing) -> Tra
             copy_aside(job.checkpoint, draft, layout)
         if found.finish is not None:
             found.finish(draft)
-        error, note = _error(found, job, draft, tolerance, how)
+        error, tolerance, note = _error(found, job, draft, tolerance, how)
         entries = sum(e.numel for e in job.checkpoint.entries.values())
         made = _made(found, error, tolerance, done.moved, entries, (*begun.notes, *note))
         found.keep(
@@ -132,14 +133,14 @@ def _made(
 
 def _error(
     found: Moving, job: Job, draft: Path, tolerance: float, how: Writing
-) -> tuple[float | None, list[str]]:
-    """How much the outputs differ of the weights before and after, and what is to be said of it."""
+) -> tuple[float | None, float, list[str]]:
+    """How much the outputs before and after differ, how much they may, and what is to be said."""
     source, weights = found.source, found.weights
     if found.check is not None and source is not None:
         how.progress(f"reading {found.target.name} back, to compare")
-        return found.check(source.reload(draft)), []
+        return found.check(source.reload(draft)), tolerance, []
     if not how.verify or source is None or weights is None or weights.skeleton is None:
-        return None, []
+        return None, tolerance, []
     try:
         result = verified(
             weights.skeleton, source.inputs, weights, Checkpoint.open(draft), tolerance,
@@ -148,11 +149,10 @@ def _error(
     except NotRun as stopped:
         if stopped.small:  # then it can be loaded, and its inputs looked at
             raise _unfit(source, stopped) from stopped
-        return None, [f"the model was not run: {stopped}"]
-    require_equal(found.target, result.error, tolerance)
-    if result.passed is None:
-        return result.error, []
-    return result.error, [f"verified on {result.passed}; the others were passed over"]
+        return None, tolerance, [f"the model was not run: {stopped}"]
+    require_equal(found.target, result.error, result.tolerance)
+    passed = result.passed and f"verified on {result.passed}; the others were passed over"
+    return result.error, result.tolerance, [passed] if passed else []
 
 
 def _unfit(source: Source, stopped: NotRun) -> CheckpointError:
@@ -200,6 +200,8 @@ def _whole(found: Moving, how: Writing) -> Transformed:
             error = found.check(model)
         else:
             error = difference_from(reference, model, before, source, tolerance)
+            if error > tolerance:
+                tolerance = allowed(tolerance, partial(outputs_of, model, source))
             require_equal(found.target, error, tolerance)
         made = _made(found, error, tolerance, changed, entries, found.notes)
         found.keep(made, element, request, _hashes(before), _hashes(moved), how.force)

@@ -1,30 +1,24 @@
-"""The command `paramsym`: parse, call the library, print. One command per public verb."""
+"""The command `paramsym`: parse, call the library, print. One command per public verb.
+
+`contents` lists the commands by question; the functions of each stand in the modules that it names,
+which are imported when a command is called.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
-from paramsym.cli.discovering import discover
 from paramsym.cli.group import Commands
-from paramsym.cli.mapping import check_mapping, export
-from paramsym.cli.pairs import align, compare, merge
-from paramsym.cli.protecting import protect
-from paramsym.cli.reading import inspect
-from paramsym.cli.transporting import transport
-from paramsym.cli.watching import watch
-from paramsym.cli.writing import balance, quantize_prep, transform
 from paramsym.terminal import EPILOG
 
 app = typer.Typer(
     name="paramsym",
     cls=Commands,
     help="In how many ways can a network's parameters change while its function stays the same?",
-    epilog=EPILOG,
+    epilog=f"paramsym COMMAND --help shows examples.\n\n{EPILOG}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -32,6 +26,8 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             typer.echo(f"paramsym {version('paramsym')}")
         except PackageNotFoundError:
@@ -55,16 +51,6 @@ def _root(
     pass
 
 
-for _command in (
-    inspect, discover, transform, balance, quantize_prep, compare, align, merge, export,
-    check_mapping, transport,
-):  # fmt: skip
-    app.command()(_command)
-app.add_typer(protect)
-# what follows the script is the script's
-app.command(context_settings={"allow_interspersed_args": False})(watch)
-
-
 def main() -> None:
     """The entry point of the installed command."""
-    app()
+    app(prog_name="paramsym")

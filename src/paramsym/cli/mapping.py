@@ -68,9 +68,7 @@ def export(
 ) -> None:
     """Write what another tool has to know of this model: the maps by which a quantiser moves
     scales or rotations through it, proved by replaying them, or the logical matrices of its
-    parameters. No weights are needed: names and shapes suffice.
-
-    Example: paramsym export Qwen/folder --for awq --output recipe.yaml"""
+    parameters. No weights are needed: names and shapes suffice."""
     with Progress(not as_json) as progress:
         progress("starting")
         from paramsym import checkpoints, report

@@ -44,7 +44,7 @@ def read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     read_header(path)
     with _opened(path) as file:
         for name in file.keys():  # noqa: SIM118 (a file is no mapping)
-            yield name, file.get_tensor(name)
+            yield name, _aligned(file.get_tensor(name))
 
 
 def read_tensor(path: Path, name: str) -> torch.Tensor:
@@ -53,7 +53,18 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
     Raises `CheckpointError` if it cannot be read.
     """
     with _opened(path) as file:
-        return file.get_tensor(name)
+        return _aligned(file.get_tensor(name))
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that starts where its numbers may.
+
+    Files are mapped into memory, where a tensor starts as its bytes lie in them: at a multiple of
+    eight. PyTorch reads complex numbers of double precision as pairs of aligned doubles, and the
+    process ends without a word where they are not.
+    """
+    size = tensor.element_size()
+    return tensor if tensor.data_ptr() % size == 0 else tensor.clone()
 
 
 def write_safetensors(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 
 from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales, terms_along_scales
 from paramsym.geometry.descent import descend
-from paramsym.geometry.factors import factors_of, together
+from paramsym.geometry.factors import Factor, factors_of, together
 from paramsym.geometry.finite import require_finite, require_range
 from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.given import NumbersInFiles, numbers_of
@@ -126,10 +127,10 @@ def balance(
             Status.INFEASIBLE, math.inf, {}, limits.conflicts, 0,
         )  # fmt: skip
     factors, parts = factors_of(symmetry, movers), []
+    begun = partial(Turns, symmetry, power=power, tolerance=tolerance, limits=limits.logs)
     for k, factor in enumerate(factors):
-        own = {n: params[n] for n in factor.tensors if n in params}
-        turns = Turns(symmetry, own, power, factor.movers, tolerance, limits.logs)
-        parts.append(_settled(turns, rounds, _telling(progress, k + 1, len(factors))))
+        told = _telling(progress, k + 1, len(factors))
+        parts.append(_settled(begun, params, factor, rounds, told))
     moved = {n for factor in factors for n in factor.tensors}
     rest = [n for n in symmetry.blocks if n not in moved]
     _, constant = terms_along_scales(symmetry, params, rest, (), power)
@@ -139,7 +140,13 @@ def balance(
     return found
 
 
-def _settled(turns: Turns, rounds: int, progress: Progress | None) -> Part:
+def _settled(
+    begun: Callable[..., Turns], params: Params, factor: Factor, rounds: int,
+    progress: Progress | None,
+) -> Part:  # fmt: skip
+    """One factor, whose tensors are let go when it is done."""
+    own = {n: params[n] for n in factor.tensors if n in params}
+    turns = begun(params=own, movers=factor.movers)
     turns.settle(rounds, progress)
     if turns.movers.rotations:
         descend(turns, turns.movers.rotations, rounds, progress)

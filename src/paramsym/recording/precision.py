@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.running import (
+    Walk,
     call_at,
     exclusive,
     preserved,
@@ -160,23 +161,25 @@ def functional(
     kwargs: Mapping[str, Any],
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
+    walk: Walk | None = None,
 ) -> list[torch.Tensor]:
     """The chosen floating outputs of a model at other parameters; the model is only read.
 
     Where the parameters are float64, upcasts are lifted to it. Buffers are cloned, since a forward
-    pass may write to them, and what is random draws the same numbers every time.
+    pass may write to them, and what is random draws the same numbers every time. `walk` is that of
+    a caller who comes often.
 
     Raises `TraceError` where tensors are hidden in what the model returns.
     """
     wide = any(p.dtype == torch.float64 for p in params.values())
 
     def run() -> list[torch.Tensor]:
-        trained = {name for name, _ in model.named_parameters()}
-        state = {n: t if n in trained else t.clone() for n, t in params.items()}
-        with preserved(model, training):
+        known = walk or Walk(model, params.keys())
+        state = {n: t if n in known.trained else t.clone() for n, t in params.items()}
+        with preserved(model, training, known.attributes):
             if training:
                 seeded_torch(0)
-            returned = call_at(model, state, args, dict(kwargs))
+            returned = call_at(model, state, args, dict(kwargs), known.places)
             return floating_outputs(returned if outputs is None else outputs(returned))
 
     with exclusive:

@@ -70,15 +70,18 @@ def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextmanager
-def preserved(model: torch.nn.Module, training: bool) -> Iterator[None]:
+def preserved(
+    model: torch.nn.Module, training: bool, attributes: Attributes | None = None
+) -> Iterator[None]:
     """Run a block in the wanted mode, then give back the model and all that the block changed.
 
     Given back are the attributes of every module with the lists, dicts and sets inside of them,
     the default dtype, the grad mode and the states of the random generators. Other
-    threads of this library wait meanwhile.
+    threads of this library wait meanwhile. `attributes` are those to be given back, for a caller
+    that has walked the model before (`Walk`).
     """
     with exclusive:
-        attributes = Attributes(model)
+        attributes = attributes or Attributes(model)
         restore_settings = _settings()
         try:
             try:
@@ -230,6 +233,20 @@ def places_of(model: torch.nn.Module, names: Collection[str]) -> dict[str, str]:
         }
 
 
+class Walk:
+    """What a walk over a model finds, for who runs it many times: a walk takes as long as a layer.
+
+    Args:
+        model: as it is to be given back after every run.
+        names: of the tensors that will be substituted.
+    """
+
+    def __init__(self, model: torch.nn.Module, names: Collection[str]):
+        with exclusive:  # another thread may have put substitutes into the model
+            self.attributes, self.places = Attributes(model), places_of(model, names)
+            self.trained = {name for name, _ in model.named_parameters()}
+
+
 def call_at(
     model: torch.nn.Module,
     state: Mapping[str, torch.Tensor],
@@ -241,7 +258,7 @@ def call_at(
 
     `torch.func.functional_call` leaves the substitutes inside a module that is registered under
     two names. Here every module is filled once, and all names of a tied tensor get one value.
-    `places` are those of the state, for a caller that has walked the model before (`places_of`).
+    `places` are those of the state, for a caller that has walked the model before (`Walk`).
     """
     with exclusive:
         places = places_of(model, state.keys()) if places is None else places

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from paramsym.terminal import four_parts
+
 
 class ReLUError(ValueError):
     """A network, a number or a domain that this package cannot read.
@@ -15,6 +17,10 @@ class ReLUError(ValueError):
     def __init__(self, came: str, expected: str, where: str, todo: str) -> None:
         self.came, self.expected, self.where, self.todo = came, expected, where, todo
         super().__init__(f"{where}: got {came}; expected {expected}. {todo}")
+
+    def lines(self) -> str:
+        """The four parts one below the other, for a terminal."""
+        return four_parts(self.where, self.came, self.expected, self.todo)
 
 
 class Place:

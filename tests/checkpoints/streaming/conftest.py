@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from paramsym import find_symmetry
+from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.checkpoints.streaming import layout
 
 TOKENS = {"input_ids": torch.arange(7)[None]}
@@ -31,14 +32,26 @@ def llama(**settings: object) -> LlamaForCausalLM:
     return model
 
 
+@cache
+def derived() -> ParameterSymmetry:
+    """The symmetry of the model that most tests start from, derived once."""
+    return find_symmetry(llama(), TOKENS)
+
+
 class Saved:
     """A model in a folder, and what moves it."""
 
-    def __init__(self, folder: Path, model: LlamaForCausalLM, shard: str):
+    def __init__(
+        self,
+        folder: Path,
+        model: LlamaForCausalLM,
+        shard: str,
+        symmetry: ParameterSymmetry | None = None,
+    ):
         self.path = folder / "source"
         model.save_pretrained(self.path, max_shard_size=shard)
         (self.path / "README.md").write_text("about the model")
-        self.model, self.symmetry = model, find_symmetry(model, TOKENS)
+        self.model, self.symmetry = model, symmetry or find_symmetry(model, TOKENS)
         self.element = self.symmetry.sample(torch.Generator().manual_seed(3))
 
     def state(self) -> Mapping[str, torch.Tensor]:
@@ -49,7 +62,7 @@ class Saved:
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
     """Four shards, in pieces of a few tensors."""
     monkeypatch.setattr(layout, "PIECE", 1 << 14)
-    return Saved(tmp_path, llama(), "60KB")
+    return Saved(tmp_path, llama(), "60KB", derived())
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -29,9 +29,10 @@ from paramsym.checkpoints import (
     write_encoded,
     write_prepared,
 )
+from paramsym.checkpoints.folder import FolderSource
 from paramsym.checkpoints.source import ByModelName
 from paramsym.geometry.balance import balance
-from tests.checkpoints.streaming.conftest import TOKENS, Saved, contents
+from tests.checkpoints.streaming.conftest import TOKENS, Saved, contents, llama
 
 How = Callable[[Saved, Path, Writing], object]
 
@@ -166,3 +167,18 @@ def test_a_wrong_element_is_not_written(
     with pytest.raises(CheckpointError, match="another function"):
         COMMANDS[name](saved, tmp_path / "out", Writing())
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.record.json").exists()
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_network_that_rounds_on_its_way_may_change_by_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
+) -> None:
+    """Norms of a Llama compute in float32, of weights in float64, too."""
+    saved = Saved(tmp_path, llama().double(), "1GB")
+    if loaded:
+        monkeypatch.setattr(FolderSource, "streamable", lambda self: None)
+    done = transform(saved.path, tmp_path / "out", torch.Generator().manual_seed(1))
+    assert done.error is not None and 1e-9 < done.error < 1e-4 == done.tolerance
+    monkeypatch.setattr("paramsym.checkpoints.equivalent.tolerance_of", lambda dtypes: 1e-9)
+    with pytest.raises(CheckpointError, match="another function"):  # the control
+        transform(saved.path, tmp_path / "strict", torch.Generator().manual_seed(1))

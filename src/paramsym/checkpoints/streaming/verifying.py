@@ -12,6 +12,7 @@ import torch
 
 from paramsym.checking.measure import change, nudged, scale_of, step_of
 from paramsym.checkpoints.checkpoint import Checkpoint, Opened
+from paramsym.checkpoints.equivalent import allowed
 from paramsym.checkpoints.errors import CheckpointError, few
 from paramsym.checkpoints.source import Weights, aliases
 from paramsym.checkpoints.streaming.dequantised import Dequantised
@@ -33,9 +34,11 @@ Run = Callable[[Named], list[torch.Tensor]]
 
 @dataclass(frozen=True)
 class Verified:
-    """The largest difference of an output, and which layers were run; None for all of them."""
+    """The largest difference of an output, what it may be, and which layers were run; None for all
+    of them."""
 
     error: float
+    tolerance: float
     passed: Passed | None
 
 
@@ -73,7 +76,7 @@ def verified(
         progress(f"running {passed or 'the model'} with the weights that were written")
         outputs = run(new)
         if len(outputs) != len(reference):
-            return Verified(math.inf, passed)
+            return Verified(math.inf, tolerance, passed)
         scales = [scale_of(y) for y in reference]
         error = max(map(change, reference, outputs, scales), default=0.0)
         if error > tolerance:
@@ -81,7 +84,9 @@ def verified(
             others = run(Named(_Nudged(before, step), names, same))
             scales = [scale_of(y, z, step) for y, z in zip(reference, others, strict=True)]
             error = max(map(change, reference, outputs, scales), default=0.0)
-    return Verified(error, passed)
+        if error > tolerance:
+            tolerance = allowed(tolerance, partial(run, old))
+    return Verified(error, tolerance, passed)
 
 
 def _first_run(

@@ -23,6 +23,7 @@ from paramsym.checking.measure import around
 from paramsym.recording.precision import converted, functional, plain_lookups
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.recording.refusals import TraceError
+from paramsym.recording.running import Walk
 from paramsym.structure.tangent import as_real
 
 _ENTRIES = 1 << 22  # gradient entries of one batch of samples
@@ -83,6 +84,7 @@ class Sampler:
         self.model, self.outputs, self.training = model, outputs, training
         self.generator, self.dtype, self.fresh = generator, dtype, fresh
         self.state = converted(model, dtype)
+        self.walk = Walk(model, self.state.keys())
         names = [n for n, _ in model.named_parameters()]
         numbers = {n: self.state[n] for n in names}
         self.own = {
@@ -220,7 +222,9 @@ class Sampler:
     def _values(self, weights: dict[str, Tensor], leaves: list[Tensor]) -> list[Tensor]:
         state, args, kwargs = self.filled(weights, leaves)
         with plain_lookups():
-            return functional(self.model, state, args, kwargs, self.outputs, self.training)
+            return functional(
+                self.model, state, args, kwargs, self.outputs, self.training, self.walk
+            )
 
     def all_values(self, points: Points) -> Tensor:
         """All floating outputs of each sample, in float64: (samples, outputs)."""

@@ -6,14 +6,14 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from paramsym.relu.errors import ReLUError
 from paramsym.terminal import ExitCode, Progress
 
 if TYPE_CHECKING:
+    from paramsym.relu.errors import ReLUError
     from paramsym.relu.verdict import Verdict
 
 # The answer to "is it one function?" by the kind of the verdict.
@@ -72,6 +72,8 @@ def relu_equal(
     checker accepted, different with an input at which both were evaluated exactly. What a step will
     cost is printed to the error stream beforehand.
     """
+    from paramsym.relu.errors import ReLUError
+
     try:
         _refuse_to_overwrite(certificate)
         with Progress(not as_json) as progress:
@@ -98,7 +100,7 @@ def relu_equal(
         if certificate is not None:
             write_verdict(verdict, certificate)
     except ReLUError as error:
-        raise _failed(error, as_json) from None
+        _fail(error, as_json)
     if as_json:
         typer.echo(json.dumps(verdict.to_json()))
     else:
@@ -118,6 +120,7 @@ def relu_verify(
     Yes: everything that the file claims is proved. No: it is not, or the file is malformed.
     """
     from paramsym.relu.documents import read_verdict
+    from paramsym.relu.errors import ReLUError
     from paramsym.relu.files import read_network
     from paramsym.relu.verification import verify
 
@@ -127,7 +130,7 @@ def relu_verify(
         if not file.is_file():
             raise ReLUError(f"no file {str(file)!r}", "a file", "relu-verify", "Check the path.")
     except ReLUError as error:
-        raise _failed(error, as_json) from None
+        _fail(error, as_json)
     try:
         verdict, why = read_verdict(file), "its claims do not follow from what it carries"
     except ReLUError as error:
@@ -147,6 +150,8 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", text, re.ASCII):
+        from paramsym.relu.errors import ReLUError
+
         raise ReLUError(
             f"--input-shape {text[:40]}", "sizes of one input, without the batch", "relu-equal",
             "Write them as 1x28x28.",
@@ -156,6 +161,8 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
 
 def _refuse_to_overwrite(file: Path | None) -> None:
     if file is not None and (file.exists() or not file.parent.is_dir()):
+        from paramsym.relu.errors import ReLUError
+
         raise ReLUError(
             f"the file {str(file)!r}, which {'exists' if file.exists() else 'has no folder'}",
             "a new file in a folder that exists",
@@ -164,12 +171,11 @@ def _refuse_to_overwrite(file: Path | None) -> None:
         )
 
 
-def _failed(error: ReLUError, as_json: bool) -> typer.Exit:
+def _fail(error: ReLUError, as_json: bool) -> NoReturn:
+    """Let the handler of all commands tell the error; a reader of JSON is told there, too."""
     if as_json:
         typer.echo(json.dumps({"kind": "ERROR", "reason": str(error)}))
-    else:
-        typer.echo(f"error: {error}", err=True)
-    return typer.Exit(ExitCode.BAD_INPUT)
+    raise error from None
 
 
 def _show(verdict: Verdict) -> None:

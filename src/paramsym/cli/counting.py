@@ -1,5 +1,7 @@
 """`paramsym equivariant`: count the components, find the best one, draw it."""
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path
@@ -7,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from paramsym.cli.options import AsJson, Force
 from paramsym.terminal import Progress
-
-from .errors import EquivariantError
 
 SMALL = 6  # digits beyond which a degree is printed by its length
 
@@ -43,18 +44,17 @@ def equivariant(
     output: Annotated[
         Path | None, typer.Option(help="Folder for the pictures; none are drawn without it.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace pictures that are in the folder.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count the components of shift-equivariant linear autoencoders, and find the best for data."""
     import numpy as np
 
-    from .components import components
-    from .decomposition import decompose
-    from .image_groups import image_shift
-    from .images import load_images, randomly_shifted, second_moment
+    from paramsym.equivariant.components import components
+    from paramsym.equivariant.decomposition import decompose
+    from paramsym.equivariant.errors import EquivariantError
+    from paramsym.equivariant.image_groups import image_shift
+    from paramsym.equivariant.images import load_images, randomly_shifted, second_moment
 
     if output is not None and not force:
         _refuse_existing(output)
@@ -108,6 +108,8 @@ PICTURES = ("weight_sharing.png", "spectrum.png", "reconstructions.png")
 def _refuse_existing(folder: Path) -> None:
     found = [name for name in PICTURES if (folder / name).exists() or (folder / name).is_symlink()]
     if found:
+        from paramsym.equivariant.errors import EquivariantError
+
         raise EquivariantError(
             f"--output {folder}: {', '.join(found)} exist there already; a folder without these "
             "pictures was expected. Choose another folder, or give --force to replace them."
@@ -117,6 +119,8 @@ def _refuse_existing(folder: Path) -> None:
 def _size(text: str) -> tuple[int, int]:
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        from paramsym.equivariant.errors import EquivariantError
+
         raise EquivariantError(
             f"--shift {text!r} is not an image size; expected height x width. Write --shift 28x28."
         )
@@ -131,8 +135,8 @@ def _study(result: dict[str, Any], decomposition: Any, train: Any, test: Any) ->
     """Adds the best component and the table of losses."""
     import numpy as np
 
-    from .optimum import best_component
-    from .study import closed_form_table
+    from paramsym.equivariant.optimum import best_component
+    from paramsym.equivariant.study import closed_form_table
 
     rank, pixels = result["rank"], decomposition.shape[1]
     optimum = best_component(train, decomposition, rank)
@@ -171,7 +175,7 @@ def _middle(family: Any) -> Any:
 
 
 def _draw(folder: Path, component: Any, optimum: Any, images: Any, dense: Any) -> list[str]:
-    from .figures import (
+    from paramsym.equivariant.figures import (
         LARGEST_GRAPH,
         draw_reconstructions,
         draw_sharing_pattern,
