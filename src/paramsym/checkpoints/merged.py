@@ -40,7 +40,8 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 THRESHOLD = 0.9  # aligned distance beyond which merging is hopeless
 _STATISTICS = ("running_mean", "running_var")
-_OF_EQUALS = ("error", "tolerance", "element")  # what is said of an equivalent, which a mean is not
+# What is said of an equivalent, which a mean is not.
+_OF_EQUALS = ("error", "tolerance", "changed", "parameters", "element")
 _LOADED = (
     "the files do not spell one model alike, or not as a great circle needs it: all weights are "
     "loaded, and the mean is written as a whole"

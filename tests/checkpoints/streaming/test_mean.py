@@ -147,8 +147,8 @@ def test_a_run_is_planned_and_resumed_and_says_what_each_contributed(
     several.write(out, 2, Writing(resume=True), weights=weights)
     assert contents(out) == contents(tmp_path / "once")
     again = several.write(out, 2, Writing(resume=True), weights=weights)  # it had ended
-    assert isinstance(again.written, Transformed) and again.numbers()["changed"]
-    assert again.numbers()["changed"] == done.numbers()["changed"]
+    assert isinstance(again.written, Transformed) and isinstance(done.written, Transformed)
+    assert again.written.changed == done.written.changed
     said = json.loads((tmp_path / "out.record.json").read_text())
     assert said["operation"] == "merge"
     assert said["how"]["checkpoints"] == [str(place) for place in several.places[:2]]
