@@ -82,6 +82,7 @@ def test_the_hopeless_is_refused_unless_forced(run, files, tmp_path: Path):
     run(*call, "--force")
     assert out.exists()
     out.unlink()
+    (tmp_path / "out.record.json").unlink()
     run(*call[:-1], "1.5")
     assert out.exists()
 
@@ -127,3 +128,26 @@ def test_what_is_there_stays_and_sources_are_never_touched(run, files, tmp_path:
     run("merge", *files[:2], "--model", WIDE, code=2)
     run(*call, "--force")
     assert load_file(out)
+
+
+def test_a_merge_is_planned_and_resumed(run, folder, tmp_path: Path):
+    out, there = tmp_path / "merged", {"llama", "moved"}
+    run("transform", folder, tmp_path / "moved", "--seed", "1")
+    for path in tmp_path.glob("moved.*"):
+        path.unlink()
+    call = ("merge", folder, tmp_path / "moved", out, "--permutations", "--force", "--no-verify")
+    assert "bytes in sum" in run(*call, "--dry-run").stdout
+    assert {path.name for path in tmp_path.iterdir()} == there
+    assert json.loads(run(*call, "--dry-run", "--json").stdout)["tensors"]
+    run(*call, "--resume", "--shard-size", "2KB")
+    said = json.loads((tmp_path / "merged.record.json").read_text())
+    assert said["operation"] == "merge" and len(said["request"]["checkpoints"]) == 2
+    assert len([*out.glob("*.safetensors")]) > 1
+    assert {path.name for path in tmp_path.iterdir()} == there | {"merged", "merged.record.json"}
+
+
+def test_weights_that_are_loaded_have_no_journal(run, files, tmp_path: Path):
+    call = ("merge", *files[:2], tmp_path / "out.safetensors", "--model", WIDE)
+    assert "--resume" in run(*call, "--resume", code=2).stderr
+    plan = json.loads(run(*call, "--dry-run", "--json").stdout)
+    assert plan["seconds"] is None and not (tmp_path / "out.safetensors").exists()

@@ -17,6 +17,7 @@ from paramsym.checkpoints.fitting import fitting
 from paramsym.checkpoints.program import Program
 from paramsym.checkpoints.source import Source, Weights
 from paramsym.checkpoints.sources import open_checkpoint, open_movable
+from paramsym.checkpoints.streaming.recognising import beside_codes
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import ARCHIVES
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -60,6 +61,17 @@ class Alike:
         found = [checkpoint.streamable() for checkpoint in self.checkpoints]
         several = [weights for weights in found if weights is not None]
         return several if len(several) == len(found) else None
+
+    def spelled_alike(self) -> list[Weights] | None:
+        """The files of all, where each has the tensors of the first, of its shapes and dtypes, and
+        none of them codes; else None."""
+        several = self.streamable()
+        if several is None:
+            return None
+        first = several[0]
+        if beside_codes(first.checkpoint, first.names):
+            return None
+        return several if all(_spelled_alike(first, other) for other in several[1:]) else None
 
     def load(self) -> None:
         """Read the weights of all that were opened without them."""
@@ -172,6 +184,16 @@ def _build(checkpoint: Source, source: str) -> Any:
 def _derived(checkpoint: Source) -> ParameterSymmetry:
     with fitting(checkpoint):
         return find_symmetry(checkpoint.model, checkpoint.inputs)
+
+
+def _spelled_alike(first: Weights, other: Weights) -> bool:
+    """Whether tensors of the files that have one name are the same of the model."""
+    one, two = first.checkpoint.entries, other.checkpoint.entries
+    return (
+        (first.names, first.windows) == (other.names, other.windows)
+        and not beside_codes(other.checkpoint, other.names)
+        and all((one[n].code, one[n].shape) == (two[n].code, two[n].shape) for n in first.names)
+    )
 
 
 # -- differences -------------------------------------------------------------------------------

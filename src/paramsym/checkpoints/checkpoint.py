@@ -254,6 +254,12 @@ class Opened:
             pass
         return seen.hexdigest()
 
+    def require_unchanged(self) -> None:
+        """Raise a `CheckpointError` if one of the open files is another than when it was found."""
+        for file in self.checkpoint.files:
+            if file.place in self.files:
+                file.require_unchanged()
+
     def tensor(self, name: str, room: Room | None = None, seen: Hash | None = None) -> StoredTensor:
         """One tensor; see `StoredTensor`."""
         place = self.checkpoint.homes[name].place

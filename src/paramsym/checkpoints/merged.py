@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,39 @@ import torch
 from paramsym.checkpoints.activations import reader
 from paramsym.checkpoints.aligned import ALIGNABLE
 from paramsym.checkpoints.alike import Alike
-from paramsym.checkpoints.equivalent import check_names, outputs_of, require_writable
+from paramsym.checkpoints.equivalent import (
+    Transformed,
+    check_names,
+    outputs_of,
+    require_writable,
+)
 from paramsym.checkpoints.errors import CheckpointError, refused
+from paramsym.checkpoints.moved import moved_or_planned
 from paramsym.checkpoints.moves import Move, moves_of
-from paramsym.checkpoints.stored import stored
+from paramsym.checkpoints.moving import AS_USUAL, Moving, Writing
+from paramsym.checkpoints.plan import Plan
+from paramsym.checkpoints.source import Source, Weights
+from paramsym.checkpoints.streaming.job import Job
+from paramsym.checkpoints.streaming.mean import mean_of
 from paramsym.checkpoints.told import Told
 from paramsym.checkpoints.writing import refuse_source
 from paramsym.geometry.alignment import align
 from paramsym.merging.differences import relative_distances
 from paramsym.merging.merge import Merged, merge
+from paramsym.merging.shares import normalised
+from paramsym.structure.agreed import digest
+from paramsym.structure.element import GroupElement
 from paramsym.structure.patterns import Patterns
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.terminal import silent
 
 THRESHOLD = 0.9  # aligned distance beyond which merging is hopeless
 _STATISTICS = ("running_mean", "running_var")
+# What is said of an equivalent, which a mean is not.
+_OF_EQUALS = ("error", "tolerance", "changed", "parameters", "element")
+_LOADED = (
+    "the files do not spell one model alike, or not as a great circle needs it: all weights are "
+    "loaded, and the mean is written as a whole"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class WrittenMerged(Told):
     stored, and what was moved.
     """
 
-    path: Path
+    written: Transformed | Plan
     names: tuple[str, ...]
     shares: tuple[float, ...]
     before: tuple[float, ...]
@@ -47,17 +65,23 @@ class WrittenMerged(Told):
     objective: tuple[float, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def path(self) -> Path:
+        """Where the mean is."""
+        return self.written.path
+
     def numbers(self) -> dict[str, Any]:
         """What was written, and one row for each checkpoint."""
         rows = zip(self.names, self.shares, self.before, self.after, self.moves, strict=True)
+        written = {n: x for n, x in self.written.numbers().items() if n not in _OF_EQUALS}
         return {
-            "written": str(self.path), "objective": list(self.objective),
+            **written, "objective": list(self.objective),
             "checkpoints": [
                 {"source": name, "share": share, "before": before, "after": after,
                  "moved": {n: str(move) for n, move in moves.items()}}
                 for name, share, before, after, moves in rows
             ],
-            "notes": list(self.notes),
+            "notes": list(dict.fromkeys((*self.notes, *self.written.notes))),
         }  # fmt: skip
 
 
@@ -69,13 +93,14 @@ def write_merged(
     spaces: Patterns | None = None,
     data: Path | None = None,
     threshold: float = THRESHOLD,
-    force: bool = False,
-    progress: Callable[[str], None] = silent,
+    how: Writing = AS_USUAL,
 ) -> WrittenMerged:
     """Align checkpoints with each other, average them, and write the mean.
 
-    It is written in the layout of the first, read back and run once on the example inputs. It is
-    another network than any of them: only its loss says whether it is a good one.
+    It is written in the layout of the first, as `write_moved` does: tensor by tensor, where the
+    files of all spell the model alike. It is another network than any of them, of which only its
+    loss says whether it is a good one: what was written is read back and run once on the example
+    inputs. All are in memory while they are aligned.
 
     Args:
         several: from `open_alike`; their models are used up.
@@ -84,46 +109,120 @@ def write_merged(
         kind: as for `merge`.
         spaces: what may move, as for `align`.
         data: a file of inputs, as for `write_aligned`.
-        threshold: the largest aligned distance from the first that is merged without `force`.
-        force: merge beyond the threshold as well, and replace what stands at `out`.
-        progress: is told each step when it begins.
+        threshold: the largest aligned distance from the first that is merged without `how.force`.
+        how: how it is written.
 
     Raises:
-        CheckpointError: as `Alike.symmetry`; an aligned checkpoint is farther than the threshold;
-            weights that are none; the system does not let the mean be written, or it computes
-            numbers that are not finite.
+        CheckpointError: as `write_moved` and `Alike.symmetry`; an aligned checkpoint is farther
+            than the threshold; weights that are none; or the mean computes numbers that are not
+            finite.
     """
-    first = several.checkpoints[0]
     several.require_weights()
     refuse_source(out, several.files())
-    require_writable(first, out, force)
+    require_writable(several.checkpoints[0], out, how.again)
     _check_weights(weights, several.names)
-    symmetry = several.symmetry(progress)
+    streams, parts = several.streamable() is not None, _parts(several, kind)
+    if parts is None:
+        several.load()
+    symmetry = several.symmetry(how.progress)
     if spaces is not None and not isinstance(spaces, str):
         check_names(symmetry, "--spaces", [*spaces])
-    states = several.states()
+    found, before = _found(several, symmetry, weights, kind, spaces, data, how)
+    if not how.force:
+        _require_near(symmetry, several.names, found, threshold)
+    notes = (*several.notes(), *_statistics(found.params))
+    if streams and parts is None:
+        notes += (_LOADED,)
+    shares = normalised("merge", weights, len(before))
+    mean = None if parts is not None else found.params
+    found = replace(found, params={}, aligned=())  # writing by pieces needs none of them
+    said = {"checkpoints": several.names, "spaces": spaces, "data": data and str(data)}
+    moving = _moving(several, out, symmetry, found.elements, shares, kind, said, parts, mean, how)
+    return WrittenMerged(
+        moved_or_planned(moving, how), tuple(several.names), shares, before, found.distances,
+        tuple(moves_of(element) for element in found.elements), found.objective, notes,
+    )  # fmt: skip
+
+
+def _parts(several: Alike, kind: str) -> list[Weights] | None:
+    """The files of all, where their mean can be taken tensor by tensor of them.
+
+    A great circle is one of a tensor of the model, whose angle its parts alone do not know.
+    """
+    found = several.spelled_alike()
+    if found is None or kind == "linear":
+        return found
+    divided = any(len(parts) > 1 for parts in found[0].joins.parts.values())
+    return None if divided else found
+
+
+def _found(
+    several: Alike, symmetry: ParameterSymmetry, weights: Sequence[float] | None, kind: str,
+    spaces: Patterns | None, data: Path | None, how: Writing,
+) -> tuple[Merged, tuple[float, ...]]:  # fmt: skip
+    """The aligned checkpoints, and how far from the first one each is before."""
+    states, progress = several.numbers(), how.progress
     aligner = partial(align, spaces=spaces, progress=progress)
     with refused(several.names[1], ALIGNABLE):
-        read = None if data is None else reader(first, symmetry, data, progress)
+        read = None
+        if data is not None:
+            read = reader(several.checkpoints[0].loaded(), symmetry, data, progress)
         progress("aligning")
-        found = merge(  # refused below, in the words of the command
-            symmetry, states, aligner, weights, kind, read=read, threshold=threshold, force=True
-        )
-    if not force:
-        _require_near(symmetry, several.names, found, threshold)
-    before = [relative_distances(symmetry, states[0], state)[""] for state in states]
-    with stored(first, out, found.params, force, progress) as model:
-        if not all(bool(y.isfinite().all()) for y in outputs_of(model, first)):
-            raise CheckpointError(
-                str(out), "the mean computes numbers that are not finite on the example inputs",
-                "finite outputs", "Nothing is kept. Look at the distances with paramsym compare",
-            )  # fmt: skip
-    shares = [1.0] * len(states) if weights is None else [*weights]
-    return WrittenMerged(
-        out, tuple(several.names), tuple(share / sum(shares) for share in shares), tuple(before),
-        found.distances, tuple(moves_of(element) for element in found.elements), found.objective,
-        (*several.notes(), *_statistics(found.params)),
+        found = merge(symmetry, states, aligner, weights, kind, read=read, force=True)
+    before = tuple(relative_distances(symmetry, states[0], state)[""] for state in states)
+    return found, before
+
+
+def _moving(
+    several: Alike, out: Path, symmetry: ParameterSymmetry, elements: Sequence[GroupElement],
+    shares: Sequence[float], kind: str, said: Mapping[str, Any], parts: list[Weights] | None,
+    mean: Mapping[str, torch.Tensor] | None, how: Writing,
+) -> Moving:  # fmt: skip
+    """The move of the first to the mean of all: by pieces, of `parts`, or of `mean` as a whole."""
+    first = several.checkpoints[0]
+    stamps = [_stamps(source) for source in several.checkpoints]
+    each = zip(stamps, elements, shares, strict=True)
+    besides = {
+        "kind": kind,
+        "checkpoints": [
+            {"files": files, "element": digest(element).hex(), "share": share}
+            for files, element, share in each
+        ],
+    }
+    for other in several.checkpoints[1:]:
+        other.model = torch.nn.Module()
+    whole = Moving(
+        out, symmetry, lambda _: elements[0], first, None, several.files(), "merge", said, None,
+        check=partial(_require_finite, out, first), notes=tuple(first.notes), besides=besides,
+        moved=lambda _, before: before if mean is None else mean,
     )  # fmt: skip
+    if parts is None:
+        return whole
+    own, *rest = parts
+    others = [
+        Job(each.checkpoint, symmetry, element, each.names, each.windows)
+        for each, element in zip(rest, elements[1:], strict=True)
+    ]
+    job = partial(mean_of, others=others, shares=shares, path=kind)
+    return replace(whole, weights=own, job=job, check=whole.check if how.verify else None)
+
+
+def _stamps(source: Source) -> list[list[Any]]:
+    """The files of a source as they are now: name, size and time."""
+    weights = source.streamable()
+    if weights is not None:
+        return [[file.name, *file.stamp] for file in weights.checkpoint.files]
+    found = [(path.name, path.stat()) for path in source.files if path.is_file()]
+    return [[name, stat.st_size, str(stat.st_mtime_ns)] for name, stat in found]
+
+
+def _require_finite(out: Path, first: Source, model: torch.nn.Module) -> None:
+    """Refuse a mean that computes no numbers."""
+    if not all(bool(y.isfinite().all()) for y in outputs_of(model, first)):
+        raise CheckpointError(
+            str(out), "the mean computes numbers that are not finite on the example inputs",
+            "finite outputs", "Nothing is kept. Look at the distances with paramsym compare",
+        )  # fmt: skip
 
 
 def _check_weights(weights: Sequence[float] | None, names: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from paramsym.checkpoints.errors import CheckpointError, refused
 from paramsym.checkpoints.fitting import fitting, misfit
 from paramsym.checkpoints.moving import (
     Moving,
+    Params,
     Ready,
     Writing,
     ready,
@@ -42,6 +43,7 @@ from paramsym.checkpoints.streaming.stream import streamed
 from paramsym.checkpoints.streaming.verifying import NotRun, verified
 from paramsym.engines import Engine, engine_of
 from paramsym.structure.action import act
+from paramsym.structure.element import GroupElement
 
 
 def write_moved(found: Moving, how: Writing) -> Transformed:
@@ -189,9 +191,9 @@ def _whole(found: Moving, how: Writing) -> Transformed:
             reference = outputs_of(source.model, source)
     with refused(found.label, "weights that can be moved",
                  "Move some of the spaces only, with --only"):  # fmt: skip
-        moved = act(found.symmetry, element, before)
+        moved = _moved(found, element, before)
     tolerance = tolerance_of(t.dtype for t in before.values())
-    request = request_of(found.symmetry, element)
+    request = {**request_of(found.symmetry, element), **found.besides}
     changed, entries = _changes(source, before, moved)
     with stored(source, found.target, moved, how.force, how.progress, found.finish) as model:
         if found.check is not None:
@@ -204,6 +206,10 @@ def _whole(found: Moving, how: Writing) -> Transformed:
         made = _made(found, error, tolerance, changed, entries, found.notes)
         found.keep(made, element, request, _hashes(before), _hashes(moved), how.force)
     return made
+
+
+def _moved(found: Moving, element: GroupElement, before: Params) -> Params:
+    return (found.moved or partial(act, found.symmetry))(element, before)
 
 
 def _hashes(state: Mapping[str, torch.Tensor]) -> dict[str, str]:

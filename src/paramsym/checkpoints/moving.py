@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -90,12 +91,15 @@ class Moving:
         files: what must never be overwritten.
         operation: what it is called in the record.
         how: what the element was found by, in plain values.
-        element_file: where the element is written; by default beside the target.
+        element_file: where the element is written; by default beside the target. None: nowhere.
         secret: the element is a key: neither it nor a record is written.
         check: given the model with the weights that were written, how much it differs from what it
-            should compute; by default the model is run before and after.
+            should compute, if that can be said; by default the model is run before and after.
         finish: puts something beside the weights that were written.
         notes: what should be known of how the files were read.
+        besides: what makes the bytes besides the element and the files, in plain values.
+        job: what is done from files to files; by default the element moves them.
+        moved: the same to weights that are loaded.
     """
 
     target: Path
@@ -106,11 +110,14 @@ class Moving:
     files: list[Path]
     operation: str = "transform"
     how: Mapping[str, Any] = field(default_factory=dict)
-    element_file: Path = Path()
+    element_file: Path | None = Path()
     secret: bool = False
-    check: Callable[[torch.nn.Module], float] | None = None
+    check: Callable[[torch.nn.Module], float | None] | None = None
     finish: Callable[[Path], None] | None = None
     notes: tuple[str, ...] = ()
+    besides: Mapping[str, Any] = field(default_factory=dict)
+    job: Callable[[Job], Job] | None = None
+    moved: Callable[[GroupElement, Params], Params] | None = None
 
     def __post_init__(self) -> None:
         if self.element_file == Path():
@@ -147,7 +154,8 @@ class Moving:
         """Write the element and the record beside the target, unless they are to stay secret."""
         if self.secret:
             return
-        with written_element(element, self.element_file, force):
+        file = self.element_file
+        with nullcontext() if file is None else written_element(element, file, force):
             said = self.record(made, request, hashes, written)
             # for its owner alone to read, as the element is: a seed says all of that
             write_text(said, self.record_file, "the record", 0o600)
@@ -193,7 +201,9 @@ def ready(found: Moving, how: Writing) -> Ready:
     with refused(found.label, "an element of this model"):
         element = found.find(ByModelName(weights, found.symmetry.ties))
     job = Job(weights.checkpoint, found.symmetry, element, weights.names, weights.windows)
-    through = Pass(job, layout, _request(job, layout))
+    if found.job is not None:
+        job = found.job(job)
+    through = Pass(job, layout, {**_request(job, layout), **found.besides})
     notes = _strangers(weights, job.storage.beside) + left_out(weights.checkpoint)
     require_fitting(job)
     return Ready(through, (*found.notes, *notes), *_look_beside(found, through, how))
@@ -202,7 +212,8 @@ def ready(found: Moving, how: Writing) -> Ready:
 def require_room_beside(found: Moving, force: bool) -> None:
     """Raise where something stands in the place of what is written beside the target."""
     for file in () if found.secret else (found.element_file, found.record_file):
-        check_element(file, found.target, found.files, force)
+        if file is not None:
+            check_element(file, found.target, found.files, force)
 
 
 def _layout(checkpoint: Checkpoint, target: Path, shard_size: int | None) -> Layout:

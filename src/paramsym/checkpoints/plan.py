@@ -16,7 +16,7 @@ from paramsym.algebra.monomial import Trivial
 from paramsym.checking.refute import LARGEST
 from paramsym.checkpoints.checkpoint import Entry, Opened
 from paramsym.checkpoints.source import Source
-from paramsym.checkpoints.streaming.job import Job, one_thread, panels_of
+from paramsym.checkpoints.streaming.job import Job, one_thread
 from paramsym.checkpoints.streaming.layout import Layout
 from paramsym.checkpoints.told import Told
 from paramsym.engines import Engine
@@ -118,9 +118,9 @@ def plan_of_files(
         files[layout.index[0]] = len(layout.index[1].encode())
     files |= aside
     largest = sorted((job.memory(name) for name in job.checkpoint), reverse=True)
-    places = [name for name in job.element.places if _moves(job.symmetry, name)]
+    places = [name for name in job.places if _moves(job.symmetry, name)]
     return Plan(
-        out, files, job.checkpoint.bytes, sum(largest[: engine.workers]), _free(out), places,
+        out, files, job.bytes, sum(largest[: engine.workers]), _free(out), places,
         job.moving, _seconds(job, out) / engine.workers,
     )  # fmt: skip
 
@@ -129,8 +129,7 @@ def _seconds(job: Job, out: Path) -> float:
     """How long one worker takes: rows of one tensor of each kind are moved, and written nowhere."""
     kinds: dict[tuple[Any, ...], list[Entry]] = {}
     for name, entry in job.checkpoint.entries.items():
-        way = job.ways[name].way.rows if name in job.ways else name in job.stored
-        kinds.setdefault((entry.code, entry.shape, way), []).append(entry)
+        kinds.setdefault((entry.code, entry.shape, job.kind(name)), []).append(entry)
     total = 0.0
     with (
         one_thread(),
@@ -150,7 +149,7 @@ def _seconds(job: Job, out: Path) -> float:
 def _some(job: Job, opened: Opened, entry: Entry) -> Iterator[torch.Tensor]:
     """The first panels of a tensor, one at least."""
     count = 0
-    for panel in panels_of(job, opened, entry.name, opened[job.source(entry.name)]):
+    for panel in job.panels(opened, entry.name, opened[job.source(entry.name)]):
         yield panel
         count += panel.numel() * panel.element_size()
         if count >= _SAMPLE:

@@ -191,6 +191,7 @@ checkpoints[].share     number     of the mean
 checkpoints[].before    number     distance from A before
 checkpoints[].after     number     and after
 checkpoints[].moved     {}text     what moved, by space and shift
+record                  text?      the record of what was done
 notes                   []text     what is to be said besides
 """,
     "export": """

@@ -217,9 +217,14 @@ def merge(
             "weights.",
         ),
     ] = 0.9,
+    engine: Engine = "local",
+    resume: Resume = False,
+    shard_size: ShardSize = None,
+    no_verify: NoVerify = False,
     force: Annotated[
         bool, typer.Option("--force", help="Merge beyond the threshold; replace what is there.")
     ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write one network from several of one architecture: each is moved along its orbit next to
@@ -242,11 +247,12 @@ def merge(
                 param_hint="--spherical",
             )
         progress(f"reading {', '.join(given)}")
-        several = checkpoints.open_alike(given, model, inputs, key)
+        how = writing_of(progress, engine, resume, force, shard_size, no_verify, dry_run)
+        several = checkpoints.open_alike(given, model, inputs, key, lazily=True)
         done = checkpoints.write_merged(
-            several, Path(last), weight or None, kind, moving, data, threshold, force, progress
+            several, Path(last), weight or None, kind, moving, data, threshold, how
         )
-    tell(done.notes, done, as_json, report.print_merged)
+    tell_written(done, as_json, report.print_merged)
 
 
 def _spaces(spaces: list[str] | None, permutations: bool) -> list[str] | str | None:

@@ -50,11 +50,7 @@ def print_aligned(result: WrittenAligned, console: Console | None = None) -> Non
 def print_merged(result: WrittenMerged, console: Console | None = None) -> None:
     """Print what was written, and for each checkpoint its share, its distance and its moves."""
     console = console or Console(highlight=False)
-    head = Table.grid(padding=(0, 2))
-    head.add_column(style="bold", justify="right", no_wrap=True)
-    head.add_column(overflow="fold")
-    head.add_row("written", Text(str(result.path)))
-    console.print(head)
+    console.print(head_of(result.written))
     table = _table("checkpoint", "share", "distance from the first", "aligned")
     rows = zip(result.names, result.shares, result.before, result.after, strict=True)
     for name, share, before, after in rows:

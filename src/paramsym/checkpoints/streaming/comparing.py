@@ -13,7 +13,7 @@ from paramsym.checkpoints.checkpoint import Opened
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
-from paramsym.checkpoints.streaming.job import Job, one_thread, panels_of, require_finite
+from paramsym.checkpoints.streaming.job import Job, one_thread, require_finite
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.engines import Engine
 from paramsym.geometry.same_orbit import COARSE, TOLERANCES
@@ -147,7 +147,7 @@ def _difference(job: Job, a: Weights, name: str) -> Difference:
     """One tensor, panel by panel."""
     largest = apart = mine = theirs = 0.0
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
-        moved = panels_of(job, two, name, two[job.source(name)])
+        moved = job.panels(two, name, two[job.source(name)])
         for x, y in _pairs(one.tensor(name, one.room), moved):
             require_finite(job, name, y)
             if not _is_rounded(x) and not torch.equal(x, y):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -136,6 +136,41 @@ class Job:
             return moves.way.memory(self.meta[self.spelled[moves.own]])
         return moves.way.memory(entry.meta)
 
+    def panels(self, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
+        """The rows of one tensor, moved; `tensor` is its `source` in the open files."""
+        if name in self.stored:
+            return moved_rows(tensor, self.stored[name], name, self.checkpoint.place.address)
+        if name not in self.ways:
+            return as_they_are(tensor)
+        moves, rows = self.ways[name], self.joins.of(opened)
+        others = [n for n in moves.way.steps.names if n in self.spelled and n != moves.own]
+        tensors = {n: rows[self.spelled[n]][:] for n in others}
+        for other, found in tensors.items():
+            require_finite(self, self.spelled[other], found)
+        if moves.source is not None:
+            return act_panels(
+                moves.symmetry, moves.element, moves.own, {**tensors, moves.own: tensor}
+            )
+        for panel in as_they_are(tensor):  # for its hash
+            require_finite(self, name, panel)
+        whole = {**tensors, moves.own: rows[self.spelled[moves.own]][:]}
+        moved = act_tensor(moves.symmetry, moves.element, moves.own, whole)
+        return iter([self.windows[name](moved).contiguous()])
+
+    def kind(self, name: str) -> Hashable:
+        """What tensors have in common that take as long as each other, besides dtype and shape."""
+        return self.ways[name].way.rows if name in self.ways else name in self.stored
+
+    @property
+    def places(self) -> list[str]:
+        """The spaces and shifts that move."""
+        return list(self.element.places)
+
+    @property
+    def bytes(self) -> int:
+        """What is read."""
+        return self.checkpoint.bytes
+
     @cached_property
     def meta(self) -> dict[str, torch.Tensor]:
         """All tensors, those that are put together as well, without numbers."""
@@ -238,7 +273,7 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                 tensor = opened.tensor(source, _ROOMS.room, seen)
                 at = placed.start
                 with refused(job.checkpoint.place.address, _MOVABLE, _LEFT_OUT):
-                    for panel in panels_of(job, opened, placed.entry.name, tensor):
+                    for panel in job.panels(opened, placed.entry.name, tensor):
                         require_finite(job, placed.entry.name, panel)
                         at = _write(file, at, panel, made)
                 assert at == placed.start + placed.entry.bytes
@@ -250,30 +285,8 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
             forget(file, piece.tensors[0].start, piece.bytes)
     finally:
         os.close(file)
-    for home in job.checkpoint.files:  # gains may lie in other files than what they are frames of
-        if home.place in opened.files:
-            home.require_unchanged()
+    opened.require_unchanged()
     return Done(hashes, written, moved)
-
-
-def panels_of(job: Job, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
-    """The rows of one tensor, moved."""
-    if name in job.stored:
-        return moved_rows(tensor, job.stored[name], name, job.checkpoint.place.address)
-    if name not in job.ways:
-        return as_they_are(tensor)
-    moves, rows = job.ways[name], job.joins.of(opened)
-    others = [n for n in moves.way.steps.names if n in job.spelled and n != moves.own]
-    tensors = {n: rows[job.spelled[n]][:] for n in others}
-    for other, found in tensors.items():
-        require_finite(job, job.spelled[other], found)
-    if moves.source is not None:
-        return act_panels(moves.symmetry, moves.element, moves.own, {**tensors, moves.own: tensor})
-    for panel in as_they_are(tensor):  # for its hash
-        require_finite(job, name, panel)
-    whole = {**tensors, moves.own: rows[job.spelled[moves.own]][:]}
-    moved = act_tensor(moves.symmetry, moves.element, moves.own, whole)
-    return iter([job.windows[name](moved).contiguous()])
 
 
 def _write(file: int, at: int, panel: torch.Tensor, made: Hash) -> int:

@@ -45,6 +45,23 @@ _INSTEAD = (
 )
 
 
+def beside_codes(checkpoint: Checkpoint, names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Codes → the tensors beside them that a model does not know, which has `names`."""
+    modules: dict[str, list[str]] = {}
+    for name in checkpoint:
+        if name not in names:
+            modules.setdefault(name.rpartition(".")[0], []).append(name)
+    found = {}
+    for name in names:
+        module, _, last = name.rpartition(".")
+        own = modules.get(module, [])
+        if last not in ("weight", PACKED):
+            own = [other for other in own if other.startswith(f"{name}_")]
+        if own or last == PACKED:
+            found[name] = own
+    return found
+
+
 @dataclass(frozen=True)
 class Storage:
     """The quantised weights of a checkpoint whose names a model knows.
@@ -59,19 +76,7 @@ class Storage:
     @cached_property
     def beside(self) -> dict[str, list[str]]:
         """Codes → the tensors beside them that the model does not know."""
-        modules: dict[str, list[str]] = {}
-        for name in self.checkpoint:
-            if name not in self.names:
-                modules.setdefault(name.rpartition(".")[0], []).append(name)
-        found = {}
-        for name in self.names:
-            module, _, last = name.rpartition(".")
-            own = modules.get(module, [])
-            if last not in ("weight", PACKED):
-                own = [other for other in own if other.startswith(f"{name}_")]
-            if own or last == PACKED:
-                found[name] = own
-        return found
+        return beside_codes(self.checkpoint, self.names)
 
     @cached_property
     def models(self) -> dict[str, str]:
