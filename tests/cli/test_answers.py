@@ -24,7 +24,8 @@ def test_what_is_printed_is_what_is_told(run, arguments, name):
 
 def test_other_ways_through_the_same_commands(run, arguments):
     told(run, "inspect", "inspect", SMALL, "--json")
-    told(run, "transform --dry-run", *arguments["transform"], "--dry-run", "--json")
+    for name in ("transform", "balance", "align"):
+        told(run, f"{name} --dry-run", *arguments[name], "--dry-run", "--json")
     for tool in ("smoothquant", "spinquant", "quark", "optimizer"):
         told(run, "export", "export", SMALL, "--for", tool, "--json")
     told(run, "watch", "watch", "--json", *arguments["watch"][1:])
@@ -54,7 +55,8 @@ def test_relu_equal_tells_errors_and_differences(run, arguments, tmp_path):
 
 
 def test_every_command_has_keys_and_a_wrong_one_would_be_seen():
-    assert set(ANSWERS) == {name for _, name, _ in commands()} | {"transform --dry-run"}
+    dry = {f"{name} --dry-run" for name in ("transform", "balance", "quantize-prep", "align")}
+    assert set(ANSWERS) == {name for _, name, _ in commands()} | dry
     said = [Key("a", "whole", ""), Key("b[].c?", "text", ""), Key("b", "[]object", ""),
             Key("d.e", "{}number?", "")]  # fmt: skip
     good = {"a": 1, "b": [{"c": "x"}, {}], "d": {"e": {"x": 0.5, "y": 1}}}

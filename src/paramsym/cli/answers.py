@@ -58,6 +58,49 @@ _UNITS = """
 {0}.decides             truth      whether a verdict may rest on it
 """
 
+_BALANCED = (
+    """
+objective               text       l2, l1, range or error
+before                  number     its value before
+after                   number     and after
+status                  text       what is certified
+gap                     number?    how far below it the least value may be, relative
+moment                  {}number   what is left of the moment, by space and shift
+"""
+    + _HELD
+    + _BEFORE_AFTER
+)
+_PREPARED = """
+grid.bits               whole      of a weight
+grid.groups             text       tensor, channel, or how many weights share a step
+grid.symmetric          truth      without a zero point
+activations             number     factor by which the largest activation may grow
+chosen                  text       the candidate that was written
+candidates              {}object   by name
+candidates{}.name       text       the same
+candidates{}.change     number?    of the outputs on held-out inputs, when rounded
+candidates{}.noise      number?    standard error of its difference to that of the untouched
+candidates{}.divergence  number?   Kullback–Leibler, of outputs that are named logits
+candidates{}.growth     number?    of the largest activation
+candidates{}.where      text       the layer of that
+candidates{}.verdict    text       why it was not chosen
+"""
+_ALIGNED = (
+    """
+element                 text       the element by which B moves
+before                  number     distance from A before
+after                   number     and after
+distance                number     between the reduced points
+objective               []number   after each sweep
+moved                   {}object   by space and shift
+moved{}.how             text       order, scale, basis, shift
+moved{}.units           whole      how many units moved
+moved{}.of              whole      of how many
+"""
+    + _HELD
+    + _BEFORE_AFTER
+)
+
 _ANSWERS = {
     "inspect": """
 source                  text       the model, as it was given
@@ -127,29 +170,10 @@ comparison_missing_because  text?  why it is null
 """,
     "transform": _WRITTEN,
     "transform --dry-run": _PLAN,
-    "balance": _WRITTEN + """
-objective               text       l2, l1, range or error
-before                  number     its value before
-after                   number     and after
-status                  text       what is certified
-gap                     number?    how far below it the least value may be, relative
-moment                  {}number   what is left of the moment, by space and shift
-""" + _HELD + _BEFORE_AFTER,
-    "quantize-prep": _WRITTEN + """
-grid.bits               whole      of a weight
-grid.groups             text       tensor, channel, or how many weights share a step
-grid.symmetric          truth      without a zero point
-activations             number     factor by which the largest activation may grow
-chosen                  text       the candidate that was written
-candidates              {}object   by name
-candidates{}.name       text       the same
-candidates{}.change     number?    of the outputs on held-out inputs, when rounded
-candidates{}.noise      number?    standard error of its difference to that of the untouched
-candidates{}.divergence  number?   Kullback–Leibler, of outputs that are named logits
-candidates{}.growth     number?    of the largest activation
-candidates{}.where      text       the layer of that
-candidates{}.verdict    text       why it was not chosen
-""",
+    "balance": _WRITTEN + _BALANCED,
+    "balance --dry-run": _PLAN + _BALANCED,
+    "quantize-prep": _WRITTEN + _PREPARED,
+    "quantize-prep --dry-run": _PLAN + _PREPARED,
     "compare": """
 kind                    text       identical, same up to symmetry, derived, unrelated, undecided
 reason                  text       why
@@ -172,16 +196,8 @@ orbit.where             text?      the first weight that forbids it
 orbit.reason            text       why
 notes                   []text     what is to be said besides
 """,
-    "align": _WRITTEN + """
-before                  number     distance from A before
-after                   number     and after
-distance                number     between the reduced points
-objective               []number   after each sweep
-moved                   {}object   by space and shift
-moved{}.how             text       order, scale, basis, shift
-moved{}.units           whole      how many units moved
-moved{}.of              whole      of how many
-""" + _HELD + _BEFORE_AFTER,
+    "align": _WRITTEN + _ALIGNED,
+    "align --dry-run": _PLAN + _ALIGNED,
     "merge": """
 written                 text       what was written
 objective               []number   sum of squared distances from the mean, after each round
@@ -345,7 +361,10 @@ reason                  text?      why nothing is
 
 def keys() -> dict[str, list[Key]]:
     """The keys of each command, by its name behind `paramsym`; a dry run has its own."""
-    return {
-        name: [Key(*line.split(maxsplit=2)) for line in text.split("\n") if line]
-        for name, text in _ANSWERS.items()
-    }
+    return {name: [*_by_path(text).values()] for name, text in _ANSWERS.items()}
+
+
+def _by_path(text: str) -> dict[str, Key]:
+    """The keys of some lines; of two lines for one key the later one counts."""
+    found = (Key(*line.split(maxsplit=2)) for line in text.split("\n") if line)
+    return {key.path: key for key in found}

@@ -95,7 +95,7 @@ CONTENTS = (
             "balance", "Write the equivalent checkpoint of least norm or range.",
             "writing", (
                 "paramsym balance folder balanced-folder",
-                "paramsym balance package.module:factory out.safetensors --objective range",
+                "paramsym balance folder balanced-folder --objective range --dry-run",
                 "paramsym balance model.pt2 out.pt2 --objective error --data inputs.npz --bits 4",
             ),
         ),

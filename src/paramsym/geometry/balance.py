@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 
-from paramsym.geometry.bounds import Anchors, Bounds, anchor, limits_of, require_bounded
+from paramsym.geometry.bounds import Anchors, Bounds, Limits, anchor, limits_of, require_bounded
 from paramsym.geometry.costs import cost_along_scales, terms_along_scales
 from paramsym.geometry.descent import descend
 from paramsym.geometry.factors import Factor, factors_of, together
 from paramsym.geometry.finite import require_finite, require_range
 from paramsym.geometry.gains import require_gains, unit_scales
 from paramsym.geometry.given import NumbersInFiles, numbers_of
-from paramsym.geometry.movers import movers_of
+from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.result import Balanced, Part, Status
 from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
@@ -105,16 +105,10 @@ def balance(
     require_finite(symmetry, params, summed=True)
     power = OBJECTIVES[objective]
     movers = movers_of(symmetry, power, hold, include, shifts, rotations=rotations)
-    for space in [*movers.rotations]:
-        if why := standstill(symmetry, params, space):
-            movers.rotations.remove(space)
-            movers.held[space] = why
+    _hold_standing(symmetry, params, movers)
     limits = limits_of(symmetry, bounds or {}, anchors or {}, movers.held)
     if gains == "unit":
-        scales, kept = unit_scales(symmetry, params)
-        movers.held |= kept
-        for space, values in scales.items():
-            anchor(limits, space, values, movers.held)
+        _anchor_gains(symmetry, params, movers, limits)
     require_bounded(symmetry, movers.scales, limits)
     # what was spread over ranks is moved as it is
     spread = {} if in_files else {n: t.detach() for n, t in given.items() if is_sharded(t)}
@@ -131,13 +125,29 @@ def balance(
     for k, factor in enumerate(factors):
         told = _telling(progress, k + 1, len(factors))
         parts.append(_settled(begun, params, factor, rounds, told))
-    moved = {n for factor in factors for n in factor.tensors}
-    rest = [n for n in symmetry.blocks if n not in moved]
-    _, constant = terms_along_scales(symmetry, params, rest, (), power)
+    constant = _constant(symmetry, params, factors, power)
     found = together(symmetry, start, parts, constant, movers.held)
     require_range(symmetry, params, found.before)
     require_agreed(found.element, spread)
     return found
+
+
+def _hold_standing(symmetry: ParameterSymmetry, params: Params, movers: Movers) -> None:
+    """Hold the rotations along which no descent is possible."""
+    for space in [*movers.rotations]:
+        if why := standstill(symmetry, params, space):
+            movers.rotations.remove(space)
+            movers.held[space] = why
+
+
+def _anchor_gains(
+    symmetry: ParameterSymmetry, params: Params, movers: Movers, limits: Limits
+) -> None:
+    """Fix scales at what makes the gains of frames one."""
+    scales, kept = unit_scales(symmetry, params)
+    movers.held |= kept
+    for space, values in scales.items():
+        anchor(limits, space, values, movers.held)
 
 
 def _settled(
@@ -151,6 +161,15 @@ def _settled(
     if turns.movers.rotations:
         descend(turns, turns.movers.rotations, rounds, progress)
     return turns.found()
+
+
+def _constant(
+    symmetry: ParameterSymmetry, params: Params, factors: Sequence[Factor], power: float
+) -> float:
+    """The cost of the tensors that no factor moves."""
+    moved = {n for factor in factors for n in factor.tensors}
+    rest = [n for n in symmetry.blocks if n not in moved]
+    return terms_along_scales(symmetry, params, rest, (), power)[1]
 
 
 def _telling(progress: Progress | None, part: int, parts: int) -> Progress | None:
