@@ -10,6 +10,7 @@ from paramsym.cli.contents import commands
 from paramsym.cli.reference import page
 from tests.cli.test_exit_codes import SMALL
 from tests.cli.test_exit_codes import arguments as arguments
+from tests.cli.test_exit_codes import inputs as inputs
 from tests.cli.told import ANSWERS, told, unlike
 
 # Those of the calls that succeed which are quick; the others are seen below.
