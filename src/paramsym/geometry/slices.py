@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from paramsym.geometry.transvections import LEVEL, power_of, transvection
-from paramsym.structure.action import act
+from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
@@ -41,7 +41,8 @@ def sliced(
 
     Args:
         symmetry: whose shifts they are.
-        params: the complete state dict, whose gains that serve as frames are one.
+        params: the state dict, or what the shifts move and read of it; gains that serve as frames
+            are one.
         shifts: those that move; the ones that act through projectors need bases and scales that
             are balanced, as orthogonal complements are kept by nothing else.
         progress: called with a line for each turn.
@@ -65,7 +66,8 @@ def sliced(
             level = LEVEL * torch.finfo(own.dtype.to_real()).eps * size
             if float(offset.abs().max()) > (level if turn else 0.0):
                 step = symmetry.element({shift.name: offset})
-                moved, element, slid = act(symmetry, step, moved), step @ element, slid + 1
+                moved |= {n: act_tensor(symmetry, step, n, moved) for n in shift.parameters}
+                element, slid = step @ element, slid + 1
         if progress and slid:
             progress(f"shifts, turn {turn + 1}: {slid} moved")
         if not slid:

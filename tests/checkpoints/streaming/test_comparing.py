@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, ViTConfig, ViTForImageClassification
 
-from paramsym import act
+from paramsym import act, find_symmetry
 from paramsym.checkpoints import (
     Checkpoint,
     CheckpointError,
@@ -22,7 +23,7 @@ from paramsym.checkpoints.streaming import finding
 from paramsym.checkpoints.streaming.comparing import compare_files
 from paramsym.engines import engine_of
 from paramsym.origin.comparison import Kind
-from tests.checkpoints.streaming.conftest import Saved, llama
+from tests.checkpoints.streaming.conftest import TOKENS, Saved, llama
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,53 @@ def test_a_moved_checkpoint_is_the_same_and_the_element_is_found(
     back = act(saved.symmetry, found.element, b)
     for name, tensor in saved.state().items():
         torch.testing.assert_close(back[name], tensor, rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture(params=["gpt2", "vit"])
+def sliding(request: pytest.FixtureRequest, tmp_path: Path) -> Saved:
+    """A model with biases and centred norms; the second has an approximate scale besides."""
+    torch.manual_seed(0)
+    sizes = {"num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 32}
+    if request.param == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(**sizes, vocab_size=101, n_positions=20))
+        inputs = TOKENS
+    else:
+        model = ViTForImageClassification(
+            ViTConfig(**sizes, intermediate_size=48, image_size=8, patch_size=4)
+        )
+        inputs = {"pixel_values": torch.randn(2, 3, 8, 8)}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            gain = parameter.ndim == 1 and "bias" not in name
+            parameter.normal_(1, 0.1) if gain else parameter.normal_(0, 0.2)
+    return Saved(tmp_path, model.eval(), "60KB", find_symmetry(model, inputs))
+
+
+@pytest.mark.parametrize("only", ["shifts", "everything"])
+def test_shifts_are_read_off_as_well(sliding: Saved, tmp_path: Path, only: str) -> None:
+    shifts = [shift.name for shift in sliding.symmetry.shifts]
+    moved = spread(sliding, shifts if only == "shifts" else None, tmp_path / "moved")
+    found = compare(sliding.path, moved)
+    assert found.kind is Kind.SAME, found.reason
+    b = type(sliding.model).from_pretrained(moved)
+    back = act(sliding.symmetry, found.element, b.state_dict())
+    for name, tensor in sliding.state().items():
+        torch.testing.assert_close(back[name], tensor, rtol=1e-3, atol=1e-3)
+
+
+def test_a_bias_that_no_shift_moves_is_found(sliding: Saved, tmp_path: Path) -> None:
+    """The control: one entry of one bias, and all others moved along the shifts."""
+    moved = spread(sliding, [shift.name for shift in sliding.symmetry.shifts], tmp_path / "moved")
+    changed = type(sliding.model).from_pretrained(moved)
+    (bias,) = (
+        p
+        for n, p in changed.named_parameters()
+        if n.endswith(("1.mlp.c_fc.bias", "1.mlp.fc1.bias"))
+    )
+    with torch.no_grad():
+        bias[5] += 0.05
+    changed.save_pretrained(moved, max_shard_size="60KB")
+    assert compare(sliding.path, moved).kind is Kind.UNDECIDED
 
 
 def test_halves_are_the_same_within_their_rounding(tmp_path: Path) -> None:

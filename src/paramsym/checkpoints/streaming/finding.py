@@ -3,8 +3,10 @@
 Spaces are taken one after the other. Where all other spaces of a tensor are known, the known ones
 are applied to b, and what is left of the tensor is a small problem: of each axis that is fixed or
 known some entries are enough. A gain says the scales behind it, a table the basis of its stream;
-with these a layer says its units and heads, whatever the others are. Nothing is claimed here: the
-element is a candidate, which a pass over all numbers accepts or not.
+with these a layer says its units and heads, whatever the others are. Shifts are read before: both
+checkpoints are led to where what they move freely has vanished, and then differ by values of spaces
+alone. Nothing is claimed here: the element is a candidate, which a pass over all numbers accepts or
+not.
 """
 
 from __future__ import annotations
@@ -16,14 +18,11 @@ import torch
 
 from paramsym.algebra import Element, Permutation
 from paramsym.algebra.monomial import Trivial
+from paramsym.checkpoints.streaming.sampled import sampled, to_rest
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.geometry.same_orbit import Kind, same_orbit
-from paramsym.structure.action import act_tensor
 from paramsym.structure.axes import AxisType, Carried, Fixed, frames_of, spaces_of, with_parts
 from paramsym.structure.element import GroupElement
-from paramsym.structure.fast import AxisPlan, plans_of
-from paramsym.structure.needs import steps
-from paramsym.structure.panels import spans
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -31,7 +30,6 @@ _ROUNDED = 0.1  # of what counts as equal: a space that moves moves by more
 _SAMPLE = 64  # entries of an axis that is known, at least
 _LARGEST = 60_000_000  # numbers of a small problem
 _BLOCK = 1 << 10  # units that are held against all others at a time
-_PANEL = 1 << 25  # bytes that are read at a time
 
 
 class NotFound(Exception):
@@ -40,11 +38,16 @@ class NotFound(Exception):
 
 @dataclass
 class _Search:
-    """What is known so far; None for a space that stays as it is."""
+    """What is known so far; None for a space that stays as it is.
+
+    `first` and `second` lead a and b to where their shifts are at rest.
+    """
 
     symmetry: ParameterSymmetry
     a: Named
     b: Named
+    first: GroupElement
+    second: GroupElement
     tol: float
     generator: torch.Generator
     progress: Callable[[str], None]
@@ -53,14 +56,14 @@ class _Search:
     @property
     def unknown(self) -> list[str]:
         """The spaces that may move and are not known, in the order of the symmetry."""
-        found = self.symmetry.spaces.items()
-        return [n for n, s in found if n not in self.known and not isinstance(s.group, Trivial)]
+        moving = (s for s in self.symmetry.spaces.values() if not isinstance(s.group, Trivial))
+        return [s.name for s in moving if s.exact and s.name not in self.known]
 
     @property
     def element(self) -> GroupElement:
-        """What the known spaces do to b."""
+        """What brings b next to a, where shifts are at rest, as far as spaces are known."""
         moving = {space: value for space, value in self.known.items() if value is not None}
-        return GroupElement(self.symmetry, (moving,) if moving else ())
+        return GroupElement(self.symmetry, (moving,) if moving else ()) @ self.second
 
 
 def found_by_samples(
@@ -70,7 +73,7 @@ def found_by_samples(
     """An element that may carry b to a.
 
     Args:
-        symmetry: of both; shifts stay where they are.
+        symmetry: of both; shifts through projectors stay where they are.
         a: tensors of files by the names of the model.
         b: others of the same shapes and dtypes.
         tol: the largest difference that counts as equal, as for `same_orbit`.
@@ -80,12 +83,13 @@ def found_by_samples(
         NotFound: some spaces cannot be told by tensors all of whose other spaces are known, or no
             value of theirs carries b to a.
     """
-    search = _Search(symmetry, a, b, tol, torch.Generator().manual_seed(0), progress)
+    first, second = (to_rest(symmetry, each, progress) for each in (a, b))
+    search = _Search(symmetry, a, b, first, second, tol, torch.Generator().manual_seed(0), progress)
     while search.unknown:
         spaces, names = _next(search)
         progress(f"reading {', '.join(spaces[:3])}{' …' if len(spaces) > 3 else ''}")
         search.known |= _solved(search, spaces, names)
-    return search.element
+    return ~first @ search.element
 
 
 def _next(search: _Search) -> tuple[list[str], list[str]]:
@@ -167,8 +171,8 @@ def _problem(search: _Search, spaces: list[str], names: list[str]) -> _Problem:
             Fixed(len(pick)) if pick is not None else _without_frames(axis)
             for axis, pick in zip(own, picks, strict=True)
         )
-        found.one[name] = _sampled(search.a, name, symmetry, GroupElement(symmetry), picks)
-        found.two[name] = _sampled(search.b, name, symmetry, search.element, picks)
+        found.one[name] = sampled(search.a, name, symmetry, search.first, picks)
+        found.two[name] = sampled(search.b, name, symmetry, search.element, picks)
     return found
 
 
@@ -226,60 +230,6 @@ def _pick(search: _Search, axis: AxisType, spaces: list[str], count: int) -> tor
 def _without_frames(axis: AxisType) -> AxisType:
     """An axis in whose frames only what is known acts, which has been applied."""
     return with_parts(axis, lambda part: Carried(part.factors))
-
-
-def _sampled(
-    tensors: Named, name: str, symmetry: ParameterSymmetry, element: GroupElement,
-    picks: list[torch.Tensor | None],
-) -> torch.Tensor:  # fmt: skip
-    """Some entries of a tensor after an element, in the dtype in which models are run."""
-    x = tensors[name]
-    found = steps(symmetry, element, name)
-    if not found.moved:
-        return _rows(x, [AxisPlan()] * len(picks), picks, tensors.dtype)
-    gains = {n: tensors[n][:] for n in found.names if n != name}
-    (part,) = element.parts
-    assert isinstance(part, dict)
-    plans = plans_of(symmetry, symmetry.spaces, part, name, x, gains)
-    if plans is None or any(plan.mixed or plan.second for plan in plans):
-        moved = act_tensor(symmetry, element, name, {**gains, name: x[:]})
-        return _rows(moved, [AxisPlan()] * len(picks), picks, tensors.dtype)
-    return _rows(x, plans, picks, tensors.dtype)
-
-
-def _rows(x, plans: list[AxisPlan], picks, dtype: torch.dtype) -> torch.Tensor:
-    """Some entries of a tensor along each axis, after an order and a scale of each."""
-    if not picks:
-        return x[:].to(dtype)
-    places = [
-        _place(plan, pick, size) for plan, pick, size in zip(plans, picks, x.shape, strict=True)
-    ]
-    first = torch.arange(x.shape[0]) if places[0] is None else places[0]
-    if len(first) * 4 < x.shape[0]:  # few rows: one by one
-        read = torch.cat([x[int(i) : int(i) + 1] for i in first]) if len(first) else x[:0]
-        made = _columns(read, places[1:]).to(dtype)
-    else:
-        panels = (x[low:high] for low, high in spans(x, _PANEL))
-        made = torch.cat([_columns(panel, places[1:]).to(dtype) for panel in panels])
-        made = made if places[0] is None else made[first]
-    for k, (plan, pick) in enumerate(zip(plans, picks, strict=True)):
-        if plan.scale is not None:
-            scale = plan.scale if pick is None else plan.scale[pick]
-            made = made * scale.to(dtype).reshape(-1, *[1] * (made.ndim - 1 - k))
-    return made
-
-
-def _place(plan: AxisPlan, pick: torch.Tensor | None, size: int) -> torch.Tensor | None:
-    if plan.order is None:
-        return None if pick is None or len(pick) == size else pick
-    return plan.order if pick is None else plan.order[pick]
-
-
-def _columns(x: torch.Tensor, places: list[torch.Tensor | None]) -> torch.Tensor:
-    for axis, place in enumerate(places, 1):
-        if place is not None:
-            x = x.index_select(axis, place)
-    return x
 
 
 def _is_plain(axis: AxisType) -> bool:
