@@ -1,144 +1,199 @@
-"""The guided example: a real network, every way its weights can change, and the proof.
+"""The guided example: a real network, every way its weights can change, and what that is good for.
 
     python demo/run.py        (or `make demo`)
 
-It trains a small ReLU network on scikit-learn's digits, asks the command `paramsym inspect` for
-its symmetries, lets `paramsym transform` write an equivalent copy, and compares the two.
+It trains small ReLU networks on scikit-learn's digits, asks the command for their symmetries, and
+then puts each application to work on them. `demo/output/index.html` shows all of it again.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from pathlib import Path
+import os
+import shutil
 
+os.environ["COLUMNS"] = "100"  # before the command is loaded, which asks once how wide it may be
+
+import numpy as np
 import torch
+from digits import Network, accuracy, digits, initialised, train
 from safetensors.torch import load_file, save_file
+from tour import HERE, Tour
 
-HERE = Path(__file__).resolve().parent
+from paramsym import check_gradients, find_symmetry, teleport
+from paramsym.quantize.grids import Grid
+
 OUT = HERE / "output"
+OF_FIRST = ("digits:Network", "--weights", "output/first.safetensors")
 
 
-class Network(torch.nn.Module):
-    """64-20-12-10 with ReLU: small enough to count its redundant directions exactly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(64, 20, dtype=torch.float64)
-        self.second = torch.nn.Linear(20, 12, dtype=torch.float64)
-        self.digit = torch.nn.Linear(12, 10, dtype=torch.float64)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        hidden = torch.relu(self.first(image))
-        hidden = torch.relu(self.second(hidden))
-        return self.digit(hidden)
-
-    def example_inputs(self) -> tuple[torch.Tensor]:
-        """What the command traces the network with."""
-        return (digits()[0][:7],)
-
-
-def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Images in [0, 1] and labels: 1,297 to train with and 500 to test with."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    images = torch.tensor(data.data, dtype=torch.float64) / 16
-    labels = torch.tensor(data.target)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    train, test = order[500:], order[:500]
-    return images[train], labels[train], images[test], labels[test]
-
-
-def train(images: torch.Tensor, labels: torch.Tensor) -> torch.nn.Module:
-    """Adam, full batches, one generator."""
-    generator = torch.Generator().manual_seed(1)
+def loaded(name: str) -> Network:
+    """A network with weights from the output of the demo."""
     model = Network()
-    for parameter in model.parameters():
-        bound = (3 / parameter.shape[-1]) ** 0.5 if parameter.ndim > 1 else 0.1
-        with torch.no_grad():
-            parameter.uniform_(-bound, bound, generator=generator)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(400):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimiser.step()
+    model.load_state_dict(load_file(OUT / f"{name}.safetensors"))
     return model
 
 
-def command(*arguments: str) -> None:
-    """Run `paramsym …` as a user would, and show what was typed."""
-    print(f"\n$ paramsym {' '.join(arguments)}\n", flush=True)
-    program = "import sys; from paramsym.cli import main; sys.argv[0] = 'paramsym'; main()"
-    subprocess.run([sys.executable, "-c", program, *arguments], cwd=HERE, check=True)
-
-
-def title(text: str) -> None:
-    """A headline."""
-    print(f"\n── {text} " + "─" * max(2, 74 - len(text)), flush=True)
-
-
-def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    """The share of images that are read correctly."""
-    return float((logits.argmax(1) == labels).double().mean())
-
-
 @torch.no_grad()
-def compare(before: Path, after: Path, images: torch.Tensor, labels: torch.Tensor) -> None:
+def differences(before: Network, after: Network, images: torch.Tensor) -> str:
     """Two files of weights, one function."""
-    first, second = Network(), Network()
-    first.load_state_dict(load_file(before))
-    second.load_state_dict(load_file(after))
-    pairs = list(zip(first.parameters(), second.parameters(), strict=True))
+    pairs = list(zip(before.parameters(), after.parameters(), strict=True))
     total = sum(a.numel() for a, _ in pairs)
     changed = sum(int((a != b).sum()) for a, b in pairs)
-    a, b = first(images), second(images)
-    rows = [
-        ("accuracy on 500 test images", f"{accuracy(a, labels):.1%}", f"{accuracy(b, labels):.1%}"),
-        ("the first weight", *(f"{float(weight[0, 0]):.12f}" for weight in pairs[0])),
-        ("the first logit", f"{float(a[0, 0]):.12f}", f"{float(b[0, 0]):.12f}"),
-        ("largest difference of a logit", "", f"{float((a - b).abs().max()):.1e}"),
-    ]  # fmt: skip
-    print(f"\n  {'':34}{'before':>18}{'after':>18}")
-    for name, left, right in rows:
-        print(f"  {name:34}{left:>18}{right:>18}")
-    print(
-        f"\n{changed:,} of {total:,} numbers changed ({changed / total:.1%}): all but the "
-        f"{total - changed} biases of the outputs,\nwhich are fixed because the outputs are."
+    a, b = before(images), after(images)
+    rows = ("first weight", *pairs[0]), ("first logit", a, b)
+    error = float((a - b).abs().max())
+    return "\n".join(
+        [
+            f"{changed:,} of {total:,} numbers changed: not the {total - changed} output biases.",
+            *(f"{name:14}{float(x[0, 0]):18.12f}{float(y[0, 0]):18.12f}" for name, x, y in rows),
+            f"largest difference of a logit on {len(images)} images: {error:.1e}",
+        ]
     )
+
+
+def rounded(model: Network, bits: int) -> Network:
+    """Its weights on a grid of so many bits; biases stay."""
+    state = model.state_dict()
+    for name, tensor in state.items():
+        if tensor.ndim == 2:
+            state[name] = Grid(bits).rounded(tensor)
+    model.load_state_dict(state)
+    return model
+
+
+def mean(a: Network, b: Network) -> Network:
+    """Averaged number by number."""
+    other, found = b.state_dict(), Network()
+    found.load_state_dict({n: (x + other[n]) / 2 for n, x in a.state_dict().items()})
+    return found
+
+
+def find_and_prove(tour: Tour, test: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """The main job."""
+    tour.ask("In how many ways can its weights change while its function stays the same?")
+    tour.say(
+        "The command traces the network, derives its symmetry, proves it with random moves, and "
+        "audits it: the Jacobian says how many redundant directions there really are."
+    )
+    tour.run("inspect", *OF_FIRST, "--audit", "--html", "output/report.html")
+    tour.ask("Other numbers, the same network?")
+    tour.say("Move along all of these freedoms at once, by a random amount, and write the result.")
+    tour.run("transform", *OF_FIRST, "output/moved.safetensors", "--seed", "7")
+    tour.say(differences(loaded("first"), loaded("moved"), test[0]))
+
+
+def decide(tour: Tour) -> None:
+    """Are these the same?"""
+    files = "output/first.safetensors", "output/moved.safetensors"
+    tour.ask("Are these two checkpoints the same model?")
+    tour.run("compare", *files, "--model", "digits:Network")
+    tour.run("compare", files[0], "output/second.safetensors", "--model", "digits:Network", code=1)
+    tour.ask("Are they one function on all inputs, not only on samples?")
+    tour.run("relu-equal", *files, "--certificate", "output/proof.json")
+    tour.run("relu-verify", "output/proof.json", *files)
+
+
+def improve(tour: Tour, test: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Better weights for the same function, and two networks made one."""
+    tour.ask("Which equivalent weights are the smallest?")
+    tour.run("balance", *OF_FIRST, "output/balanced.safetensors")
+    tour.ask("Can it be rounded to four bits?")
+    tour.say("Here is the copy of step 3, whose units have scales at random.")
+    tour.run(
+        "quantize-prep", "digits:Network", "--weights", "output/moved.safetensors",
+        "output/ready.safetensors", "--bits", "4", "--data", "output/calibration.npz",
+    )  # fmt: skip
+    plain, ready = (accuracy(rounded(loaded(n), 4), *test) for n in ("moved", "ready"))
+    tour.say(
+        f"Rounded to four bits, the copy reads {plain:.1%} of the test images, the weights that "
+        f"were written instead {ready:.1%}."
+    )
+    tour.ask("Can two runs be merged?")
+    tour.run(
+        "merge", "output/first.safetensors", "output/second.safetensors",
+        "output/merged.safetensors", "--model", "digits:Network",
+    )  # fmt: skip
+    naive = accuracy(mean(loaded("first"), loaded("second")), *test)
+    tour.say(
+        f"The mean of the two as they are reads {naive:.1%} of the test images, the merged network "
+        f"{accuracy(loaded('merged'), *test):.1%}."
+    )
+    tour.ask("My quantiser has no mapping for this model.")
+    tour.run("export", "digits:Network", "--for", "awq", "--output", "output/recipe.yaml")
+    tour.run("check-mapping", "digits:Network", "output/recipe.yaml", "--for", "awq")
+
+
+def follow(tour: Tour, images: torch.Tensor, labels: torch.Tensor) -> None:
+    """What symmetries say while a network is trained."""
+    tour.ask("What is conserved while it is trained?")
+    tour.run("watch", "--html", "output/ledger.html", "descent.py")
+    model = initialised(4)
+    symmetry = find_symmetry(model, (images[:7],))
+
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    tour.ask("Is there a better point to train from?")
+    tour.say("`teleport(…)`: the same function, where the gradient is longer.")
+    tour.say(str(teleport(model, symmetry, loss, (images,))))
+    tour.ask("Is my backward pass right?")
+    tour.say(
+        "`check_gradients(…)`: a gradient that is not at right angles to every orbit is wrong."
+    )
+    tour.say(str(check_gradients(model, symmetry, loss, (images,))))
+
+
+def hide_and_discover(tour: Tour, test: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Machines of others, symmetries nobody wrote down, symmetry built in."""
+    tour.ask("Can it run on a machine that I do not trust?")
+    tour.run(
+        "protect", "encode", *OF_FIRST, "output/sent.safetensors",
+        "--key", "output/key.safetensors",
+    )  # fmt: skip
+    tour.run(
+        "protect", "decode", "digits:Network", "--weights", "output/sent.safetensors",
+        "output/back.safetensors", "--key", "output/key.safetensors",
+    )  # fmt: skip
+    tour.say(
+        f"Without the key the weights that were sent read {accuracy(loaded('sent'), *test):.1%} of "
+        f"the test images, those that came back {accuracy(loaded('back'), *test):.1%}."
+    )
+    tour.ask("Which symmetries has a layer that nobody derived?")
+    tour.say("Attention scores see Q Kᵀ alone. By linear algebra, from the outputs:")
+    tour.run("discover", "digits:Scores")
+    tour.ask("Which linear autoencoders commute with shifts, and which is the best for digits?")
+    tour.run(
+        "equivariant", "--shift", "8x8", "--rank", "20", "--data", "output/images.npz",
+        "--output", "output/equivariant",
+    )  # fmt: skip
+    tour.look(*sorted(f"equivariant/{p.name}" for p in OUT.glob("equivariant/*.png")))
 
 
 def main() -> None:
     """Everything, in the order in which it explains itself."""
     torch.set_num_threads(1)
-    OUT.mkdir(exist_ok=True)
-    start = time.perf_counter()
-    title("1. A real network")
-    images, labels, test_images, test_labels = digits()
-    model = train(images, labels)
-    weights = OUT / "digits.safetensors"
-    save_file(model.state_dict(), weights)
-    print(
-        f"Trained 64-20-12-10 with ReLU on scikit-learn's digits in "
-        f"{time.perf_counter() - start:.1f} s: {accuracy(model(test_images), test_labels):.1%} "
-        f"of {len(test_labels)} test images correct."
-    )
-    title("2. In how many ways can its weights change while its function stays the same?")
-    print("The command traces the network, derives its symmetry, proves it with random moves, and")
-    print("audits it: the Jacobian says how many redundant directions there really are.")
-    command(
-        "inspect", "run:Network", "--weights", "output/digits.safetensors", "--audit",
-        "--html", "report.html",
-    )  # fmt: skip
-    title("3. Other numbers, the same network")
-    print("Now move along all of these freedoms at once, by a random amount, and write the result.")
-    command(
-        "transform", "run:Network", "output/moved.safetensors",
-        "--weights", "output/digits.safetensors", "--seed", "7",
-    )  # fmt: skip
-    compare(weights, OUT / "moved.safetensors", test_images, test_labels)
-    print(f"\nThe whole story as a page: demo/report.html   ({time.perf_counter() - start:.0f} s)")
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir()
+    tour = Tour()
+    images, labels, *test = digits()
+    tour.ask("A real network")
+    for seed, name in enumerate(("first", "second"), start=1):
+        model = train(seed, images, labels)
+        save_file(model.state_dict(), OUT / f"{name}.safetensors")
+        tour.say(
+            f"Trained 64-20-12-10 with ReLU on scikit-learn's digits, seed {seed}: "
+            f"{accuracy(model, *test):.1%} of {len(test[1])} test images correct."
+        )
+    np.savez(OUT / "calibration.npz", image=images[:512].numpy())
+    square = {"x_train": images.reshape(-1, 8, 8), "x_test": test[0].reshape(-1, 8, 8)}
+    np.savez(OUT / "images.npz", **{name: x.numpy() for name, x in square.items()})
+    find_and_prove(tour, test)
+    decide(tour)
+    improve(tour, test)
+    follow(tour, images, labels)
+    hide_and_discover(tour, test)
+    tour.write(OUT / "index.html")
+    print(f"\nAll of it on one page: demo/output/index.html   ({tour.seconds:.0f} s)")
 
 
 if __name__ == "__main__":
