@@ -47,6 +47,7 @@ def test_a_picture_without_words_would_be_seen() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    named.remove("reference/every-option.md")  # which is made when the site is
     assert sorted({str(p.relative_to(DOCS)) for p in PAGES} ^ named) == []
 
 
