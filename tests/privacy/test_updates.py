@@ -85,7 +85,7 @@ def error(name: str, group: Group, other: Group) -> float:
 @pytest.mark.parametrize("name", sorted(RUN))
 def test_steps_commute_with_the_group_of_the_table(name: str) -> None:
     update = _UPDATES[name]
-    rounding = 1e-6 if name == "lbfgs" else 1e-9  # which its quotients of differences blow up
+    rounding = 1e-5 if name == "lbfgs" else 1e-9  # which its quotients of differences blow up
     assert error(name, update.group(ROWS), update.group(COLUMNS)) < rounding
 
 
