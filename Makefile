@@ -1,5 +1,5 @@
 # setup      a virtual environment in .venv, and Chromium for the browser tests
-# test       lint, the test suite, and a strict build of the documentation
+# test       lint, and the test suite, which builds the documentation strictly
 # demo       the guided example        bench      timings
 # docs       the documentation         reproduce  every number the documentation quotes
 # reproduce-dynamics   figures and numbers on training dynamics, in a minute
@@ -41,7 +41,6 @@ lint: $(STAMP)
 
 test: lint
 	$(SINGLE) $(BIN)/python -m pytest -n 2
-	@$(MAKE) --no-print-directory docs
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,4 +1,5 @@
-"""Formulas as MathML, which the browser draws by itself, and the reference of the command."""
+"""Formulas as MathML, which the browser draws by itself, the reference of the command, and what the
+theme lacks for readers who use no mouse."""
 
 import html
 import re
@@ -13,6 +14,8 @@ from paramsym.cli.reference import page as reference_of_the_command
 FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+
+PALETTE = re.compile(r'<input class="md-option"[^>]*data-md-color-media[^>]*>')
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
@@ -30,3 +33,9 @@ def on_page_content(content: str, **_: Any) -> str:
         return convert(html.unescape(match["latex"]).strip(), display=display)
 
     return FORMULA.sub(formula, content)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Names the switch of colours, which the theme hides from readers and leaves in reach."""
+    hidden, named = 'aria-hidden="true"', 'aria-label="Colours"'
+    return PALETTE.sub(lambda match: match[0].replace(hidden, named), output)

@@ -1,6 +1,5 @@
 """Findings of several networks, found once."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,9 @@ from torch import nn
 from paramsym.checkpoints import open_checkpoint
 from paramsym.checkpoints.factory import FactorySource
 from paramsym.report import Findings, examine, write_page
+from tests.browsing import browser
+
+__all__ = ["browser"]
 
 
 class Hostile(nn.Module):
@@ -77,25 +79,3 @@ def pages(small, hostile, deep, tmp_path_factory) -> dict[str, Path]:
         found[name] = folder / f"{name}.html"
         write_page(findings, found[name])
     return found
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    """Chromium without a window; skipped where it is not installed."""
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed; see `make setup`")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(executable_path=driver)
-    running = webdriver.Chrome(options=options, service=service)
-    yield running
-    running.quit()

@@ -1,0 +1,31 @@
+"""The documentation as a site: built strictly, and within reach of everybody."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.browsing import barriers, browser
+
+__all__ = ["browser"]
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "index.html", "glossary.html", "gallery.html", "mathematics.html", "findings-relu.html",
+    "how-to/balance.html", "reference/every-option.html", "reference/structure.html",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (380, True)])
+def test_nothing_keeps_a_reader_out(site: Path, browser, width: int, dark: bool) -> None:
+    found = {page: barriers(browser, site / page, width, dark) for page in PAGES}
+    assert {page: what for page, what in found.items() if what} == {}
