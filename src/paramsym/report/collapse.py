@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 _NUMBER = re.compile(r"(?<=\.)\d+(?!\w)|^\d+(?=\.)")
+_DIGITS = re.compile(r"\d+")
 ENOUGH = 18  # rows up to this number are shown as they are
 
 
@@ -63,6 +64,21 @@ def common(names: list[str]) -> str:
     columns = zip(*([int(n) for n in _NUMBER.findall(name)] for name in names), strict=True)
     ranges = iter([_range(sorted(set(column))) for column in columns])
     return _NUMBER.sub(lambda _: next(ranges), names[0])
+
+
+def spread(texts: list[str]) -> str:
+    """Texts that differ in numbers alone as one, with the ends of what varies: `(8…32)`."""
+    if len(set(map(sizeless, texts))) > 1:
+        return " or ".join(dict.fromkeys(texts))
+    columns = zip(*([int(n) for n in _DIGITS.findall(text)] for text in texts), strict=True)
+    ends = ((min(column), max(column)) for column in columns)
+    made = iter([f"{low}…{high}" if low < high else str(low) for low, high in ends])
+    return _DIGITS.sub(lambda _: next(made), texts[0])
+
+
+def sizeless(text: str) -> str:
+    """A text with every number replaced by a star: what `spread` takes for alike."""
+    return _DIGITS.sub("*", text)
 
 
 def _range(values: list[int]) -> str:

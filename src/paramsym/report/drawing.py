@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from paramsym.algebra import Permutation, Trivial
-from paramsym.report.collapse import Group, collapse
+from paramsym.report.collapse import Group, spread
 from paramsym.report.findings import Findings
+from paramsym.report.folding import folded_spaces, folded_tensors
 from paramsym.report.words import family
-from paramsym.structure.axes import AxisType, powers_of
+from paramsym.structure.axes import powers_of
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.text import group_text, is_free
+from paramsym.structure.text import group_text
 
 GAP = 10
 SMALL, LARGE = 11.0, 13.0  # sizes of type in pixels
-LONGEST = 40  # letters of a name, before its middle is left out
 LIMIT = 160  # rows, after which a drawing helps nobody
 
 
@@ -42,6 +42,7 @@ class Lane:
     """A space, from the first to the last tensor that carries it."""
 
     label: str
+    space: str
     group: str
     family: str
     title: str
@@ -106,25 +107,9 @@ class Drawing:
 def draw(findings: Findings) -> Drawing:
     """Lay out the picture of a network."""
     symmetry = findings.symmetry
-    free = [s for s in symmetry.spaces.values() if is_free(s)]
-
-    def says(name: str) -> str:
-        return f"{symmetry.shape(name)} {', '.join(map(str, symmetry.signature[name]))}"
-
-    modules: dict[str, list[str]] = {}  # buffers come last in the signature; put them back
-    for name in symmetry.signature:
-        if symmetry.signature[name]:
-            modules.setdefault(name.rpartition(".")[0], []).append(name)
-    tensors = collapse([n for names in modules.values() for n in names], str, says, 24)
-    omitted = max(0, len(tensors) - LIMIT)
-    tensors = tensors[:LIMIT]
-    plain = len(tensors) == sum(group.count for group in tensors)
-    lanes: dict[str, Group[Space]] = {}
-    for group in collapse(
-        free, lambda s: s.name, lambda s: f"{s.group} {bool(s.over)}", len(free) if plain else 0
-    ):
-        lanes.update({space.name: group for space in group.items})
-    return _place(findings, tensors, lanes, omitted)
+    tensors = folded_tensors(symmetry, findings.order)
+    lanes = {s.name: group for group in folded_spaces(symmetry) for s in group.items}
+    return _place(findings, tensors[:LIMIT], lanes, max(0, len(tensors) - LIMIT))
 
 
 def _place(
@@ -132,7 +117,7 @@ def _place(
 ) -> Drawing:
     symmetry = findings.symmetry
     picture = Drawing(omitted=omitted, size=LARGE if len(tensors) <= 24 else SMALL)
-    touched = [_touches(symmetry.signature[group.first], lanes) for group in tensors]
+    touched = [_touches(symmetry, group, lanes) for group in tensors]
     spans = _spans(touched)
     starting = {i: [n for n, (top, _) in spans.items() if top == i] for i in range(len(tensors))}
     heights = _rows(findings, tensors, starting, picture)
@@ -174,9 +159,9 @@ def _lane(symmetry: ParameterSymmetry, lane: Group[Space], row: Group[str]) -> L
     """A lane that begins at a row, yet without its place; in a block it is named as the block's."""
     rest = lane.label.removeprefix(_prefix(row.label))
     inside = rest not in ("", lane.label) and lane.count == row.count
-    group = group_text(symmetry, lane.first)
+    group = spread([group_text(symmetry, space) for space in lane.items])
     return Lane(
-        shorten(rest) if inside else shorten(lane.label) + _times(lane),
+        rest if inside else lane.label + _times(lane), lane.label,
         group, family(lane.first.group), f"{lane.label}{_times(lane)}: {group}",
     )  # fmt: skip
 
@@ -208,8 +193,8 @@ def _rows(
                 picture.blocks.append(Block(own.rstrip("."), group.count, y, y))
                 y += 24
         height = max(step, picture.line * len(starting[index]) + 4)
-        shape = " × ".join(map(str, findings.symmetry.shape(group.first))) or "scalar"
-        label = shorten(group.label.removeprefix(own))
+        shape = spread([" × ".join(map(str, findings.symmetry.shape(n))) for n in group.items])
+        label = group.label.removeprefix(own)
         title = f"{group.label}{_times(group)}, {shape}"
         picture.rows.append(Row(label, title, shape, y + step / 2))
         heights.append(y + step / 2)
@@ -221,19 +206,20 @@ def _rows(
 
 
 def _prefix(label: str) -> str:
-    """The part of a collapsed name up to its first range: what repeats."""
-    head, brace, rest = label.partition("}")
+    """The part of a collapsed name up to its last range: what repeats."""
+    head, brace, rest = label.rpartition("}")
     return head + brace + "." if brace and rest.startswith(".") else ""
 
 
-def _touches(axes: tuple[AxisType, ...], lanes: dict[str, Group[Space]]) -> dict[str, Fraction]:
-    """Lanes that a tensor meets, each with the power of its first axis that does."""
+def _touches(
+    symmetry: ParameterSymmetry, tensors: Group[str], lanes: dict[str, Group[Space]]
+) -> dict[str, Fraction]:
+    """Lanes that tensors meet, each with the power of the first axis that does."""
     found: dict[str, Fraction] = {}
-    for axis in axes:
+    for axis in (axis for name in tensors.items for axis in symmetry.signature[name]):
         for name, power in powers_of(axis):
             if name in lanes:
-                label = lanes[name].label
-                found.setdefault(label, power)
+                found.setdefault(lanes[name].label, power)
     return found
 
 
@@ -256,10 +242,3 @@ def _columns(spans: dict[str, tuple[int, int]]) -> dict[str, int]:
         taken[column].append((top, bottom))
         columns[label] = column
     return columns
-
-
-def shorten(name: str) -> str:
-    """A long name without its middle."""
-    if len(name) <= LONGEST:
-        return name
-    return name[: LONGEST // 2 - 1] + "…" + name[-LONGEST // 2 :]

@@ -13,6 +13,8 @@ import torch
 from paramsym.checking.find import find_symmetry
 from paramsym.checkpoints import CheckpointError, Source
 from paramsym.checkpoints.smallest import has_configuration
+from paramsym.report.moved_weight import MovedWeight, moved_weight
+from paramsym.report.run import calls_of, input_texts
 from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.orbit import OrbitTooLarge, orbit_dimension
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -30,6 +32,8 @@ class Findings:
     the function, at the given weights or at generic ones, as `counted` says. It is exact, or an
     upper bound that says which families may overlap. `tensors` are the parameters and buffers
     without their numbers. `copies` is log₁₀ of the number of equivalent copies by discrete moves.
+    `order` names modules as they are called, `inputs` says with what, `seed` is that of the random
+    moves, and `example` a weight before and after one of them.
     """
 
     source: str
@@ -45,6 +49,10 @@ class Findings:
     verification: Any = None
     audit: Any = None
     audit_refused: str = ""
+    order: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    seed: int = 0
+    example: MovedWeight | None = None
 
     @property
     def share(self) -> float:
@@ -84,7 +92,8 @@ def examine(
     generator = generator or torch.Generator().manual_seed(0)
     find_symmetry(torch.nn.LayerNorm(2), (torch.ones(1, 2),))  # whose imports are no work
     start = time.process_time()
-    symmetry = find_symmetry(model, inputs, training=training)
+    with calls_of(model) as order:
+        symmetry = find_symmetry(model, inputs, training=training)
     seconds = time.process_time() - start
     verification = audited = None
     refused = ""
@@ -103,7 +112,8 @@ def examine(
         checkpoint.label, type(model).__name__, symmetry,
         {name: tensor.detach().to("meta") for name, tensor in state.items()},
         checkpoint.parameters, redundant, counted, symmetry.log_order(), seconds, training,
-        verification, audited, refused,
+        verification, audited, refused, tuple(order), tuple(input_texts(inputs)),
+        generator.initial_seed(), moved_weight(symmetry, state) if verify else None,
     )  # fmt: skip
 
 

@@ -1,7 +1,12 @@
-"""Findings as one HTML page that stands by itself: no script, no font, nothing from elsewhere."""
+"""Findings as one HTML page that stands by itself: no font, nothing from elsewhere.
+
+Its script adds a filter, buttons that copy a command, and links between table and drawing; all that
+is said can be read without it.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from paramsym.checkpoints.writing import write_text
 from paramsym.report import words
 from paramsym.report.drawing import draw
 from paramsym.report.findings import Findings
+from paramsym.report.layers import layer_rows
 from paramsym.report.spectrum import spectrum
 from paramsym.report.tables import family_rows, frozen, proof_rows, space_rows
 
@@ -26,8 +32,9 @@ def render_page(findings: Findings) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        breakable=breakable, error=words.error_text, percent=words.percent, count=lambda n: f"{n:,}"
-    )
+        breakable=breakable, error=words.error_text, percent=words.percent,
+        count=lambda n: f"{n:,}", quoted=shlex.quote,
+    )  # fmt: skip
     return environment.get_template("page.html").render(
         findings=findings,
         symmetry=findings.symmetry,
@@ -40,6 +47,8 @@ def render_page(findings: Findings) -> str:
         spectrum=None if findings.audit is None else spectrum(findings.audit),
         plural=words.plural,
         signature=list(_signature(findings)),
+        layers=layer_rows(findings),
+        widest=max((row.share for row in layer_rows(findings)), default=0.0) or 1.0,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paramsym.report.collapse import collapse, common
+from paramsym.report.collapse import collapse, common, sizeless, spread
 from paramsym.report.findings import Findings
+from paramsym.report.folding import folded_spaces, is_folded
+from paramsym.report.meaning import meaning
 from paramsym.report.words import family, reason, tie_text
 from paramsym.structure.counting import Count, generic_dimension
 from paramsym.structure.shift import Shift
@@ -23,6 +25,7 @@ class SpaceRow:
     count: int
     group: str
     family: str
+    meaning: str
     dimension: int
     exact: bool
     why: str
@@ -59,20 +62,17 @@ def space_rows(findings: Findings) -> list[SpaceRow]:
     """Spaces in the order of the network; those without freedom are left out."""
     symmetry = findings.symmetry
     measured = {row.name: row for row in _rows(findings)}
-    free = [s for s in symmetry.spaces.values() if is_free(s)]
-
-    def says(space: Space) -> str:
-        return f"{space.group}|{space.over}|{space.exact}|{space.why}"
-
     made = []
-    for group in collapse(free, lambda s: s.name, says):
+    for group in folded_spaces(symmetry):
         why, _ = reason(group.first)
         proofs = [measured[s.name] for s in group.items if s.name in measured]
         made.append(
             SpaceRow(
-                group.label, group.count, _group(symmetry, group.first),
-                family(group.first.group), sum(symmetry.dimension(s.name) for s in group.items),
-                group.first.exact, why, common([reason(s)[1] for s in group.items]),
+                group.label, group.count, spread([_group(symmetry, s) for s in group.items]),
+                family(group.first.group), meaning(symmetry, group.items),
+                sum(symmetry.dimension(s.name) for s in group.items),
+                group.first.exact, why if is_free(group.first) else "",
+                common([reason(s)[1] for s in group.items]),
                 common([tie_text(symmetry, s) for s in group.items]),
                 sum(len(symmetry.parameters_of(s.name)) for s in group.items),
                 max((p.error for p in proofs), default=None),
@@ -131,10 +131,13 @@ def _general(text: str) -> str:
 
 
 def proof_rows(findings: Findings) -> list[ProofRow]:
-    """Measured errors, with those of wrong moves of the same size."""
+    """Measured errors, with those of wrong moves of the same size; spaces as in their table."""
+    symmetry, rows = findings.symmetry, _rows(findings)
+    folds = {s.name: k for k, group in enumerate(folded_spaces(symmetry)) for s in group.items}
 
     def says(row: Any) -> str:
-        return f"{row.kind}|{row.group}|{row.exact}"
+        fold = folds.get(row.name) if str(row.kind) == "space" else sizeless(str(row.group))
+        return f"{row.kind}|{fold}|{row.exact}"
 
     return [
         ProofRow(
@@ -143,7 +146,9 @@ def proof_rows(findings: Findings) -> list[ProofRow]:
             min((r.control for r in group.items if r.control is not None), default=None),
             bool(group.first.exact),
         )
-        for group in collapse(_rows(findings), lambda r: r.name, says)
+        for group in collapse(
+            rows, lambda r: r.name, says, 0 if is_folded(symmetry) else len(rows)
+        )
     ]  # fmt: skip
 
 
