@@ -146,9 +146,11 @@ def _differences(
 def _difference(job: Job, a: Weights, name: str) -> Difference:
     """One tensor, panel by panel."""
     largest = apart = mine = theirs = 0.0
+    still = Job(a.checkpoint, job.symmetry, GroupElement(job.symmetry), a.names, a.windows)
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
         moved = job.panels(two, name, two[job.source(name)])
         for x, y in _pairs(one.tensor(name, one.room), moved):
+            require_finite(still, name, x)  # a difference from NaN is no larger than another
             require_finite(job, name, y)
             if not _is_rounded(x) and not torch.equal(x, y):
                 largest = math.inf  # whole numbers are equal or not

@@ -23,6 +23,8 @@ from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.geometry.same_orbit import Kind, same_orbit
 from paramsym.structure.axes import AxisType, Carried, Fixed, frames_of, spaces_of, with_parts
 from paramsym.structure.element import GroupElement
+from paramsym.structure.fast import Rows
+from paramsym.structure.origin import added
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -167,12 +169,16 @@ def _problem(search: _Search, spaces: list[str], names: list[str]) -> _Problem:
         if any(_framed_in(axis) & looked for axis in own):
             continue
         picks = [_pick(search, axis, spaces, count) for axis in own]
+        origin = symmetry.offsets.get(name, 0.0)
+        if not isinstance(origin, float | int) and not _all_there(search.a[name], picks):
+            continue
         found.axes[name] = tuple(
             Fixed(len(pick)) if pick is not None else _without_frames(axis)
             for axis, pick in zip(own, picks, strict=True)
         )
-        found.one[name] = sampled(search.a, name, symmetry, search.first, picks)
-        found.two[name] = sampled(search.b, name, symmetry, search.element, picks)
+        one = sampled(search.a, name, symmetry, search.first, picks)
+        two = sampled(search.b, name, symmetry, search.element, picks)
+        found.one[name], found.two[name] = added(one, origin), added(two, origin)
     return found
 
 
@@ -225,6 +231,11 @@ def _pick(search: _Search, axis: AxisType, spaces: list[str], count: int) -> tor
     if size <= count:
         return torch.arange(size)
     return torch.randperm(size, generator=search.generator)[:count].sort().values
+
+
+def _all_there(x: Rows, picks: list[torch.Tensor | None]) -> bool:
+    """Whether some entries of a tensor along each axis are all of them."""
+    return all(pick is None or len(pick) == n for pick, n in zip(picks, x.shape, strict=True))
 
 
 def _without_frames(axis: AxisType) -> AxisType:
