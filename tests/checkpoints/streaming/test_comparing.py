@@ -117,6 +117,28 @@ def test_a_bias_that_no_shift_moves_is_found(sliding: Saved, tmp_path: Path) -> 
     assert compare(sliding.path, moved).kind is Kind.UNDECIDED
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_unit_that_differs_at_a_small_scale_is_no_copy(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """A unit whose numbers are less than rounding beside the others; the copy is the control."""
+    model = llama().to(dtype)
+    up, down = (getattr(model.model.layers[0].mlp, f"{n}_proj").weight for n in ("up", "down"))
+    with torch.no_grad():
+        up[3] /= 1e6
+        down[:, 3] *= 1e6
+    one = Saved(tmp_path / "one", model, "60KB")
+    with torch.no_grad():
+        up[5] *= 2
+        down[:, 5] /= 2
+    copy = Saved(tmp_path / "copy", model, "60KB")
+    with torch.no_grad():
+        up[3] = up[3].flip(0)
+    other = Saved(tmp_path / "other", model, "60KB")
+    assert compare(one.path, copy.path).kind is Kind.SAME
+    assert compare(one.path, other.path).kind is Kind.UNDECIDED
+
+
 def test_halves_are_the_same_within_their_rounding(tmp_path: Path) -> None:
     saved = Saved(tmp_path, llama().bfloat16(), "60KB")
     moved = spread(saved, ELEMENTS["orders and scales"], tmp_path / "moved")

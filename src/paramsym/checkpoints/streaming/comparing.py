@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,9 +12,11 @@ from paramsym.checkpoints.checkpoint import Opened
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
+from paramsym.checkpoints.streaming.gaps import Gap, typical_size, units_of
 from paramsym.checkpoints.streaming.job import Job, one_thread, require_finite
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.engines import Engine
+from paramsym.geometry.invariants import FLOOR
 from paramsym.geometry.same_orbit import COARSE, TOLERANCES
 from paramsym.origin.comparison import ComparedTensor, Comparison, Kind
 from paramsym.structure.element import GroupElement
@@ -23,17 +24,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 _WIDE = (torch.float32, torch.float64)
 _FIRST = 8  # rows by which files that are equal are told before all of them are read
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a tensor of b, moved, differs from that of a.
-
-    `largest` is relative to the root mean square of a, `distance` is ‖a − b‖ / √(‖a‖² + ‖b‖²).
-    """
-
-    largest: float
-    distance: float
 
 
 def compare_files(
@@ -63,7 +53,7 @@ def compare_files(
     tol = _tolerance(a) if tol is None else tol
     nothing = GroupElement(symmetry)
     if _begin_alike(a, b):
-        found = _differences(symmetry, nothing, a, b, engine, progress)
+        found = _gaps(symmetry, nothing, a, b, engine, progress)
         if all(each.largest == 0.0 for each in found.values()):
             return _verdict(Kind.IDENTICAL, "all numbers are equal", found, nothing)
     with Opened(a.checkpoint) as one, Opened(b.checkpoint) as two:
@@ -73,10 +63,12 @@ def compare_files(
             )
         except NotFound as error:
             return _verdict(Kind.UNDECIDED, _undecided(str(error)), {}, nothing)
-    found = _differences(symmetry, element, a, b, engine, progress)
-    worst = max(found, key=lambda name: found[name].largest)
-    if found[worst].largest > tol:
-        reason = f"of {worst!r}, {found[worst].largest:.1e} of its size is left"
+    found = _gaps(symmetry, element, a, b, engine, progress)
+    floor = FLOOR * typical_size(found.values())
+    left = {name: gap.relative(floor) for name, gap in found.items()}
+    worst = max(left, key=left.__getitem__)
+    if left[worst] > tol:
+        reason = f"of {worst!r}, or of a unit of it, {left[worst]:.1e} of its size is left"
         return _verdict(Kind.UNDECIDED, _undecided(reason), found, nothing)
     reason = "an element of the group carries one to the other"
     return _verdict(Kind.SAME, reason, found, element)
@@ -89,9 +81,7 @@ def _undecided(reason: str) -> str:
     )
 
 
-def _verdict(
-    kind: Kind, reason: str, found: dict[str, Difference], element: GroupElement
-) -> Comparison:
+def _verdict(kind: Kind, reason: str, found: dict[str, Gap], element: GroupElement) -> Comparison:
     tensors = {n: ComparedTensor(each.distance, None, True) for n, each in found.items()}
     distance = max((each.distance for each in found.values()), default=math.inf)
     return Comparison(kind, reason, distance, None, tensors, {}, element)
@@ -127,45 +117,38 @@ def _begin_alike(a: Weights, b: Weights) -> bool:
         return all(torch.equal(one[n][:_FIRST], two[n][:_FIRST]) for n in a.checkpoint)
 
 
-def _differences(
+def _gaps(
     symmetry: ParameterSymmetry, element: GroupElement, a: Weights, b: Weights, engine: Engine,
     progress: Callable[[str], None],
-) -> dict[str, Difference]:  # fmt: skip
+) -> dict[str, Gap]:  # fmt: skip
     """Every tensor of b, moved, held against that of a."""
     job = Job(b.checkpoint, symmetry, element, b.names, b.windows)
     names = list(b.checkpoint)
     total, done, found = b.checkpoint.bytes, 0, {}
     with one_thread():
-        for place, each in engine.map(partial(_difference, job, a), names):
+        for place, each in engine.map(partial(_gap, job, a), names):
             found[names[place]] = each
             done += b.checkpoint.entries[names[place]].bytes
             progress(f"comparing all numbers, {done / 1e9:.1f} of {total / 1e9:.1f} GB")
     return {name: found[name] for name in names}
 
 
-def _difference(job: Job, a: Weights, name: str) -> Difference:
+def _gap(job: Job, a: Weights, name: str) -> Gap:
     """One tensor, panel by panel."""
-    largest = apart = mine = theirs = 0.0
     still = Job(a.checkpoint, job.symmetry, GroupElement(job.symmetry), a.names, a.windows)
+    own = None if name in job.windows else job.names.get(name)
+    units = {} if own is None else units_of(job.symmetry, own)
+    found, low = Gap(units, job.checkpoint.entries[name].shape), 0
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
         moved = job.panels(two, name, two[job.source(name)])
         for x, y in _pairs(one.tensor(name, one.room), moved):
             require_finite(still, name, x)  # a difference from NaN is no larger than another
             require_finite(job, name, y)
+            found.add(_numbers(x), _numbers(y), low)
             if not _is_rounded(x) and not torch.equal(x, y):
-                largest = math.inf  # whole numbers are equal or not
-            mine_now, theirs_now = _numbers(x), _numbers(y)
-            mine += float(torch.dot(mine_now, mine_now))
-            theirs += float(torch.dot(theirs_now, theirs_now))
-            gap = theirs_now - mine_now
-            apart += float(torch.dot(gap, gap))
-            if gap.numel():
-                least, most = torch.aminmax(gap)
-                largest = max(largest, -float(least), float(most))
-    size = math.sqrt(mine / max(1, job.checkpoint.entries[name].numel))
-    relative = 0.0 if largest == 0 else largest / size if size else math.inf
-    both = math.sqrt(mine + theirs)
-    return Difference(relative, math.sqrt(apart) / both if both else 0.0)
+                found.largest = math.inf  # whole numbers are equal or not
+            low += x.shape[0] if x.ndim else 1
+    return found
 
 
 def _is_rounded(x: torch.Tensor) -> bool:
@@ -175,10 +158,10 @@ def _is_rounded(x: torch.Tensor) -> bool:
 def _numbers(x: torch.Tensor) -> torch.Tensor:
     """All numbers of a panel in a dtype in which their differences can be summed."""
     if x.is_complex():
-        return torch.view_as_real(x.resolve_conj()).reshape(-1)
+        return torch.view_as_real(x.resolve_conj())
     if not x.is_floating_point():
-        return x.double().view(-1)
-    return x.to(x.dtype if x.dtype in _WIDE else torch.float32).view(-1)
+        return x.double()
+    return x.to(x.dtype if x.dtype in _WIDE else torch.float32)
 
 
 def _pairs(x, panels: Iterator[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

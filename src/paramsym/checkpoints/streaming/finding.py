@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from paramsym.algebra import Element, Permutation
+from paramsym.algebra import Element, GeneralLinear, Permutation
 from paramsym.algebra.monomial import Trivial
+from paramsym.checkpoints.streaming.gaps import Gap, units_of
 from paramsym.checkpoints.streaming.sampled import sampled, to_rest
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.geometry.same_orbit import Kind, same_orbit
@@ -188,7 +189,8 @@ def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, E
     problem = _problem(search, spaces, names)
     if not problem.one:
         raise NotFound(f"{said} act in frames alone")
-    if all(_near(x, problem.two[name], search.tol) for name, x in problem.one.items()):
+    small = problem.symmetry(own, spaces)
+    if _at_rest(small, spaces, problem, search.tol):
         return dict.fromkeys(spaces)
     alone = own[spaces[0]] if len(spaces) == 1 else None
     if alone is not None and isinstance(alone.group, Permutation) and not alone.over:
@@ -197,7 +199,6 @@ def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, E
             return {spaces[0]: Element(order=order)}
     if problem.size > _LARGEST:
         raise NotFound(f"{said} are too large a problem")
-    small = problem.symmetry(own, spaces)
     found = same_orbit(small, problem.one, problem.two, search.tol)
     if found.kind is not Kind.EQUAL:
         raise NotFound(f"at {said}: {found.reason}")
@@ -205,11 +206,20 @@ def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, E
     return {space: value for space, value in values.items() if isinstance(value, Element)}
 
 
-def _near(x: torch.Tensor, y: torch.Tensor, tol: float) -> bool:
-    """Whether two samples are equal but for a little rounding."""
-    if not x.numel():
-        return True
-    return bool((x - y).abs().max() <= _ROUNDED * tol * x.square().mean().sqrt())
+def _at_rest(small: ParameterSymmetry, spaces: list[str], problem: _Problem, tol: float) -> bool:
+    """Whether samples are equal but for a little rounding, every unit at its own size.
+
+    Bases may be so uneven that a whole direction is less than rounding: they move unless nothing
+    differs.
+    """
+    if any(isinstance(small.spaces[s].group, GeneralLinear) for s in spaces):
+        return all(torch.equal(x, problem.two[name]) for name, x in problem.one.items())
+    for name, x in problem.one.items():
+        gap = Gap(units_of(small, name), x.shape)
+        gap.add(x, problem.two[name])
+        if gap.relative(0.0) > _ROUNDED * tol:
+            return False
+    return True
 
 
 def _is_light(space: Space) -> bool:

@@ -1,0 +1,130 @@
+"""How far two tensors are apart: as a whole, and unit by unit where units have scales of their own.
+
+A unit may stand at any scale, so that beside the others its numbers are as small as one likes. What
+is left of it is held against its own size: of its row or column where nothing mixes that with
+others, of a whole head where its coordinates may change basis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from paramsym.algebra.complex_scaling import AbstractComplexScaling
+from paramsym.algebra.linear import GeneralLinear
+from paramsym.algebra.monomial import AbstractMonomial
+from paramsym.structure.axes import AxisType, Carried, Fixed, Product, spaces_of
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+Units = dict[int, Tensor]  # of each axis that has units: for every place the number of its unit
+
+
+def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
+    """The units of a tensor that may have scales of their own; none of one that shifts move, whose
+    numbers are rounded at the size of what is added."""
+    if any(name in shift.parameters for shift in symmetry.shifts if shift.size):
+        return {}
+    spaces = symmetry.spaces
+    axes = enumerate(symmetry.signature.get(name, ()))
+    return {
+        k: _units(axis, spaces, symmetry.sizes)
+        for k, axis in axes if any(_has_size(spaces[s]) for s in spaces_of(axis))
+    }  # fmt: skip
+
+
+def _has_size(space: Space) -> bool:
+    """Whether its group makes numbers larger or smaller."""
+    group = space.group
+    if isinstance(group, AbstractMonomial):
+        return group.scales
+    return isinstance(group, GeneralLinear | AbstractComplexScaling) and group.dimension > 0
+
+
+def _units(axis: AxisType, spaces: Mapping[str, Space], sizes: Mapping[str, int]) -> Tensor:
+    count = axis.size(sizes)
+    if isinstance(axis, Fixed):
+        return torch.zeros(count, dtype=torch.int64)
+    if isinstance(axis, Carried):
+        plain = all(isinstance(spaces[s].group, AbstractMonomial) for s, _ in axis.factors)
+        return torch.arange(count) if plain else torch.zeros(count, dtype=torch.int64)
+    found = torch.zeros(1 if isinstance(axis, Product) else 0, dtype=torch.int64)
+    for part in axis.factors if isinstance(axis, Product) else axis.terms:
+        inner = _units(part, spaces, sizes)
+        many = int(inner.max()) + 1 if len(inner) else 0
+        if isinstance(axis, Product):
+            found = (found[:, None] * many + inner).reshape(-1)
+        else:
+            found = torch.cat([found, inner + (int(found.max()) + 1 if len(found) else 0)])
+    return found
+
+
+class Gap:
+    """What is seen of two tensors of one shape, of which rows are added as they come.
+
+    Attributes:
+        largest: the largest difference; ∞ where whole numbers differ.
+        mine, theirs, apart: the sums of squares of both, and of their difference.
+        count: the numbers that were added.
+    """
+
+    def __init__(self, units: Units, shape: Sequence[int]):
+        self.largest = self.mine = self.theirs = self.apart = 0.0
+        self.count, self._units, self._shape = 0, units, tuple(shape)
+        self._peaks = {k: torch.zeros(_many(u), dtype=torch.float64) for k, u in units.items()}
+        self._masses = {k: torch.zeros(_many(u), dtype=torch.float64) for k, u in units.items()}
+
+    def add(self, x: Tensor, y: Tensor, low: int = 0) -> None:
+        """Rows from `low` on of both, real and of one floating dtype."""
+        gap = y - x
+        self.count += x.numel()
+        for name, each in (("mine", x), ("theirs", y), ("apart", gap)):
+            flat = each.reshape(-1)
+            setattr(self, name, getattr(self, name) + float(torch.dot(flat, flat)))
+        if gap.numel():
+            least, most = torch.aminmax(gap)
+            self.largest = max(self.largest, -float(least), float(most))
+        for axis, units in self._units.items():
+            own = units[low : low + x.shape[0]] if axis == 0 else units
+            rest = [k for k in range(x.ndim) if k != axis]
+            mass = (
+                torch.linalg.vector_norm(x, 2, rest).double().square() if rest else x.double() ** 2
+            )
+            peak = torch.linalg.vector_norm(gap, math.inf, rest) if rest else gap.abs()
+            self._masses[axis].index_add_(0, own, mass)
+            self._peaks[axis].scatter_reduce_(0, own, peak.double(), "amax")
+
+    def relative(self, floor: float) -> float:
+        """The largest difference relative to the root mean square of the first, of the tensor or
+        of a unit; tensors and units that are smaller than a floor count as so large, units only
+        where they are zero."""
+        if self.largest in (0.0, math.inf):
+            return self.largest
+        size = max(math.sqrt(self.mine / max(1, self.count)), floor)
+        found = self.largest / size if size else math.inf
+        for axis, units in self._units.items():
+            each = self.count / max(1, self._shape[axis])
+            entries = torch.bincount(units, minlength=_many(units)) * each
+            sizes = (self._masses[axis] / entries).sqrt()
+            sizes = torch.where(sizes > 0, sizes, max(size, 1e-300))
+            found = max(found, float((self._peaks[axis] / sizes).max()) if len(sizes) else 0.0)
+        return found
+
+    @property
+    def distance(self) -> float:
+        """‖a − b‖ / √(‖a‖² + ‖b‖²)."""
+        both = math.sqrt(self.mine + self.theirs)
+        return math.sqrt(self.apart) / both if both else 0.0
+
+
+def _many(units: Tensor) -> int:
+    return int(units.max()) + 1 if len(units) else 0
+
+
+def typical_size(gaps: Iterable[Gap]) -> float:
+    """The root mean square of all numbers of the first of each two tensors."""
+    masses, counts = zip(*((g.mine, g.count) for g in gaps), strict=True)
+    return math.sqrt(sum(masses) / max(1, sum(counts)))

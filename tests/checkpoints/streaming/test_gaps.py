@@ -1,0 +1,72 @@
+"""Differences of tensors in files, as a whole and unit by unit."""
+
+import math
+
+import pytest
+import torch
+
+from paramsym.algebra import GeneralLinear, Monomial, Permutation, PositiveScaling, Scaling
+from paramsym.checkpoints.streaming.gaps import Gap, typical_size, units_of
+from paramsym.structure.axes import Fixed, Product, Sum, carried
+from paramsym.structure.space import Space
+from paramsym.structure.symmetry import ParameterSymmetry
+
+
+def symmetry(*axes, **groups) -> ParameterSymmetry:
+    spaces = {name: Space(name, group) for name, group in groups.items()}
+    return ParameterSymmetry(spaces, {"w": axes})
+
+
+def gap(x: torch.Tensor, y: torch.Tensor, units=None, panels: int = 1) -> Gap:
+    found, low = Gap(units or {}, x.shape), 0
+    for one, other in zip(x.chunk(panels), y.chunk(panels), strict=True):
+        found.add(one, other, low)
+        low += len(one)
+    return found
+
+
+def test_a_unit_at_a_small_scale_is_held_against_itself() -> None:
+    x = torch.randn(6, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[2] *= 1e-6
+    y = x.clone()
+    y[2] = y[2].flip(0)
+    units = units_of(symmetry(carried("h"), Fixed(50), h=Monomial(6)), "w")
+    for panels in (1, 2, 6):
+        assert gap(x, y, units, panels).relative(0.0) > 1
+    assert gap(x, y).relative(0.0) < 1e-5  # the control: the tensor as a whole
+    assert gap(x, x.clone(), units).relative(0.0) == 0.0
+
+
+@pytest.mark.parametrize("group", [Permutation(6), Scaling(6), PositiveScaling(6)])
+def test_units_that_only_trade_places_have_one_size(group) -> None:
+    units = units_of(symmetry(carried("h"), Fixed(3), h=group), "w")
+    assert bool(units) == (not isinstance(group, Permutation))
+
+
+def test_a_head_whose_basis_may_change_is_one_unit_wherever_it_stands() -> None:
+    heads = Product((carried("head"), carried("v")))
+    axis = Sum((heads, carried("h"), Fixed(2)))
+    groups = {"head": Permutation(2), "v": GeneralLinear(3), "h": Monomial(4)}
+    units = units_of(symmetry(axis, Fixed(5), **groups), "w")
+    assert units[0].tolist() == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6]
+    assert set(units) == {0}
+
+
+def test_sizes_of_units_are_those_of_a_loop() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, noise = torch.randn(2, 12, 7, 3, generator=generator, dtype=torch.float64)
+    y = x + 1e-3 * noise
+    places = torch.tensor([0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6])
+    worst = float((y - x).abs().max() / x.square().mean().sqrt())
+    for unit in range(7):
+        own, moved = x[places == unit], y[places == unit]
+        worst = max(worst, float((moved - own).abs().max() / own.square().mean().sqrt()))
+    assert math.isclose(gap(x, y, {0: places}, 3).relative(0.0), worst)
+
+
+def test_what_is_zero_counts_as_large_as_a_floor() -> None:
+    zero, rounded = torch.zeros(4), torch.full((4,), 1e-9)
+    other = gap(torch.ones(400), torch.ones(400))
+    found = gap(zero, rounded)
+    assert found.relative(0.0) == math.inf
+    assert found.relative(1e-3 * typical_size([found, other])) < 2e-6
