@@ -3,7 +3,8 @@
 # demo       the guided example        bench      timings
 # docs       the documentation         reproduce  every number the documentation quotes
 # reproduce-dynamics   figures and numbers on training dynamics, in a minute
-.PHONY: setup test lint docs demo bench reproduce reproduce-dynamics
+# screenshots   the pictures of pages in docs/screens, light and dark
+.PHONY: setup test lint docs demo bench screenshots reproduce reproduce-dynamics
 
 PYTHON ?= python3
 VENV   := .venv
@@ -50,6 +51,9 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(SINGLE) $(BIN)/python benchmarks/run.py
+
+screenshots: $(STAMP)
+	$(SINGLE) $(BIN)/python benchmarks/screenshots.py
 
 reproduce-dynamics: $(STAMP)
 	$(SINGLE) $(BIN)/python benchmarks/dynamics_figures.py

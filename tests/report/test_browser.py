@@ -116,7 +116,7 @@ def test_the_tables_say_what_was_found(browser, pages, small):
     )
     names = [space.name for space in small.symmetry.spaces.values()]
     assert [row[0] for row in rows] == names
-    assert all(row[5] for row in rows)
+    assert all(row[4] for row in rows)
     cards = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('.cards > div')].map("
         "(d) => [d.querySelector('dt').textContent, d.querySelector('dd').textContent]))"
