@@ -113,7 +113,9 @@ def main() -> None:
             for scheme in ("light", "dark"):
                 png = taken(running, found[view.page], view, scheme == "dark")
                 picture = Image.open(io.BytesIO(png)).convert("RGB")
-                picture = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+                picture = picture.quantize(
+                    256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+                )
                 picture.save(SCREENS / f"{view.name}-{scheme}.png", optimize=True)
                 print(f"docs/screens/{view.name}-{scheme}.png", flush=True)
 
