@@ -8,12 +8,20 @@ from paramsym.interop.equivariance import assert_equivariant
 from paramsym.interop.exporting import Export, NotProved
 from paramsym.interop.formats import Exports, awq, export, quark, smoothquant, spinquant
 from paramsym.interop.maps import Refused, ScaleMap, Verdict
+from paramsym.interop.permutations import (
+    PermutationSpec,
+    parameter_classes,
+    permutation_spec,
+    symmetry_of_spec,
+)
 from paramsym.interop.rotations import Fold, Rotation, untied
 from paramsym.interop.spinning import RotationExport
 
 __all__ = [
     "Block", "Checked", "Export", "Exports", "Fold", "MappingCheck", "MappingError", "NotProved",
-    "OptimizerGroups", "Refused", "Rotation", "RotationExport", "ScaleMap", "Verdict",
-    "assert_equivariant", "awq", "check", "export", "optimizer_groups", "quark", "read_mapping",
-    "smoothquant", "spinquant", "untied",
+    "OptimizerGroups", "PermutationSpec", "Refused", "Rotation", "RotationExport", "ScaleMap",
+    "Verdict",
+    "assert_equivariant", "awq", "check", "export", "optimizer_groups", "parameter_classes",
+    "permutation_spec", "quark", "read_mapping",
+    "smoothquant", "spinquant", "symmetry_of_spec", "untied",
 ]  # fmt: skip
