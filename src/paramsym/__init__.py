@@ -169,7 +169,9 @@ def __getattr__(name: str) -> object:
         return import_module(f"paramsym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'paramsym' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    from paramsym.arguments import at
+
+    value = globals()[name] = at("paramsym", name, getattr(import_module(_HOMES[name]), name))
     return value
 
 

@@ -46,7 +46,7 @@ _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__
 
 _LOG = "torch._subclasses.fake_tensor"
 
-Inputs = tuple[Any, ...] | Mapping[str, Any]
+Inputs = tuple[Any, ...] | Mapping[str, Any] | torch.Tensor  # one tensor is itself the tuple
 
 
 def record(
@@ -68,6 +68,12 @@ def record(
             numbers that fake tensors do not have, it returns no floating tensor, or what is to be
             freed is no floating-point input or output with such an axis.
     """
+    if outputs is not None and not callable(outputs):
+        raise TraceError(
+            f"find_symmetry(outputs=…): a {type(outputs).__name__} came, and a function of what "
+            "the model returns was expected. Pass for example lambda returned: returned.logits, or "
+            "leave it out for every floating tensor."
+        )
     choose = outputs or _as_it_is
     with exclusive:
         refuse(model, example_inputs)

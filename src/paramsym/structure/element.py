@@ -323,6 +323,11 @@ def sample(
     dtype: torch.dtype,
 ) -> GroupElement:
     """See `ParameterSymmetry.sample`."""
+    if generator is None:  # torch would draw from the global state
+        raise ValueError(
+            "symmetry.sample(generator=None): nothing came, and a torch.Generator was expected, so "
+            "that the draw can be repeated. Pass torch.Generator().manual_seed(0)."
+        )
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
     wanted = None if only is None else matching(only, names, "symmetry.sample(only=…)")
     values: dict[str, Element] = {}

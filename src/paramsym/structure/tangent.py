@@ -309,4 +309,9 @@ def real_entries(tensor: torch.Tensor) -> int:
 
 def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> TangentOperator:
     """The tangent operator of the orbit through `params` (a complete state dict)."""
+    if not isinstance(symmetry, ParameterSymmetry):  # which would show much later
+        raise ValueError(
+            f"tangent(symmetry=…): a {type(symmetry).__name__} came, and a ParameterSymmetry was "
+            "expected. Pass what find_symmetry(model, inputs) gives."
+        )
     return TangentOperator(symmetry, dict(params))
