@@ -43,6 +43,22 @@ def door(function: Callable[P, T]) -> Callable[P, T]:
     return entered
 
 
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, which asks for the kinds of its arguments before it begins.
+
+    It is for those that would give something for anything, such as what fails only when it is used.
+    """
+
+    @functools.wraps(function)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+        found = _refusal(function, args, kwargs)
+        if found is not None:
+            raise found
+        return function(*args, **kwargs)
+
+    return entered
+
+
 def behind_doors(names: MutableMapping[str, Any]) -> None:
     """Put a door before each function that a package exports; its modules keep them without."""
     package = names["__name__"]
@@ -69,7 +85,7 @@ def _refusal(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> WrongKind | None:
     """The error that names the first argument that is missing or of a wrong kind; None if none."""
-    signature = inspect.signature(function)
+    signature, hints = _read(function)
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
@@ -79,7 +95,6 @@ def _refusal(
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }  # fmt: skip
     call = function.__qualname__.removesuffix(".__init__")
-    hints = {n: hint_of(function, p.annotation) for n, p in named.items()}
     missing = next((n for n, p in named.items() if n not in given and p.default is _EMPTY), None)
     if missing is not None:
         hint = hints[missing]
@@ -100,6 +115,13 @@ def _refusal(
             f"{words(found.hint)} was expected. {way}"
         )
     return None
+
+
+@functools.cache
+def _read(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+    """The signature of a function, and its annotations as types."""
+    signature = inspect.signature(function)
+    return signature, {n: hint_of(function, p.annotation) for n, p in signature.parameters.items()}
 
 
 def _exchanged(

@@ -223,7 +223,7 @@ def _named(model: torch.nn.Module) -> str:
 
 
 def _stopped(model: torch.nn.Module, error: BaseException) -> str:
-    message = [*str(error).strip().splitlines(), ""][0][:300]
+    message = [*str(error).strip().splitlines(), ""][0][:300].rstrip(".")
     return (
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
         f"tensors with {type(error).__name__}: {message}. "

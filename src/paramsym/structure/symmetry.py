@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from paramsym.algebra import Group
-from paramsym.arguments import door
+from paramsym.arguments import checked, door
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import (
     AlgebraElement,
@@ -216,6 +216,7 @@ class ParameterSymmetry(SymmetryData):
         return ParameterSymmetry(**from_json(text))
 
 
+@checked
 def blocks(symmetry: SymmetryData) -> Blocks:
     """The blocks of each tensor, after sums are cut and products unfolded, with what acts on them.
 

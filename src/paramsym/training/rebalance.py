@@ -226,7 +226,7 @@ def _require_options(symmetry: Any, every: Any, objective: Any, tolerance: Any) 
         )
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
         raise ValueError(
-            f"Rebalance(every={every!r}): a whole number of steps, at least one, was expected. "
+            f"Rebalance(every={every!r}): a whole number of steps was expected, at least one. "
             "Pass every=1 for a rebalance after each step, or leave it at 10."
         )
     if not isinstance(objective, str) or objective not in OBJECTIVES:
