@@ -69,8 +69,8 @@ class GroupElement:
             return slide.offset
         raise KeyError(
             f"GroupElement[{name!r}]: {len(speaking)} of the {len(self.parts)} parts of the "
-            "element speak of it, and parts that combine, of one space or shift of its "
-            "symmetry, were expected. The element is a word; read its .parts, from the first that "
+            "element speak of it, and parts of one space or shift of its symmetry were "
+            "expected, which combine. The element is a word; read its .parts, from the first that "
             "acts to the last."
         )
 

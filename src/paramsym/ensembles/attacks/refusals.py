@@ -82,7 +82,7 @@ def _require_labels(y: Any, count: int) -> None:
     if not good or y.dtype == torch.bool or (y.numel() and int(y.min()) < 0):
         came = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f"attack(y=…): {came} came; one whole number ≥ 0, its class, was expected for each "
+            f"attack(y=…): {came} came; one class was expected, a whole number ≥ 0, for each "
             f"of {count} inputs. Pass the true labels as a tensor of integers."
         )
 
