@@ -90,10 +90,7 @@ def _refusal(
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
         return None  # too many, or of unknown names: Python says which
-    named = {
-        n: p for n, p in signature.parameters.items()
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }  # fmt: skip
+    named = {n: signature.parameters[n] for n in hints}
     call = function.__qualname__.removesuffix(".__init__")
     missing = next((n for n, p in named.items() if n not in given and p.default is _EMPTY), None)
     if missing is not None:
@@ -103,33 +100,35 @@ def _refusal(
             f"{instead(hint, None)}"
         )
     wrong = {n: m for n in named if n in given and (m := misfit(given[n], hints[n])) is not None}
-    for name, found in wrong.items():
-        way = _exchanged(name, wrong, given, hints)
-        if way:
-            order = ", ".join(n for n, p in named.items() if p.default is _EMPTY)
-            way += f" the order is {call}({order})."
-        else:
-            way = instead(found.hint, found.value, "" if named[name].default is _EMPTY else name)
-        return WrongKind(
-            f"{call}({name}{found.path}=…): {a(type(found.value).__name__)} came, and "
-            f"{words(found.hint)} was expected. {way}"
-        )
-    return None
+    if not wrong:
+        return None
+    name, found = next(iter(wrong.items()))
+    needed = ", ".join(n for n, p in named.items() if p.default is _EMPTY)
+    way = instead(found.hint, found.value, "" if named[name].default is _EMPTY else name)
+    if other := _exchanged(name, wrong, given, hints):
+        way = f"{name} and {other} are exchanged: the order is {call}({needed})."
+    return WrongKind(
+        f"{call}({name}{found.path}=…): {a(type(found.value).__name__)} came, and "
+        f"{words(found.hint)} was expected. {way}"
+    )
 
 
 @functools.cache
 def _read(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    """The signature of a function, and its annotations as types."""
+    """The signature of a function, and the annotations of what has a name as types."""
     signature = inspect.signature(function)
-    return signature, {n: hint_of(function, p.annotation) for n, p in signature.parameters.items()}
+    return signature, {
+        n: hint_of(function, p.annotation) for n, p in signature.parameters.items()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }  # fmt: skip
 
 
 def _exchanged(
     name: str, wrong: Mapping[str, Misfit], given: Mapping[str, Any], hints: Mapping[str, Any]
 ) -> str:
-    """The word that two arguments stand in each other's place, if they do."""
+    """The argument that stands in the place of one, and the one in its; empty if none does."""
     for other in wrong:
         fits = misfit(given[other], hints[name]) is None is misfit(given[name], hints[other])
         if other != name and fits:
-            return f"{name} and {other} are exchanged:"
+            return other
     return ""

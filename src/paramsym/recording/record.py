@@ -68,13 +68,7 @@ def record(
             numbers that fake tensors do not have, it returns no floating tensor, or what is to be
             freed is no floating-point input or output with such an axis.
     """
-    if outputs is not None and not callable(outputs):
-        raise TraceError(
-            f"find_symmetry(outputs=…): a {type(outputs).__name__} came, and a function of what "
-            "the model returns was expected. Pass for example lambda returned: returned.logits, or "
-            "leave it out for every floating tensor."
-        )
-    choose = outputs or _as_it_is
+    choose = _as_it_is if outputs is None else _function(outputs)
     with exclusive:
         refuse(model, example_inputs)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -123,6 +117,16 @@ def record(
     held = overlapping({**named, **outside})
     graph.held |= {name: why for name, why in held.items() if name in named}
     return graph
+
+
+def _function(outputs: Any) -> Callable[[Any], Any]:
+    if callable(outputs):
+        return outputs
+    raise TraceError(
+        f"find_symmetry(outputs=…): a {type(outputs).__name__} came, and a function of what the "
+        "model returns was expected. Pass for example lambda returned: returned.logits, or leave "
+        "it out for every floating tensor."
+    )
 
 
 def _as_it_is(returned: Any) -> Any:
