@@ -102,7 +102,7 @@ def record(
             assert selected is not None
             raise selector.refusal(selected, selected.operands) from error
         except (Exception, SystemExit) as error:
-            raise selector.refused or TraceError(_stopped(model, error)) from error
+            raise selector.refused or TraceError(_stopped(model, error, ledger.where)) from error
         selector.require_answered()
         found = named_outputs(chosen)
         closed = wanted(free_outputs, dict(found), "output", _named(model))
@@ -226,13 +226,14 @@ def _named(model: torch.nn.Module) -> str:
     return f"model={type(model).__name__}"
 
 
-def _stopped(model: torch.nn.Module, error: BaseException) -> str:
+def _stopped(model: torch.nn.Module, error: BaseException, where: str) -> str:
+    place = _lastplace(error) or where or "an unknown place"
     message = [*str(error).strip().splitlines(), ""][0][:300].rstrip(".")
     return (
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
         f"tensors with {type(error).__name__}: {message}. "
         f"A forward pass whose control flow does not depend on numbers was expected; it "
-        f"stopped at {_lastplace(error)}. Check that the example inputs fit the model, or "
+        f"stopped at {place}. Check that the example inputs fit the model, or "
         f"replace data-dependent branches (such as .item()) before tracing."
     )
 
@@ -248,7 +249,7 @@ def persistent_buffers(model: torch.nn.Module) -> set[str]:
 
 
 def _lastplace(error: BaseException) -> str:
-    place, trace = "an unknown place", error.__traceback__
+    place, trace = "", error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
         if not filename.startswith(_LIBRARIES):
