@@ -17,7 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 from .kinds import Misfit, hint_of, misfit
 from .words import a, instead, words
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _EMPTY = inspect.Parameter.empty
 # How our messages begin or go on, and those of torch do not.
 _OURS = re.compile(r"^[\"']?[\w.]+\([^)]|(was|were) expected|[.,;:] Expected ")
