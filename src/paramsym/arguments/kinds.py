@@ -51,11 +51,13 @@ def _entry(value: Any, origin: type, inner: tuple[Any, ...], hint: Any) -> Misfi
     if not _is(value, origin) or isinstance(value, (str, bytes)):
         return Misfit("", value, hint)
     entries: Iterable[tuple[Any, Any, Any]] = ()
+    if inner[-1] is Any:
+        return None
     if isinstance(value, Mapping):
         entries = ((key, each, inner[-1]) for key, each in value.items())
     elif isinstance(value, tuple) and origin is tuple and inner[1:] != (...,):
         entries = zip(range(len(value)), value, inner, strict=False)
-    elif inner[0] is not Any and not isinstance(value, Iterator):  # which would be spent
+    elif not isinstance(value, Iterator):  # which would be spent
         entries = ((k, each, inner[0]) for k, each in enumerate(value))
     for key, each, own in entries:
         if (found := misfit(each, own)) is not None:
