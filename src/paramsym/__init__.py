@@ -169,7 +169,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"paramsym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'paramsym' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = import_module("paramsym.arguments").at("paramsym", name, found)
     return value
 
 

@@ -184,7 +184,7 @@ def test_a_wide_matrix_is_never_formed() -> None:
         ({"method": "svd"}, "method='svd'"),
         ({"rank": 0}, "rank=0"),
         ({"rank": 13}, "between 1 and 12"),
-        ({"rank": 3, "method": "aligned"}, "one rank throughout"),
+        ({"rank": 3, "method": "aligned"}, "one rank was expected throughout"),
         ({"scaling": 0.0}, "other than zero"),
         ({"scaling": [1.0]}, "one for each"),
         ({"weights": [1.0, 2.0, math.inf]}, "positive numbers"),

@@ -59,7 +59,7 @@ def test_a_model_and_an_optimiser_that_do_not_belong_together() -> None:
     made, other = run(), run("squared")
     with pytest.raises(ValueError, match=r"none of the 6 parameters.*in the model.*Build it"):
         Rebalance(made.symmetry, made.optimizer, model=copy.deepcopy(made.model))
-    with pytest.raises(ValueError, match=r"Sequential has no 'layer.*model.module"):
+    with pytest.raises(ValueError, match=r"Sequential has no 'layer.*Pass model=model"):
         Rebalance(run("transformer").symmetry, other.optimizer, model=other.model)
     wide = nn.Sequential(nn.Linear(7, 13), nn.ReLU(), nn.Linear(13, 9), nn.ReLU(), nn.Linear(9, 3))
     with pytest.raises(ValueError, match=r"'0.weight'.*\(13, 7\)"):

@@ -7,6 +7,7 @@ spaces of a model. Its tensors are typed by them, as the model's own are, and th
 both.
 """
 
+from paramsym.arguments import behind_doors as _behind_doors
 from paramsym.artefacts.artefact import Artefact as Artefact
 from paramsym.artefacts.checking import TransportCheck as TransportCheck
 from paramsym.artefacts.checking import verify_adapter as verify_adapter
@@ -15,3 +16,5 @@ from paramsym.artefacts.merging import merged as merged
 from paramsym.artefacts.stated import typed as typed
 from paramsym.artefacts.transport import recognised as recognised
 from paramsym.artefacts.transport import transport as transport
+
+_behind_doors(globals())

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from paramsym.arguments import module_of
 from paramsym.checking.bench import progress
 from paramsym.checking.beside import refuted_beside
 from paramsym.checking.certificate import FALSE, LOOSE, Certificate, certify
@@ -190,6 +191,7 @@ def audit_cost(
     samples: int | None = None,
 ) -> Cost:
     """What `audit` would take: parameters, bytes, and an estimate of the seconds."""
+    model = module_of(model)
     generator = torch.Generator().manual_seed(0)
     network = Network(model, inputs, outputs, training, generator)
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
@@ -249,6 +251,7 @@ def audit(
         NotFinite: weights or derivatives are not numbers.
         ValueError: the symmetry moves inputs or outputs.
     """
+    model = module_of(model)
     generator = generator or torch.Generator().manual_seed(0)
     if twin is not None:
         full, small, its_inputs, symmetry = _in_its_place(

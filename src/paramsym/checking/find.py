@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from paramsym.arguments import module_of
 from paramsym.checking.generic import table_lengths
 from paramsym.checking.refute import refute
 from paramsym.recording.freed import Freed
@@ -69,6 +70,7 @@ def find_symmetry(
             meta device), what it returns holds no floating tensor that is seen, or
             what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
+    model = module_of(model)
     with _numbers_exist():
         with uncollected():
             graph = record(model, example_inputs, outputs, training)

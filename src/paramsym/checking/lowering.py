@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.arguments import module_of
 from paramsym.checking.claims import check_claims
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.lowering.builder import Builder
@@ -79,6 +80,7 @@ def assert_lowering(
         ValueError: the model has no weights.
     """
     __tracebackhide__ = True
+    model = module_of(model)
     limit = 1e-10 if tolerance is None else tolerance
     title = f"assert_lowering(model={type(model).__name__})"
     graph = record(model, inputs, outputs, training)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from paramsym.arguments import module_of
 from paramsym.checking.bench import Bench, State, progress
 from paramsym.checking.ends import Ends
 from paramsym.recording.precision import converted
@@ -128,7 +129,7 @@ def verify(
     strength: float = 1.0,
     samples: int = 1,
     dtype: torch.dtype = torch.float64,
-    spaces: Sequence[str] | None = None,
+    spaces: str | Sequence[str] | None = None,
     limit: int = 200,
 ) -> Verification:
     """Measure how far the function changes under random elements of a symmetry.
@@ -165,6 +166,8 @@ def verify(
         ValueError: the symmetry does not fit the model, the model has no weights, or some that are
             not finite.
     """
+    _require_dtype(dtype)
+    model = module_of(model)
     generator = generator or torch.Generator().manual_seed(0)
     names = movable(symmetry, spaces)
     chosen = names if len(names) <= limit else _evenly(names, limit)
@@ -191,13 +194,21 @@ def verify(
     return Verification(tuple(rows), dtype, len(names) - len(chosen), tuple(unmoved), note)
 
 
+def _require_dtype(dtype: Any) -> None:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(
+            f"verify(dtype={dtype!r:.40}): a floating-point torch.dtype was expected, in which the "
+            "function is compared. Leave it at torch.float64, or pass torch.float32."
+        )
+
+
 def movable(symmetry: ParameterSymmetry, spaces: Iterable[str] | None = None) -> list[str]:
     """Names of the spaces and shifts that move at all, in the order of the symmetry."""
     found = [s.name for s in symmetry.spaces.values() if is_free(s)]
     found += [shift.name for shift in symmetry.shifts]
     if spaces is None:
         return found
-    wanted = set(spaces)
+    wanted = {spaces} if isinstance(spaces, str) else set(spaces)
     if missing := sorted(wanted - set(found)):
         raise KeyError(
             f"verify(spaces=…): {missing} are neither shifts nor spaces that move. Expected some "

@@ -1,5 +1,6 @@
 """Files ⇄ tensors: the only place that opens weights, and it never unpickles an object."""
 
+from paramsym.arguments import behind_doors as _behind_doors
 from paramsym.checkpoints.aligned import WrittenAligned as WrittenAligned
 from paramsym.checkpoints.aligned import write_aligned as write_aligned
 from paramsym.checkpoints.alike import Alike as Alike
@@ -43,3 +44,5 @@ from paramsym.checkpoints.transported import WrittenTransported as WrittenTransp
 from paramsym.checkpoints.transported import write_transported as write_transported
 from paramsym.checkpoints.writing import refuse_existing as refuse_existing
 from paramsym.checkpoints.writing import write_tensors as write_tensors
+
+_behind_doors(globals())

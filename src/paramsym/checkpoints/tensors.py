@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from paramsym.arguments import checked
 from paramsym.checkpoints.errors import CheckpointError, few, first_line
 from paramsym.checkpoints.nested import no_state_dict
 from paramsym.formats.archive import NoArchive, check_unpacked
@@ -19,6 +20,7 @@ from paramsym.formats.weights import read_safetensors, tensor_names
 INDEX = ".safetensors.index.json"
 
 
+@checked
 def read_tensors(path: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of a weights file, one after the other.
 

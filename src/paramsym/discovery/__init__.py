@@ -4,6 +4,8 @@ An action of a group G on parameters may depend on the data: a_X(g, θ) with a_X
 a_X(g₂, a_X(g₁, θ)) = a_X(g₂g₁, θ) and L(a_X(g, θ), X) = L(θ, X).
 """
 
+from paramsym.arguments import behind_doors as _behind_doors
+
 from .acting.action_check import ActionCheck as ActionCheck
 from .acting.action_check import Row as Row
 from .acting.action_check import Verdict as Verdict
@@ -47,3 +49,5 @@ from .linear.found import LinearSymmetries as LinearSymmetries
 from .linear.generators import Gap as Gap
 from .linear.generators import Generator as Generator
 from .linear.linear_symmetries import linear_symmetries as linear_symmetries
+
+_behind_doors(globals())

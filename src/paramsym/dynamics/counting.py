@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramsym.arguments import module_of
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.checking.jacobian import Network, NotFinite
@@ -131,6 +132,7 @@ def count_conservation_laws(
 
     Source: Marcotte, Gribonval, Peyré (2023), section 3.
     """
+    model_or_widths = module_of(model_or_widths)
     if not isinstance(model_or_widths, torch.nn.Module):
         widths = _checked_widths(model_or_widths)
         if example_inputs is not None or symmetry is not None or training or outputs is not None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
 import numpy as np
 import torch
 from scipy.integrate import DOP853
 from scipy.optimize import root_scalar
 
+from paramsym.arguments import module_of
 from paramsym.dynamics.field import GradientField
 from paramsym.dynamics.landscape import Landscape, LossFunction, Params
+from paramsym.recording.record import Inputs
 from paramsym.recording.running import preserved
 
 _SAMPLES = (0.25, 0.5, 0.75, 1.0)  # parts of a step at which signs are read
@@ -78,7 +80,7 @@ def _largest(x: torch.Tensor) -> float:
 def gradient_flow(
     model: torch.nn.Module,
     loss_fn: LossFunction,
-    inputs: Any,
+    inputs: Inputs,
     times: Sequence[float],
     tolerance: float = 1e-10,
     training: bool = False,
@@ -116,6 +118,7 @@ def gradient_flow(
     """
     asked = checked_times(times, "gradient_flow")
     require_tolerance(tolerance, "gradient_flow")
+    model = module_of(model)
     with preserved(model, training), torch.enable_grad():
         loss = Landscape(model, loss_fn, inputs, "gradient_flow")
         field = GradientField(loss)

@@ -16,6 +16,7 @@ from weakref import WeakMethod, finalize
 import torch
 from torch import Tensor, nn
 
+from paramsym.arguments import door, module_of, optimizer_of
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.whole import whole
 
@@ -37,13 +38,16 @@ from .recursion import Recursion, Scheme
 class ConservationLedger:
     """Measured and predicted conserved quantities along the steps of an optimiser.
 
-        ledger = ConservationLedger(find_symmetry(model, inputs), model, optimizer)
-        for x, y in data:
-            optimizer.zero_grad()
-            loss(model(x), y).backward()
-            optimizer.step()
-            ledger.step()
+        with ConservationLedger(find_symmetry(model, inputs), model, optimizer) as ledger:
+            for x, y in data:
+                optimizer.zero_grad()
+                loss(model(x), y).backward()
+                optimizer.step()
+                ledger.step()
         print(ledger)
+
+    At the end of the block, as after `close()`, it follows the optimiser no longer; what has been
+    entered can still be read.
 
     It reads the optimiser's own buffers and the gradients that it has used, copies no parameter,
     and adds up in float64. Schedules, clipping by norm, gradients added up over batches and steps
@@ -60,8 +64,8 @@ class ConservationLedger:
     Args:
         symmetry: what `find_symmetry` derived, in the mode in which the model is trained.
         model: the module itself.
-        optimizer: a `torch.optim.SGD` with parameters of the model. Those that it leaves alone
-            count as frozen.
+        optimizer: a `torch.optim.SGD` with parameters of the model, or what holds one in
+            `.optimizer`. Those that it leaves alone count as frozen.
         decoupled: ω, for loops that multiply the parameters by 1 − η ω between `backward()` and
             `optimizer.step()`; or the key under which the groups of the optimiser hold it.
         precision: in which gradients are computed, if not in that of the parameters: that of
@@ -75,11 +79,14 @@ class ConservationLedger:
     derives the rest.
     """
 
+    @door
     def __init__(
         self, symmetry: ParameterSymmetry, model: nn.Module, optimizer: torch.optim.Optimizer,
         decoupled: float | str = 0.0, precision: torch.dtype | None = None,
     ):  # fmt: skip
+        optimizer, model = optimizer_of(optimizer, WHERE), module_of(model)
         require_descent(optimizer)
+        _require_decay(decoupled)
         self.optimizer, self.decoupled = optimizer, bool(decoupled)
         trained = dict(model.named_parameters(remove_duplicate=False))
         buffers = dict(model.named_buffers(remove_duplicate=False))
@@ -90,8 +97,8 @@ class ConservationLedger:
         if missing is not None:
             raise LedgerError(
                 f"{WHERE}: {type(model).__name__} has no {missing!r}, which the symmetry moves; "
-                "the module itself was expected that find_symmetry was given. Pass what a wrapper "
-                "holds: model.module, or model._orig_mod after torch.compile."
+                "the module was expected that find_symmetry was given. Derive the symmetry of the "
+                "model that is trained: find_symmetry(model, inputs)."
             )
         frozen = untrained(optimizer, trained)
         self.laws: ConservedQuantities = conserved_quantities(symmetry, params, frozen)
@@ -210,6 +217,12 @@ class ConservationLedger:
         for hook in self._hooks:
             hook.remove()
 
+    def __enter__(self) -> ConservationLedger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def before(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The hook that runs before each step of the optimiser.
 
@@ -310,6 +323,15 @@ class ConservationLedger:
             f"{where}: {next(wrong(), 'a square of a step')} is not finite, after {self.steps:,} "
             "steps. Finite numbers were expected. Lower the rate, clip gradients, or skip such "
             "steps as torch.amp.GradScaler does."
+        )
+
+
+def _require_decay(decoupled: Any) -> None:
+    if isinstance(decoupled, bool) or not isinstance(decoupled, (int, float, str)):
+        raise LedgerError(
+            f"{WHERE}: decoupled={decoupled!r:.40}; a number ω was expected, or the key under "
+            "which the groups of the optimiser hold it. Leave it out if the loop does not multiply "
+            "parameters itself."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.arguments import module_of
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.precision import converted_inputs, lifted, plain_lookups
 from paramsym.recording.record import Inputs
@@ -63,6 +64,7 @@ class ModelLoss:
         training: bool = False,
         dtype: torch.dtype | None = None,
     ):
+        model = module_of(model)
         self.model, self.loss_fn, self.inputs, self.caller = model, loss_fn, inputs, caller
         self.choose, self.training = outputs, training
         with exclusive:  # another thread may have put substitutes into the model

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from paramsym.arguments import optimizer_of
 from paramsym.dynamics.orbit_action import Moments
 
 
@@ -32,6 +33,7 @@ class Held:
         self.entries: dict[str, dict[str, Any]] = {}
         for each in several:
             if each is not None:
+                each = optimizer_of(each, "teleport(optimizer=…)")
                 _require_of(each, parameters)
                 # a look at a state would make an entry
                 found = {ties.get(n, n): each.state[p] for n, p in parameters.items()
@@ -55,13 +57,7 @@ def _require_of(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]
 ) -> None:
     kind = type(optimizer).__name__
-    groups = getattr(optimizer, "param_groups", None)
-    if groups is None:
-        raise ValueError(
-            f"teleport(optimizer={kind}): it has no param_groups, and an optimiser of torch was "
-            "expected, or a list of these. Pass what calls .step() in the training loop."
-        )
-    theirs = {id(p) for group in groups for p in group["params"]}
+    theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in theirs for p in parameters.values()):
         raise ValueError(
             f"teleport(optimizer={kind}): none of its parameters is one of the model's "

@@ -19,14 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.integrate import DOP853
 
+from paramsym.arguments import module_of
 from paramsym.dynamics.flow import checked_step, checked_times, require_tolerance
 from paramsym.dynamics.landscape import Landscape, LossFunction, Params
+from paramsym.recording.record import Inputs
 from paramsym.recording.running import preserved
 from paramsym.structure.moment import pairings
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -52,7 +53,7 @@ class SecondOrderFlow:
 def second_order_flow(
     model: torch.nn.Module,
     loss_fn: LossFunction,
-    inputs: Any,
+    inputs: Inputs,
     times: Sequence[float],
     tau: float,
     epsilon: float = 1.0,
@@ -94,6 +95,7 @@ def second_order_flow(
             f"second_order_flow(tau={tau}, epsilon={epsilon}): a positive time and a finite rate "
             "were expected. For τ = 0 there is no inertia: call gradient_flow."
         )
+    model = module_of(model)
     with preserved(model, training), torch.enable_grad():
         loss = Landscape(model, loss_fn, inputs, "second_order_flow")
         count, gradients = len(loss.start), 0

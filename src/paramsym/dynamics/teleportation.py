@@ -250,8 +250,8 @@ def _relative(before: float, after: float) -> float:
 def _require_choices(objective: str, bound: float, steps: int) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(
-            f"teleport(objective={objective!r}): it is none of {[*OBJECTIVES]}. The gradient, to "
-            "be made large, or the sharpness, to be made small, was expected. Pass one of the two."
+            f"teleport(objective={objective!r}): it is none of {[*OBJECTIVES]}. A gradient "
+            "to be made large or a sharpness to be made small was expected. Pass one of the two."
         )
     if not 1 <= bound < math.inf:
         raise ValueError(

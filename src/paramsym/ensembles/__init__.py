@@ -1,5 +1,7 @@
 """Ensembles along data-dependent orbits, and what attacks leave of them."""
 
+from paramsym.arguments import behind_doors as _behind_doors
+
 from .attacks.attack import attack as attack
 from .attacks.robustness import RobustAccuracy as RobustAccuracy
 from .attacks.robustness import robust_accuracy as robust_accuracy
@@ -9,3 +11,5 @@ from .members import MemberEnsemble as MemberEnsemble
 from .orbit_ensemble import MemberFit as MemberFit
 from .orbit_ensemble import OrbitEnsemble as OrbitEnsemble
 from .voting import majority_vote as majority_vote
+
+_behind_doors(globals())

@@ -218,8 +218,8 @@ def _require_chunk(chunk: Any) -> None:
     good = isinstance(chunk, Integral) and not isinstance(chunk, bool) and int(chunk) >= 1
     if chunk is not None and not good:
         raise ValueError(
-            f"MemberEnsemble(chunk={chunk!r}): a whole number of members at a time, at least one, "
-            "was expected. Leave it out for all at once."
+            f"MemberEnsemble(chunk={chunk!r}): a whole number of members at a time was expected, "
+            "at least one. Leave it out for all at once."
         )
 
 

@@ -21,8 +21,8 @@ def require_options(
     """Options of the types and in the ranges that they have."""
     if isinstance(members, bool) or not isinstance(members, Integral) or members < 1:
         raise ValueError(
-            f"OrbitEnsemble(members={members!r}): a whole number of members, at least one, was "
-            "expected. Pass for example members=20."
+            f"OrbitEnsemble(members={members!r}): a whole number of members was expected, at "
+            "least one. Pass for example members=20."
         )
     good = isinstance(strength, Real) and not isinstance(strength, bool)
     if not good or not 0 <= float(strength) < math.inf:

@@ -5,6 +5,8 @@ is, after an orthogonal change of basis, a product of determinantal varieties ov
 that everything about it is known in closed form, the best one for given data included.
 """
 
+from paramsym.arguments import behind_doors as _behind_doors
+
 from .autoencoder import EquivariantAutoencoder as EquivariantAutoencoder
 from .checks import assert_equivariant as assert_equivariant
 from .checks import equivariance_error as equivariance_error
@@ -50,3 +52,5 @@ from .projection import equivariant_part as equivariant_part
 from .projection import nearest_component as nearest_component
 from .projection import project as project
 from .sharing import weight_sharing as weight_sharing
+
+_behind_doors(globals())

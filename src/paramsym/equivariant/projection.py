@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from paramsym.arguments import checked
+
 from .arguments import finite_matrix
 from .component import Component
 from .components import components
@@ -70,6 +72,7 @@ class CriticalPoint:
     distance: float
 
 
+@checked
 def critical_points(matrix: Any, component: Component) -> Iterator[CriticalPoint]:
     """All critical points of the distance from U to a component, lazily, the nearest one first.
 

@@ -156,7 +156,7 @@ def _require_counts(sweeps: int, restarts: int, generator: torch.Generator | Non
     for name, count in (("sweeps", sweeps), ("restarts", restarts)):
         if not isinstance(count, Integral) or count < 0:
             raise ValueError(
-                f"align({name}={count!r}): a whole number, zero or more, was expected. Leave "
+                f"align({name}={count!r}): a whole number was expected, zero or more. Leave "
                 f"{name}= out for the default."
             )
     if restarts and generator is None:

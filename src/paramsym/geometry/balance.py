@@ -187,6 +187,6 @@ def _require_positive(tolerance: float, rounds: int) -> None:
         )
     if not isinstance(rounds, Integral) or rounds < 1:
         raise ValueError(
-            f"balance(rounds={rounds!r}): a whole number of turns, at least one, was "
-            "expected. Pass rounds=1 for one turn of every family, or leave it at 100."
+            f"balance(rounds={rounds!r}): a whole number of turns was expected, at "
+            "least one. Pass rounds=1 for one turn of every family, or leave it at 100."
         )

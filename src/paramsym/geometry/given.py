@@ -75,6 +75,6 @@ def _number(symmetry: ParameterSymmetry, name: str, tensor: Tensor, call: str) -
 
 def _refuse(call: str, name: str, came: str, instead: str) -> NoReturn:
     raise ValueError(
-        f"{call}(params): {name!r} {came}, and numbers of half precision or more, dense in memory, "
-        f"were expected. {instead}."
+        f"{call}(params): {name!r} {came}, and dense numbers of half precision or more were "
+        f"expected. {instead}."
     )

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import torch
 
 from paramsym.algebra import Group, Orthogonal, SignedPermutation
+from paramsym.arguments import optimizer_of
 
 
 class Kind(Enum):
@@ -130,6 +131,8 @@ def _update_of(optimizer: Any) -> Update:
     if isinstance(optimizer, str):
         found = _UPDATES.get(optimizer.lower().replace("-", "_").rstrip("_"))
         return _unknown(repr(optimizer)) if found is None else _with_decay(found, None)
+    if not inspect.isclass(optimizer) and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer_of(optimizer, "optimizer=…")
     kind = optimizer if inspect.isclass(optimizer) else type(optimizer)
     name = kind.__name__.lower()
     if _TORCH.get(name) is not kind or name not in _UPDATES:

@@ -1,6 +1,7 @@
 """Maps and blocks for other tools, from a derived symmetry: what quantisers and optimisers keep in
 tables by hand."""
 
+from paramsym.arguments import behind_doors as _behind_doors
 from paramsym.interop.blocks import Block, OptimizerGroups, optimizer_groups
 from paramsym.interop.checking import Checked, MappingCheck, check
 from paramsym.interop.entries import MappingError, read_mapping
@@ -25,3 +26,5 @@ __all__ = [
     "permutation_spec", "quark", "read_mapping",
     "smoothquant", "spinquant", "symmetry_of_spec", "untied",
 ]  # fmt: skip
+
+_behind_doors(globals())

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from paramsym.algebra import GeneralLinear, Orthogonal
 from paramsym.algebra.linear import OrthogonalFixingOnes
+from paramsym.arguments import checked
 from paramsym.formats.errors import few
 from paramsym.interop.maps import Dialect, Refused, ScaleMap, Scales
 from paramsym.interop.parts import NONE, Layer
@@ -247,6 +248,7 @@ def drawn_rotation(size: int, generator: torch.Generator) -> Tensor:
     return torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
 
 
+@checked
 def untied(model: nn.Module) -> nn.Module:
     """A copy of a language model whose output head is a parameter of its own.
 

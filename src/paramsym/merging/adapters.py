@@ -171,8 +171,8 @@ def _scales(scaling: float | Sequence[float], count: int) -> list[float]:
     scales = [*scaling] if isinstance(scaling, Sequence) else [scaling] * count
     if len(scales) != count or not all(s and math.isfinite(s) for s in scales):
         raise ValueError(
-            f"merge_adapters(scaling={scaling}): one number other than zero for all {count} pairs, "
-            "or one for each, was expected. Pass alpha / r of the adapters."
+            f"merge_adapters(scaling={scaling}): one number other than zero was expected for all "
+            f"{count} pairs, or one for each. Pass alpha / r of the adapters."
         )
     return [float(s) for s in scales]
 
@@ -185,13 +185,13 @@ def _require_pairs(pairs: Sequence[Pair]) -> None:
         if not fits or B.shape[:1] != outputs or A.shape[1:] != inputs:
             raise ValueError(
                 f"merge_adapters(pairs=…): pair {k} has {shapes}, and matrices (outputs, rank) and "
-                "(rank, inputs), of the same outputs and inputs throughout, were expected. Pass "
+                "(rank, inputs) were expected, of the same outputs and inputs throughout. Pass "
                 "(lora_B.weight, lora_A.weight); flatten kernels of convolutions first."
             )
         if B.dtype != A.dtype or not B.dtype.is_floating_point or B.dtype.itemsize < 2:
             raise ValueError(
                 f"merge_adapters(pairs=…): pair {k} has dtypes {B.dtype} and {A.dtype}, and one "
-                "of real numbers, half precision or more, was expected. Convert them first."
+                "of real numbers was expected, half precision or more. Convert them first."
             )
         if not bool(B.isfinite().all() and A.isfinite().all()):
             raise ValueError(
@@ -204,12 +204,12 @@ def _require_rank(rank: int | None, ranks: set[int], pairs: Sequence[Pair], meth
     if method == "aligned" and (len(ranks) > 1 or rank not in (None, *ranks)):
         raise ValueError(
             f"merge_adapters(method='aligned', rank={rank}): the pairs have ranks {sorted(ranks)}, "
-            "and one rank throughout, kept, was expected. Pass method='products', which allows "
+            "and one rank was expected throughout, and kept. Pass method='products', which allows "
             "any."
         )
     most = min(sum(A.shape[0] for _, A in pairs), pairs[0][0].shape[0], pairs[0][1].shape[1])
     if rank is not None and not 1 <= rank <= most:
         raise ValueError(
-            f"merge_adapters(rank={rank}): a rank between 1 and {most}, what the pairs span, was "
-            "expected. Leave it out for the largest of theirs."
+            f"merge_adapters(rank={rank}): a rank between 1 and {most} was expected, which the "
+            "pairs span. Leave it out for the largest of theirs."
         )

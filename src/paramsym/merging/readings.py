@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from paramsym.arguments import module_of
 from paramsym.geometry.given import numbers_of
 from paramsym.geometry.reading import Reading
 from paramsym.merging.acting import act_reading
@@ -59,6 +60,7 @@ def readings(
         ValueError: activations that are not finite, fewer than one sample, or parameters that are
             not those of the model or of the symmetry.
     """
+    model = module_of(model)
     if most is not None and most < 1:
         raise ValueError(
             f"readings(most={most}): at least one sample was expected. Leave it out for all."

@@ -31,15 +31,15 @@ def require_alike(caller: str, states: Sequence[State]) -> None:
             came, expected = _described(state[name]), _described(tensor)
             if came != expected:
                 raise ValueError(
-                    f"{caller}: {name!r} is {came} in state dict {k}, and {expected}, as in the "
-                    "first, was expected. Pass models of one architecture in one precision; "
+                    f"{caller}: {name!r} is {came} in state dict {k}, and {expected} was "
+                    "expected, as in the first. Pass models of one architecture in one precision; "
                     "convert one of them with .to(dtype) first."
                 )
     for name, tensor in first.items():
         if isinstance(tensor, Tensor) and (_coded(tensor) or tensor.is_meta):
             raise ValueError(
                 f"{caller}: {name!r} is {_described(tensor)} on {tensor.device}, whose numbers "
-                "cannot be averaged; half precision or more, with numbers, was expected. Load "
+                "cannot be averaged; numbers of half precision or more were expected. Load "
                 "the weights, and multiply quantised ones by their scales first."
             )
 

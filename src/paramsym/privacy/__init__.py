@@ -6,6 +6,7 @@ The owner of a key g sends g·x and g·θ and undoes g on what comes back. That 
 whom, and until which attack, is what `audit` measures.
 """
 
+from paramsym.arguments import behind_doors as _behind_doors
 from paramsym.geometry.commuting import commuting_subgroup as commuting_subgroup
 from paramsym.geometry.plain_orders import plain_orders as plain_orders
 from paramsym.geometry.updates import Kind as Kind
@@ -41,3 +42,5 @@ from .retracing.runs import Retraced as Retraced
 from .retracing.runs import retrace as retrace
 from .retracing.table import RetracingTable as RetracingTable
 from .retracing.table import retracing_table as retracing_table
+
+_behind_doors(globals())

@@ -28,8 +28,8 @@ def require_inputs(key: Key, inputs: Given) -> None:
     """Raise a `ValueError` for what a key cannot move: integers that it would mix, or NaN."""
     if not isinstance(inputs, torch.Tensor | Mapping):
         raise ValueError(
-            f"encode(model, data, key): inputs of the type {type(inputs).__name__} came. A tensor, "
-            "or tensors by the names of forward, were expected. Several inputs go into a dict, "
+            f"encode(model, data, key): inputs of the type {type(inputs).__name__} came. A tensor "
+            "or tensors by the names of forward were expected. Several inputs go into a dict, "
             "and targets beside them into a pair: (inputs, targets)."
         )
     carried = {n: f for n, f in key.acting.inputs.items() if f.spaces}

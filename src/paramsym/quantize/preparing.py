@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paramsym.arguments import module_of
 from paramsym.quantize.activations import Meetings
 from paramsym.quantize.candidates import UNTOUCHED, candidates
 from paramsym.quantize.grids import Grid
@@ -145,6 +146,7 @@ def prepare_for_quantization(
     Source: Nagel et al., "Data-free quantization through weight equalization and bias correction"
     (2019), for equalisation.
     """
+    model = module_of(model)
     say = progress or (lambda line: None)
     held_out = [*held_out]
     _require(held_out, activations)

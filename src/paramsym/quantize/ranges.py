@@ -115,9 +115,9 @@ def minimize_range(
         )
     if not 0 <= slack < math.inf:
         raise ValueError(
-            f"minimize_range(slack={slack!r}): how much wider than the least range a point of less "
-            "norm may be, as a share of it, was expected: finite and not negative. Pass 0 for the "
-            "least range itself, or a share such as 0.01."
+            f"minimize_range(slack={slack!r}): a finite share that is not negative was expected, "
+            "by which a point of less norm may be wider than the least range. Pass 0 for the least "
+            "range itself, or a share such as 0.01."
         )
     params = numbers_of(symmetry, params, call)
     if not all(_adds_up(params[n]) for n in symmetry.signature if n in params):

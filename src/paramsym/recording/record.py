@@ -46,7 +46,7 @@ _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__
 
 _LOG = "torch._subclasses.fake_tensor"
 
-Inputs = tuple[Any, ...] | Mapping[str, Any]
+Inputs = tuple[Any, ...] | Mapping[str, Any] | torch.Tensor  # one tensor is itself the tuple
 
 
 def record(
@@ -68,7 +68,7 @@ def record(
             numbers that fake tensors do not have, it returns no floating tensor, or what is to be
             freed is no floating-point input or output with such an axis.
     """
-    choose = outputs or _as_it_is
+    choose = _as_it_is if outputs is None else _function(outputs)
     with exclusive:
         refuse(model, example_inputs)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -102,7 +102,7 @@ def record(
             assert selected is not None
             raise selector.refusal(selected, selected.operands) from error
         except (Exception, SystemExit) as error:
-            raise selector.refused or TraceError(_stopped(model, error)) from error
+            raise selector.refused or TraceError(_stopped(model, error, ledger.where)) from error
         selector.require_answered()
         found = named_outputs(chosen)
         closed = wanted(free_outputs, dict(found), "output", _named(model))
@@ -117,6 +117,16 @@ def record(
     held = overlapping({**named, **outside})
     graph.held |= {name: why for name, why in held.items() if name in named}
     return graph
+
+
+def _function(outputs: Any) -> Callable[[Any], Any]:
+    if callable(outputs):
+        return outputs
+    raise TraceError(
+        f"find_symmetry(outputs=…): a {type(outputs).__name__} came, and a function of what the "
+        "model returns was expected. Pass for example lambda returned: returned.logits, or leave "
+        "it out for every floating tensor."
+    )
 
 
 def _as_it_is(returned: Any) -> Any:
@@ -216,13 +226,14 @@ def _named(model: torch.nn.Module) -> str:
     return f"model={type(model).__name__}"
 
 
-def _stopped(model: torch.nn.Module, error: BaseException) -> str:
-    message = [*str(error).strip().splitlines(), ""][0][:300]
+def _stopped(model: torch.nn.Module, error: BaseException, where: str) -> str:
+    place = _lastplace(error) or where or "an unknown place"
+    message = [*str(error).strip().splitlines(), ""][0][:300].rstrip(".")
     return (
         f"find_symmetry({_named(model)}): the forward pass stopped on fake "
         f"tensors with {type(error).__name__}: {message}. "
         f"A forward pass whose control flow does not depend on numbers was expected; it "
-        f"stopped at {_lastplace(error)}. Check that the example inputs fit the model, or "
+        f"stopped at {place}. Check that the example inputs fit the model, or "
         f"replace data-dependent branches (such as .item()) before tracing."
     )
 
@@ -238,7 +249,7 @@ def persistent_buffers(model: torch.nn.Module) -> set[str]:
 
 
 def _lastplace(error: BaseException) -> str:
-    place, trace = "an unknown place", error.__traceback__
+    place, trace = "", error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
         if not filename.startswith(_LIBRARIES):

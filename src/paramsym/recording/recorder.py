@@ -219,7 +219,14 @@ class Recorder(TorchFunctionMode):
                 if place and module:
                     break
             frame = frame.f_back
-        return f"{place} ({module})" if module else place
+        return _named_place(place, module)
+
+
+def _named_place(place: str, module: str) -> str:
+    """A line and the module that it belongs to, or what is known of the two."""
+    if not place and module:  # the forward of nn.Sequential is a line of torch
+        return "the model" if module == "model" else f"module {module}"
+    return f"{place} ({module})" if module else place or "an unknown place"
 
 
 # what fake tensors say of a function whose result depends on numbers

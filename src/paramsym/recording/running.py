@@ -12,10 +12,11 @@ import gc
 import logging
 import operator
 import random
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -89,10 +90,20 @@ def preserved(
             except NotImplementedError:  # an exported program has the mode that it was exported in
                 pass
             torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
-            yield
+            with _uncompiled():
+                yield
         finally:
             attributes.restore()
             restore_settings()
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """What torch.compile has wrapped, a module in the model or a function, runs as it was written.
+
+    A graph that is compiled hides its functions, and is compiled anew for every kind of numbers.
+    """
+    known = "torch._dynamo" in sys.modules  # without it nothing is compiled
+    return torch.compiler.set_stance("force_eager") if known else nullcontext()
 
 
 def _settings() -> Callable[[], None]:

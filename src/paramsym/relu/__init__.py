@@ -1,5 +1,6 @@
 """Functional equivalence and parameter fibers of ReLU networks."""
 
+from paramsym.arguments import behind_doors as _behind_doors
 from paramsym.relu import moves as moves
 from paramsym.relu.conservation import ConservedQuantity as ConservedQuantity
 from paramsym.relu.conservation import check_conservation as check_conservation
@@ -28,3 +29,5 @@ from paramsym.relu.verdict import Certificate as Certificate
 from paramsym.relu.verdict import Kind as Kind
 from paramsym.relu.verdict import Verdict as Verdict
 from paramsym.relu.verification import verify as verify
+
+_behind_doors(globals())

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from paramsym.arguments import checked
 from paramsym.structure import blockwise
 from paramsym.structure.agreed import require_agreed
 from paramsym.structure.belonging import require_own, require_shape
@@ -138,8 +139,18 @@ def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:
             raise ValueError(
                 f"act(symmetry, g, params): {name!r} is missing. Its type "
                 f"({', '.join(map(str, axes))}) moves with the symmetry, so that it is needed. "
-                "Pass the complete state_dict() of the model, or move one tensor with act_tensor."
+                f"{_wrapped(name, state_dict)}Pass the complete state_dict() of the model, or move "
+                "one tensor with act_tensor."
             )
+
+
+def _wrapped(name: str, state_dict: Params) -> str:
+    """What to say of a name that is there behind the prefix of a wrapper."""
+    found = next((n for n in state_dict if n.endswith(f".{name}")), None)
+    if found is None:
+        return ""
+    prefix = found.removesuffix(name)
+    return f"The names that came begin with {prefix!r}, as those of a wrapper do. "
 
 
 def _given(symmetry: ParameterSymmetry, name: str, needed: str, tensors: Params) -> torch.Tensor:
@@ -158,6 +169,7 @@ def _given(symmetry: ParameterSymmetry, name: str, needed: str, tensors: Params)
 # -- first order -------------------------------------------------------------------------------
 
 
+@checked
 def infinitesimal(
     symmetry: ParameterSymmetry, algebra: AlgebraElement, params: Params
 ) -> dict[str, torch.Tensor]:

@@ -69,9 +69,9 @@ class GroupElement:
             return slide.offset
         raise KeyError(
             f"GroupElement[{name!r}]: {len(speaking)} of the {len(self.parts)} parts of the "
-            "element speak of it, and parts of one space or shift of its symmetry, that combine, "
-            "were expected. The element is a word; read its .parts, from the first that acts to "
-            "the last."
+            "element speak of it, and parts of one space or shift of its symmetry were "
+            "expected, which combine. The element is a word; read its .parts, from the first that "
+            "acts to the last."
         )
 
     @cached_property
@@ -323,6 +323,11 @@ def sample(
     dtype: torch.dtype,
 ) -> GroupElement:
     """See `ParameterSymmetry.sample`."""
+    if generator is None:  # torch would draw from the global state
+        raise ValueError(
+            "symmetry.sample(generator=None): nothing came, and a torch.Generator was expected, so "
+            "that the draw can be repeated. Pass torch.Generator().manual_seed(0)."
+        )
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
     wanted = None if only is None else matching(only, names, "symmetry.sample(only=…)")
     values: dict[str, Element] = {}

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from paramsym.arguments import checked
 from paramsym.structure.action import act
 from paramsym.structure.axes import AxisType, Fixed, frames_of
 from paramsym.structure.belonging import require_own
@@ -28,6 +29,7 @@ Params = Mapping[str, torch.Tensor]
 Tensors = TypeVar("Tensors", bound=torch.Tensor | Mapping[str, torch.Tensor])
 
 
+@checked
 def act_inputs(
     symmetry: ParameterSymmetry,
     element: GroupElement,
@@ -59,6 +61,7 @@ def act_inputs(
     return _moved(symmetry, element, symmetry.inputs, "input", inputs, params)
 
 
+@checked
 def act_outputs(
     symmetry: ParameterSymmetry,
     element: GroupElement,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from paramsym.algebra import AbstractMonomial
+from paramsym.arguments import checked
 from paramsym.structure.action import act, act_dual
 from paramsym.structure.axes import AxisType, Carried, parts_of, spaces_of, with_parts
 from paramsym.structure.element import GroupElement, Part, Slide
@@ -24,6 +25,7 @@ _PLAIN = ("step",)
 State = Mapping[str, Mapping[str, Any]]
 
 
+@checked
 def act_state(
     symmetry: ParameterSymmetry,
     element: GroupElement,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from paramsym.algebra import Group
+from paramsym.arguments import checked, door
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import (
     AlgebraElement,
@@ -52,6 +53,7 @@ class ParameterSymmetry(SymmetryData):
     """
 
     # -- motion ------------------------------------------------------------------------------
+    @door
     def sample(
         self,
         generator: torch.Generator,
@@ -71,6 +73,7 @@ class ParameterSymmetry(SymmetryData):
         """The element that moves nothing; `g[space]` reads the identity of any space off it."""
         return GroupElement(self)
 
+    @door
     def element(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> GroupElement:
         """The element with these values, and the identity everywhere else.
 
@@ -92,6 +95,7 @@ class ParameterSymmetry(SymmetryData):
         """
         return element(self, values, named)
 
+    @door
     def velocity(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> AlgebraElement:
         """The Lie algebra element with these values, and zero everywhere else.
 
@@ -105,6 +109,7 @@ class ParameterSymmetry(SymmetryData):
         """
         return velocity(self, values, named)
 
+    @door
     def algebra(self, coordinates: torch.Tensor) -> AlgebraElement:
         """The Lie algebra element with these coordinates, of shape (generators,).
 
@@ -121,6 +126,7 @@ class ParameterSymmetry(SymmetryData):
         """A SHA-256 hash of what acts and how; elements on file carry it."""
         return fingerprint(self)
 
+    @door
     def needs(self, name: str, element: GroupElement | None = None) -> tuple[str, ...]:
         """The tensors that must be together so that `act_tensor` can move one of them.
 
@@ -137,6 +143,7 @@ class ParameterSymmetry(SymmetryData):
         """
         return needs(self, name, element)
 
+    @door
     def restrict(
         self,
         groups: Callable[[int], Group] | Mapping[str, Group] | None = None,
@@ -200,6 +207,7 @@ class ParameterSymmetry(SymmetryData):
         return to_json(self)
 
     @staticmethod
+    @door
     def from_json(text: str) -> ParameterSymmetry:
         """Read what `to_json` wrote.
 
@@ -208,6 +216,7 @@ class ParameterSymmetry(SymmetryData):
         return ParameterSymmetry(**from_json(text))
 
 
+@checked
 def blocks(symmetry: SymmetryData) -> Blocks:
     """The blocks of each tensor, after sums are cut and products unfolded, with what acts on them.
 

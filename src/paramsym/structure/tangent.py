@@ -18,6 +18,7 @@ from functools import cached_property, reduce
 import torch
 
 from paramsym.algebra import first_order
+from paramsym.arguments import checked
 from paramsym.structure.action import act, check_parameters, infinitesimal
 from paramsym.structure.coordinates import Generators, generators_of, split
 from paramsym.structure.covector import covector_of
@@ -307,6 +308,7 @@ def real_entries(tensor: torch.Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
+@checked
 def tangent(symmetry: ParameterSymmetry, params: Mapping[str, torch.Tensor]) -> TangentOperator:
     """The tangent operator of the orbit through `params` (a complete state dict)."""
     return TangentOperator(symmetry, dict(params))

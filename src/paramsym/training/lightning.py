@@ -40,8 +40,8 @@ class RebalanceCallback(Callback):
         if not 0 <= self.optimizer < len(trainer.optimizers):
             raise ValueError(
                 f"RebalanceCallback(optimizer={self.optimizer!r}): the trainer has "
-                f"{len(trainer.optimizers)} optimisers; the number of one of them, from 0 on, was "
-                "expected. Pass optimizer=0."
+                f"{len(trainer.optimizers)} optimisers; the number of one of them was expected, "
+                "from 0 on. Pass optimizer=0."
             )
         self.rebalance = Rebalance(
             self.symmetry, trainer.optimizers[self.optimizer],

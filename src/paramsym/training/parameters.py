@@ -42,8 +42,7 @@ class Parameters:
             _refuse(
                 f"{where} has no {missing!r}, which the symmetry knows",
                 "the module that find_symmetry was given",
-                "Pass model=model"
-                + (", or what a wrapper holds: model.module or model._orig_mod" if model else ""),
+                "Pass model=model",
             )
         for alias, name in symmetry.ties.items():
             if alias in given and given[alias]() is not given[name]():

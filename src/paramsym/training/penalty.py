@@ -157,7 +157,7 @@ def _refuse_null(held: Mapping[str, str], movers: Movers) -> None:
     lost = {n: why for n, why in held.items() if n in movers.bases and n not in movers.held}
     name, why = next(iter((lost or dict(held)).items()))
     raise ValueError(
-        f"orbit_penalty(params): the bases of {name!r} have {why}; weights on both sides, or none "
-        "on one, were expected, so that the least norm has a gradient. Pass "
+        f"orbit_penalty(params): the bases of {name!r} have {why}; weights on both sides or "
+        "none on one were expected, so that the least norm has a gradient. Pass "
         f"hold=[{name!r}], which leaves these bases as they are."
     )

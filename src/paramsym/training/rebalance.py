@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paramsym.arguments import door, module_of, optimizer_of
 from paramsym.geometry.balance import OBJECTIVES, balance
 from paramsym.geometry.bounds import Bounds, limits_of, require_bounded
 from paramsym.geometry.costs import scaled_by
@@ -60,7 +61,8 @@ class Rebalance:
     Args:
         symmetry: what `find_symmetry` derived, in the mode in which the model is trained.
         optimizer: SGD, Adam, AdamW, NAdam, RAdam, Adamax, RMSprop or Adagrad; or any other whose
-            `entries` are given. Groups may have any options.
+            `entries` are given; or what holds one in `.optimizer`, as accelerate's does. Groups may
+            have any options.
         every: n ≥ 1.
         objective: "l2", Σ |w|², or "l1", Σ |w|, as for `balance`.
         model: what holds the parameters and buffers. Without it the optimiser has to know them by
@@ -85,13 +87,16 @@ class Rebalance:
     Gribonval and Jégou, "Equi-normalization of neural networks" (2019), balances after each step.
     """
 
+    @door
     def __init__(
         self, symmetry: ParameterSymmetry, optimizer: torch.optim.Optimizer, every: int = 10,
         objective: str = "l2", *, model: nn.Module | None = None, hold: Patterns = (),
         include: Patterns = (), bounds: Bounds | None = None, shifts: bool = False,
         tolerance: float = 1e-3, entries: Entries | None = None, gradients: bool = False,
     ):  # fmt: skip
-        _require_options(symmetry, optimizer, every, objective, tolerance)
+        optimizer = optimizer_of(optimizer, "Rebalance(optimizer=…)")
+        model = module_of(model)
+        _require_options(symmetry, every, objective, tolerance)
         self.symmetry, self.optimizer, self.every = symmetry, optimizer, every
         self.gradients = gradients
         self.parameters = Parameters(symmetry, optimizer, model)
@@ -213,21 +218,15 @@ def _follow(move: Callable[[Mapping[str, Tensor], int], None], entry: Carried, f
         tensor.nan_to_num_()  # what is too large is the largest that there is
 
 
-def _require_options(
-    symmetry: Any, optimizer: Any, every: Any, objective: Any, tolerance: Any
-) -> None:
-    for value, kind, name in (
-        (symmetry, ParameterSymmetry, "symmetry"),
-        (optimizer, torch.optim.Optimizer, "optimizer"),
-    ):
-        if not isinstance(value, kind):
-            raise ValueError(
-                f"Rebalance({name}=…): a {type(value).__name__} came; a {kind.__name__} was "
-                "expected. Pass what find_symmetry(model, inputs) gives, then the optimiser itself."
-            )
+def _require_options(symmetry: Any, every: Any, objective: Any, tolerance: Any) -> None:
+    if not isinstance(symmetry, ParameterSymmetry):
+        raise ValueError(
+            f"Rebalance(symmetry=…): a {type(symmetry).__name__} came; a ParameterSymmetry was "
+            "expected. Pass what find_symmetry(model, inputs) gives, then the optimiser."
+        )
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
         raise ValueError(
-            f"Rebalance(every={every!r}): a whole number of steps, at least one, was expected. "
+            f"Rebalance(every={every!r}): a whole number of steps was expected, at least one. "
             "Pass every=1 for a rebalance after each step, or leave it at 10."
         )
     if not isinstance(objective, str) or objective not in OBJECTIVES:

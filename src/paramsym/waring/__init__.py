@@ -4,6 +4,8 @@ f = P_L ∘ σ_{L−1} ∘ … ∘ σ_1 ∘ P_1. The group of such a network is 
 same group is what `find_symmetry` derives from its operators.
 """
 
+from paramsym.arguments import behind_doors as _behind_doors
+
 from .conversion import Powers as Powers
 from .conversion import from_activation as from_activation
 from .conversion import from_relu as from_relu
@@ -20,3 +22,5 @@ from .regulariser import Regulariser as Regulariser
 from .regulariser import regulariser as regulariser
 from .reparametrisation import reparametrised as reparametrised
 from .terms import Term as Term
+
+_behind_doors(globals())

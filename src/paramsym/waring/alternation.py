@@ -71,8 +71,8 @@ def alternating(network: nn.Module, caller: str) -> Layers:
     raise ValueError(
         f"{caller}(network=…): {len(network)} modules came, {len(polynomials)} of them "
         f"polynomials, with {len({id(p.weight) for p in polynomials})} tensors of weights; a "
-        "network that begins and ends with a Polynomial, each with weights of its own, was "
-        "expected. Append a Polynomial of degree 1, or copy the layer that stands twice."
+        "network that begins and ends with a Polynomial was expected, each with weights of its "
+        "own. Append a Polynomial of degree 1, or copy the layer that stands twice."
     )
 
 

@@ -230,7 +230,7 @@ def _require_alike(by_output: Sequence[Sequence[Term]]) -> Tensor:
             raise ValueError(
                 f"Polynomial.from_terms: term {k} of {len(terms)} has weight and bias "
                 f"{' and '.join(described)}; a vector {list(first.shape)} and a scalar "
-                f"tensor, of {first.dtype} as in the first term, were expected. Convert them first."
+                f"tensor were expected, of {first.dtype} as in the first term. Convert them first."
             )
     return first
 

@@ -85,8 +85,8 @@ def kinds_of(outputs: int, degrees: Degrees, signs: Degrees | None) -> list[list
 def _each(outputs: int, given: Degrees, what: str) -> list[list[int]]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
         raise ValueError(
-            f"Polynomial({what}={given!r}): a list of whole numbers for all outputs, or one list "
-            f"for each of the {outputs} outputs, was expected. Pass for example {what}=[1, 1]."
+            f"Polynomial({what}={given!r}): a list of whole numbers was expected for all outputs, "
+            f"or one list for each of the {outputs} outputs. Pass for example {what}=[1, 1]."
         )
     rows = [list(row) for row in given if isinstance(row, Sequence)]
     if not rows:

@@ -25,6 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paramsym.arguments import checked
+
 from .commutators import Action, Params, WithVelocity
 from .constructed import ConstructedAction
 from .submodules import Submodule
@@ -175,6 +177,7 @@ def _index(units: list[int], like: Tensor) -> Tensor:
     return torch.tensor(units, device=like.device)
 
 
+@checked
 def with_appended(action: Action, append: Callable[[Tensor], Tensor], axis: int = 0) -> Inherited:
     r"""The action that small batches have from larger ones, by points that fill them up.
 

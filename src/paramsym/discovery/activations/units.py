@@ -63,7 +63,7 @@ def chosen_units(units: Any, count: int, where: str) -> Tensor:
     if wrong or len(set(wanted)) < len(wanted):
         came = f"unit {wrong[0]} was asked for" if wrong else f"units {wanted} repeats one"
         raise ValueError(
-            f"{where}: {came}, and numbers from 0 to {count - 1}, each once, were expected. "
+            f"{where}: {came}, and numbers from 0 to {count - 1} were expected, each once. "
             "Pass units=None to move all of them."
         )
     mask[wanted] = 1

@@ -82,8 +82,8 @@ def _require_labels(y: Any, count: int) -> None:
     if not good or y.dtype == torch.bool or (y.numel() and int(y.min()) < 0):
         came = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f"attack(y=…): {came} came; one class, a whole number ≥ 0, was expected for each of "
-            f"{count} inputs. Pass the true labels as a tensor of integers."
+            f"attack(y=…): {came} came; one class was expected, a whole number ≥ 0, for each "
+            f"of {count} inputs. Pass the true labels as a tensor of integers."
         )
 
 
@@ -114,7 +114,7 @@ def require_options(
         )
     if isinstance(steps, bool) or not isinstance(steps, Integral) or steps < 1:
         raise ValueError(
-            f"attack(steps={steps!r}): a whole number of steps, at least one, was expected. Pass "
+            f"attack(steps={steps!r}): a whole number of steps was expected, at least one. Pass "
             "for example steps=10."
         )
     if step_size is not None and not _positive(step_size):

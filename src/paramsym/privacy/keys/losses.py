@@ -143,7 +143,7 @@ def _require_classes(
         raise ValueError(
             f"encode(…, loss={loss}): its {name} of shape {tuple(weight.shape)} has "
             f"{weight.shape[along]} entries along axis {along}, where it weighs {classes} classes. "
-            "One entry for each class, or one for all, was expected. Give the loss such weights."
+            "One entry was expected for each class, or one for all. Give the loss such weights."
         )
 
 

@@ -57,7 +57,7 @@ def require_rates(updates: Iterable[Update]) -> bool:
         odd = next((name for name, kind in names.items() if not kind), "nothing")
         raise ValueError(
             f"Key(…, scalings=True): no rates are known that undo scales under {odd!r} (the step "
-            f"is {[*names]}). SGD, or Adam and its like, was expected, without clipping. Make the "
+            f"is {[*names]}). SGD or Adam and its like was expected, without clipping. Make the "
             "key without scalings."
         )
     return kinds == {"squared"}

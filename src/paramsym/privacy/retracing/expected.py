@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from paramsym.arguments import checked
 from paramsym.geometry.updates import Update, updates_of
 from paramsym.privacy.keys.key import Key
 from paramsym.structure.element import Slide
@@ -28,6 +29,7 @@ class Expected(Enum):
     UNKNOWN = "nothing is known of a part of the step"
 
 
+@checked
 def expectation(
     key: Key,
     optimizer: torch.optim.Optimizer,

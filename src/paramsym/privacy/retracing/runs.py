@@ -184,8 +184,8 @@ def _require_some(targets: Tensor | None, steps: int, batch: int | None) -> None
     if not some or steps < 1 or (batch is not None and batch < 1):
         raise ValueError(
             f"retrace(model, (inputs, targets), key, optimizer, steps={steps}, batch={batch}): "
-            f"targets {type(targets).__name__} came. A tensor of at least one target, and at least "
-            "one step and one sample in each, were expected."
+            f"targets {type(targets).__name__} came. A tensor of at least one target was "
+            "expected, at least one step, and one sample in each. Pass other numbers."
         )
 
 
@@ -258,7 +258,7 @@ def _tell(run: _Run, rates: Rates) -> None:
     if not rates.squared and any(g.get("weight_decay") for g in run.optimizer.param_groups):
         raise ValueError(
             f"retrace(…, key, …): the key scales, and {type(run.optimizer).__name__} decays its "
-            "parameters, which its rates do not undo. An optimiser without decay, or SGD, was "
+            "parameters, which its rates do not undo. An optimiser without decay or SGD was "
             "expected. Set weight_decay=0, or make the key without scalings."
         )
     named = dict(run.model.named_parameters())
