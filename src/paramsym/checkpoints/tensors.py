@@ -259,3 +259,13 @@ def check_finite(tensors: Mapping[str, torch.Tensor], where: str, masks: set[str
                 "finite weights",
                 "Take an earlier checkpoint, or repair the tensor; nothing can be verified with it",
             )
+
+
+def overflowed(where: str, name: str, moved: torch.Tensor) -> CheckpointError:
+    """What is wrong with an element that makes a finite tensor infinite."""
+    kind = str(moved.dtype).removeprefix("torch.")
+    return CheckpointError(
+        where, f"{name!r} is finite, and the move makes it overflow {kind}",
+        f"an element that leaves weights in the range of {kind}",
+        "Draw a weaker one, with a smaller --strength, or leave out with --only what grows",
+    )  # fmt: skip
