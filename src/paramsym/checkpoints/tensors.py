@@ -91,6 +91,8 @@ def index_of(said: Any, where: str) -> dict[str, str]:
         table = said["weight_map"]
         if not isinstance(table, Mapping):
             raise KeyError("weight_map")
+        if not table:
+            raise KeyError("weight_map names no tensor")
         if wrong := [name for name, file in table.items() if not isinstance(file, str)]:
             raise TypeError(f"the file of {wrong[0]!r} is no text")
     except (KeyError, TypeError) as error:

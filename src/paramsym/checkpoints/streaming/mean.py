@@ -96,9 +96,7 @@ def mean_of(job: Job, others: Sequence[Job], shares: Sequence[float], path: str)
     )  # fmt: skip
 
 
-def _whole(
-    job: Job, name: str, panels: Iterator[torch.Tensor], source: Rows
-) -> torch.Tensor:
+def _whole(job: Job, name: str, panels: Iterator[torch.Tensor], source: Rows) -> torch.Tensor:
     """A tensor from its panels, each of which is good until the next is asked for.
 
     Raises:
