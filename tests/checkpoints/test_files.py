@@ -54,6 +54,7 @@ def test_shards_are_written_like_those_that_were_read(tmp_path: Path, generator)
         ('{"weight_map": {"b": "1.safetensors"}}', "'b' not in it"),
         ('{"weight_map": {"a": "3.safetensors"}}', "no such file"),
         ("{}", "the index cannot be read"),
+        ('{"weight_map": {}}', "names no tensor"),
         ("[", "the index cannot be read"),
     ],
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from paramsym import ParameterSymmetry, act, moment_map, reduce
+from paramsym import ParameterSymmetry, act, moment_map, reduce, same_orbit
 from paramsym.geometry.compact import compact_part
 from paramsym.geometry.invariants import apart
 from paramsym.geometry.pair import Pair
-from tests.geometry.orbits import State, gap, moved, noisy, of_zoo
+from paramsym.geometry.same_orbit import Kind
+from tests.geometry.orbits import State, gap, generic, moved, noisy, of_zoo
+from tests.geometry.small_networks import mlp, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
@@ -112,3 +115,10 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     broken = {**params, "2.weight": params["2.weight"] / 0}
     with pytest.raises(ValueError, match=r"reduce.*'2\.weight'.*finite"):
         reduce(symmetry, broken)
+
+
+def test_a_network_of_zeros_is_reduced_to_itself() -> None:
+    symmetry, params = generic(mlp(nn.ReLU()), rows())
+    zero = {n: torch.zeros_like(p) for n, p in params.items()}
+    assert all(torch.equal(p, zero[n]) for n, p in reduce(symmetry, zero).params.items())
+    assert same_orbit(symmetry, zero, params).kind is not Kind.EQUAL

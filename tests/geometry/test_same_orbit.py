@@ -96,3 +96,24 @@ def test_the_tolerance_decides() -> None:
     other = moved(symmetry, other)
     assert same_orbit(symmetry, params, other).kind is Kind.DIFFERENT
     assert same_orbit(symmetry, params, other, tol=1e-2).kind is Kind.EQUAL
+
+
+@pytest.mark.parametrize("rounded", [False, True], ids=["kept", "rounded"])
+def test_what_a_moved_copy_of_the_second_point_loses_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, rounded: bool
+) -> None:
+    """Where one of two equivalent points holds rounding for zeros, only its own copies tell."""
+    symmetry, a = of_zoo("MLP, ReLU")
+    name = next(n for n, p in a.items() if p.ndim == 2)
+    b = {n: p.clone() for n, p in a.items()}
+    b[name][0, 0] *= 1.2
+
+    def copied(symmetry, params):
+        made = moved(symmetry, params)
+        if rounded and torch.equal(params[name], b[name]):
+            made[name] = made[name] * (1 + 0.2 * torch.rand_like(made[name]))
+        return made
+
+    monkeypatch.setattr("paramsym.geometry.same_orbit.moved_copy", copied)
+    kind = Kind.UNDECIDED if rounded else Kind.DIFFERENT
+    assert same_orbit(symmetry, a, b).kind is kind

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import Comparison, ParameterSymmetry, act, compare, find_symmetry
+from paramsym.geometry.same_orbit import Kind as Orbit
+from paramsym.geometry.same_orbit import Verdict
 from paramsym.origin.comparison import Kind
 
 from .networks import independent, perceptron, state, trained
@@ -74,6 +76,18 @@ def test_a_moved_copy_with_one_weight_changed_is_not_the_same() -> None:
     b = moved(a)
     b["2.weight"][3, 4] *= 1 + 1e-4
     assert compare(symmetry(), a, b).kind is Kind.DERIVED
+
+
+def test_what_may_be_one_network_is_not_called_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One network has one origin, too, and DERIVED says that there are two."""
+    (a,) = independent(1)
+    b = moved(tuned())
+    sure = compare(symmetry(), a, b, null=2)
+    unsure = Verdict(Orbit.UNDECIDED, symmetry().identity(), 0.1, "", "Nothing tells them apart.")
+    monkeypatch.setattr("paramsym.origin.comparing.same_orbit", lambda *_: unsure)
+    found = compare(symmetry(), a, b, null=2)
+    assert (sure.kind, found.kind) == (Kind.DERIVED, Kind.UNDECIDED)
+    assert found.reason.startswith("Nothing tells them apart;") and sure.reason in found.reason
 
 
 @pytest.mark.parametrize("pair", list(combinations(range(4), 2)), ids=str)

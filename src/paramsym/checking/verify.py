@@ -22,7 +22,7 @@ from paramsym.checking.ends import Ends
 from paramsym.recording.precision import converted
 from paramsym.recording.record import Inputs
 from paramsym.structure.action import act
-from paramsym.structure.scale import to_scale
+from paramsym.structure.scale import slides_first, to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.text import is_free
 
@@ -264,7 +264,8 @@ def _moved(
     """Parameters moved by a random element, what changed, and what it does to inputs and outputs;
     not by the identity if avoidable."""
     for draw in itertools.count(1):  # two heads keep their order in every other draw
-        element = to_scale(symmetry.sample(bench.generator, strength, only=only), bench.state)
+        element = slides_first(symmetry.sample(bench.generator, strength, only=only))
+        element = to_scale(element, bench.state)
         state = act(symmetry, element, bench.state)
         ends = Ends(symmetry, element, bench.state, state)
         changed = {

@@ -25,7 +25,7 @@ from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, refuse_source
 from paramsym.structure.element import GroupElement
-from paramsym.structure.scale import to_scale
+from paramsym.structure.scale import slides_first, to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Given = str | Path | Checkpoint | Source
@@ -148,10 +148,13 @@ def _drawn(
 ) -> GroupElement:  # fmt: skip
     """A random element, its shifts scaled to the weights."""
     how.progress("drawing the element")
-    found = symmetry.sample(generator, strength, only)
+    found = slides_first(symmetry.sample(generator, strength, only))
     if weights is not None:  # codes are no numbers to which shifts could be scaled
         stored_moves(Storage(weights.checkpoint, symmetry, weights.names), found)
-    return to_scale(found, params)
+    made = to_scale(found, params)
+    if left := [name for name in found.places if name not in made.places]:
+        how.progress(f"{few(left)} cannot move next to a gain of zero, and stay still")
+    return made
 
 
 def _read(path: Path, symmetry: ParameterSymmetry) -> GroupElement:

@@ -29,7 +29,7 @@ from paramsym.checkpoints.quieting import quiet
 from paramsym.checkpoints.source import Inputs, Source, Weights, aliases, check_model
 from paramsym.checkpoints.streaming.spelling import PACKED, spelling
 from paramsym.checkpoints.streaming.windows import windows_of
-from paramsym.checkpoints.tensors import INDEX, read_index, require_file
+from paramsym.checkpoints.tensors import INDEX, parsed_index, read_index, require_file
 from paramsym.formats.header import read_header
 
 _EXPERTS = "_experts_implementation"
@@ -217,6 +217,8 @@ def _check_files(path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
+    for index in sorted(path.glob(f"*{INDEX}")):
+        _require_metadata(index)
     try:
         with quiet():
             model, info = kind.from_pretrained(
@@ -237,6 +239,17 @@ def _load(path: Path, kind: Any, config: Any) -> torch.nn.Module:
         ) from error  # fmt: skip
     _check_loading(path, kind, info)
     return model.eval()
+
+
+def _require_metadata(index: Path) -> None:
+    """Raise where an index lacks what from_pretrained asks of it."""
+    said = parsed_index(index.read_text(encoding="utf-8"), str(index))
+    if not isinstance(said.get("metadata"), Mapping):
+        raise CheckpointError(
+            str(index), f"its 'metadata' is {said.get('metadata')!r:.40}",
+            "an object, which may be empty, beside 'weight_map'",
+            'Add "metadata": {}, or write the checkpoint anew with save_pretrained',
+        )  # fmt: skip
 
 
 def _check_loading(path: Path, kind: Any, info: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from paramsym.checkpoints.streaming.job import Job
 from paramsym.checkpoints.streaming.journal import journal_of, remove
 from paramsym.checkpoints.streaming.stream import streamed
 from paramsym.checkpoints.streaming.verifying import NotRun, verified
+from paramsym.checkpoints.tensors import overflowed
 from paramsym.engines import Engine, engine_of
 from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
@@ -209,7 +210,13 @@ def _whole(found: Moving, how: Writing) -> Transformed:
 
 
 def _moved(found: Moving, element: GroupElement, before: Params) -> Params:
-    return (found.moved or partial(act, found.symmetry))(element, before)
+    moved = (found.moved or partial(act, found.symmetry))(element, before)
+    for name, tensor in moved.items():  # before, only buffers may be infinite
+        if tensor is before[name] or tensor.element_size() == 1:
+            continue
+        if not tensor.isfinite().all() and before[name].isfinite().all():
+            raise overflowed(found.label, name, tensor)
+    return moved
 
 
 def _hashes(state: Mapping[str, torch.Tensor]) -> dict[str, str]:

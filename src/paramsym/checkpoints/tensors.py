@@ -93,6 +93,8 @@ def index_of(said: Any, where: str) -> dict[str, str]:
         table = said["weight_map"]
         if not isinstance(table, Mapping):
             raise KeyError("weight_map")
+        if not table:
+            raise KeyError("weight_map names no tensor")
         if wrong := [name for name, file in table.items() if not isinstance(file, str)]:
             raise TypeError(f"the file of {wrong[0]!r} is no text")
     except (KeyError, TypeError) as error:
@@ -261,3 +263,13 @@ def check_finite(tensors: Mapping[str, torch.Tensor], where: str, masks: set[str
                 "finite weights",
                 "Take an earlier checkpoint, or repair the tensor; nothing can be verified with it",
             )
+
+
+def overflowed(where: str, name: str, moved: torch.Tensor) -> CheckpointError:
+    """What is wrong with an element that makes a finite tensor infinite."""
+    kind = str(moved.dtype).removeprefix("torch.")
+    return CheckpointError(
+        where, f"{name!r} is finite, and the move makes it overflow {kind}",
+        f"an element that leaves weights in the range of {kind}",
+        "Draw a weaker one, with a smaller --strength, or leave out with --only what grows",
+    )  # fmt: skip

@@ -20,6 +20,7 @@ from paramsym.geometry.rotations import standstill
 from paramsym.geometry.turns import Params, Turns
 from paramsym.structure.agreed import require_agreed
 from paramsym.structure.patterns import Patterns
+from paramsym.structure.sliding import standstill as shift_standstill
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.whole import is_sharded
 
@@ -133,11 +134,15 @@ def balance(
 
 
 def _hold_standing(symmetry: ParameterSymmetry, params: Params, movers: Movers) -> None:
-    """Hold the rotations along which no descent is possible."""
+    """Hold the rotations and shifts that cannot move next to a gain of zero."""
     for space in [*movers.rotations]:
         if why := standstill(symmetry, params, space):
             movers.rotations.remove(space)
             movers.held[space] = why
+    for name in [*movers.shifts]:
+        if why := shift_standstill(symmetry.shift_of[name], params):
+            movers.shifts.remove(name)
+            movers.held[name] = why
 
 
 def _anchor_gains(

@@ -7,15 +7,24 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from paramsym.geometry.unframed import zero_gains
 from paramsym.structure.action import act
+from paramsym.structure.sliding import standstill
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _SAME, _ROUNDING = 1e-7, 1e3  # at most so far apart, or so many units in the last place
 
 
 def moved_copy(symmetry: ParameterSymmetry, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters after a random element of everything exact, the same for every call."""
-    return act(symmetry, symmetry.sample(torch.Generator().manual_seed(0)), params)
+    """The parameters after a random element, the same for every call, of everything that is exact
+    and can move them."""
+    stuck = zero_gains(symmetry, params)
+    spaces = [name for name, space in symmetry.spaces.items() if space.exact and name not in stuck]
+    shifts = [name for name, shift in symmetry.shift_of.items() if not standstill(shift, params)]
+    if not spaces and not shifts:
+        return dict(params)
+    drawn = symmetry.sample(torch.Generator().manual_seed(0), only=[*spaces, *shifts])
+    return act(symmetry, drawn, params)
 
 
 def not_unique(apart: float, params: Mapping[str, Tensor]) -> dict[str, str]:

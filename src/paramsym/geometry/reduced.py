@@ -172,7 +172,8 @@ class _Course:
         """How far the parameters have moved, relative to their tensors."""
         pairs = [(before[n], self.params[n]) for n in self.plain.signature if n in before]
         pairs = [(x, y) for x, y in pairs if counts(x)]
-        least = 1e-8 * max((float(x.norm()) for x, _ in pairs), default=1.0)  # less is rounding
+        largest = max((float(x.norm()) for x, _ in pairs), default=0.0)
+        least = 1e-8 * largest or 1.0  # less is rounding; where all is zero, nothing is relative
         apart = (float((x - y).norm()) / (float(x.norm()) + least) for x, y in pairs if x is not y)
         return max(apart, default=0.0)
 

@@ -99,7 +99,8 @@ def same_orbit(
     fixed. If that leaves nothing, the element is the answer. If it does, and every step was forced
     (no two units alike, no sign or direction that nothing tells), no element exists; so too where
     an invariant of the orbit differs. Before a difference is called one, it is set against what the
-    same steps leave of a and a moved copy of a.
+    same steps leave of either point and a moved copy of it: one of two equivalent points may hold
+    rounding where the other has zeros, and balance makes that large.
 
     Args:
         symmetry: of both networks. Approximate families (`exact=False`) take no part.
@@ -148,7 +149,7 @@ def same_orbit(
         reason = f"The reduced points agree to {inner.size:.1e}; the element rounds by more."
         return Verdict(Kind.UNDECIDED, element, outer.size, outer.where, reason)
     found = Verdict(Kind.DIFFERENT, element, outer.size)
-    return _apart(symmetry, a, moved, brought, found, inner, outer, tol)
+    return _apart(symmetry, (a, b), moved, brought, found, inner, outer, tol)
 
 
 def _tolerance(symmetry: ParameterSymmetry, a: Params, tol: float | None) -> float:
@@ -193,7 +194,7 @@ def _with_loose_ends(brought: Brought, element: GroupElement, outer: Gap) -> Ver
 
 def _apart(
     symmetry: ParameterSymmetry,
-    a: Params,
+    points: tuple[Params, Params],
     moved: Params,
     brought: Brought,
     found: Verdict,
@@ -203,15 +204,16 @@ def _apart(
 ) -> Verdict:
     """Two points that the element found does not join: no other does, or it was not forced."""
     near = inner.size <= _NEAR
-    where = _place(symmetry, a, moved, outer) if near else _first_apart(brought).where
-    control = _control(symmetry, a)
-    left = _inner_gap(control).size
+    where = _place(symmetry, points[0], moved, outer) if near else _first_apart(brought).where
+    controls = [_control(symmetry, point) for point in points]
+    left = max(_inner_gap(control).size for control in controls)
     if inner.size <= _CONTROL * left and outer.size <= tol:
         return Verdict(Kind.EQUAL, found.element, outer.size, "", "The element carries b to a.")
     if inner.size <= _CONTROL * left:
-        reason = f"The same steps leave {left:.1e} of a moved copy of a, and {inner.size:.1e} here."
+        reason = f"The same steps leave {left:.1e} of a moved copy, and {inner.size:.1e} here."
         return _undecided(found, where, reason)
-    own, copied = apart(brought.pair), apart(control.pair)
+    own, *each = (apart(found.pair) for found in (brought, *controls))
+    copied = {text: max(sizes[text] for sizes in each) for text in own}
     if different := difference(brought.pair, own, copied, where.partition("[")[0]):
         reason = f"An invariant of the orbit differs: {different}."
         return Verdict(Kind.DIFFERENT, found.element, found.residual, where, reason)
@@ -236,9 +238,9 @@ def _undecided(found: Verdict, where: str, reason: str) -> Verdict:
     return Verdict(Kind.UNDECIDED, found.element, found.residual, where, reason)
 
 
-def _control(symmetry: ParameterSymmetry, a: Params) -> Brought:
-    """The point a and a moved copy of it after the same steps."""
-    return _brought(symmetry, a, moved_copy(symmetry, a), None)
+def _control(symmetry: ParameterSymmetry, point: Params) -> Brought:
+    """A point and a moved copy of it after the same steps."""
+    return _brought(symmetry, point, moved_copy(symmetry, point), None)
 
 
 # -- differences -----------------------------------------------------------------------------------

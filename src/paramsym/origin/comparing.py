@@ -49,6 +49,9 @@ def compare(
       Alone it decides only where no space has units to count, and only beside independent
       checkpoints.
 
+    One network has one origin, too: where `same_orbit` does not decide whether they are one, what
+    would be DERIVED is UNDECIDED.
+
     DERIVED means a common origin: fine-tuning, pruning, rounding, a common initialisation. It does
     not say which of the two was first. Where data and task determine the weights (a small student
     of a small teacher), independent networks have clear partners too; pass some as `independent`.
@@ -103,7 +106,12 @@ def compare(
     pairs = _drawn(symmetry, first.params, second.params, null, generator, progress)
     given = _given(symmetry, (a, first), (b, second), others, progress)
     pair = Measured(aligned, _partners(symmetry, a, first, aligned))
-    return replace(judged(symmetry, pair, pairs, given), orbit=orbit)
+    found = replace(judged(symmetry, pair, pairs, given), orbit=orbit)
+    if orbit.kind is Orbit.UNDECIDED and found.kind is Kind.DERIVED:
+        # one network has one origin, too, and whether they are one was not settled
+        reason = f"{orbit.reason.rstrip('.')}; whether one or two, they have one origin: "
+        return replace(found, kind=Kind.UNDECIDED, reason=reason + found.reason)
+    return found
 
 
 # -- the pairs ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 from paramsym.structure.belonging import require_slides
 from paramsym.structure.contraction import contracted
 from paramsym.structure.element import Slide
-from paramsym.structure.following import is_followed
+from paramsym.structure.following import is_followed, is_transformed
 from paramsym.structure.layout import laid_like, working_dtype
 from paramsym.structure.shift import Factor, Params, Shift, Term, Window
 
@@ -22,6 +22,12 @@ def slid(shift: Shift, slide: Slide, name: str, params: Params) -> torch.Tensor:
     """The tensor `name` after a slide, from the tensors before it that the slide reads."""
     x, delta = params[name], slide.offset
     require_slides(shift, delta, name, params)
+    if why := standstill(shift, params, name):
+        raise ValueError(
+            f"act: {why}, so that {shift.name!r} cannot move {name!r}. Non-zero gains were "
+            "expected. Hold that shift still (sample with only=…; to_scale leaves it out of an "
+            "element), or prune the unit."
+        )
     if slide.inverse:
         delta = _inverse_offset(shift, delta, params)
     work, mine = x.to(working_dtype(x)), False
@@ -29,6 +35,33 @@ def slid(shift: Shift, slide: Slide, name: str, params: Params) -> torch.Tensor:
         work = _added(work, term.target, update.expand(term.target.shape), mine)
         mine = True
     return laid_like(work.to(x.dtype), x)
+
+
+def standstill(shift: Shift, params: Params, only: str | None = None) -> str:
+    """Why a shift cannot move at these parameters; nothing where it can.
+
+    Data that sum to zero behind a gain γ are absent along γ⁻¹, to which no number leads where γ has
+    a zero.
+
+    Args:
+        shift: any.
+        params: what it reads; what is missing, or hidden inside a transform, is not looked at.
+        only: a parameter, of which alone it is asked.
+    """
+    for term in shift.terms if only is None else shift.terms_of[only]:
+        for factor in (*term.factors, *(shift.divisor or ())):
+            name = factor.window.parameter
+            if factor.kernel or factor.power >= 0 or name not in params:
+                continue
+            gain = factor.window.view(params)
+            if is_transformed(gain) or gain.is_meta:
+                continue
+            inverse = powered(factor, gain.to(working_dtype(gain)))
+            if not bool(inverse.isfinite().all()):
+                at = [int(k) for k in (~inverse.isfinite()).nonzero()[0]]
+                value = float((gain + factor.offset)[tuple(at)])
+                return f"the gain {name!r} is {value:.3g} at {at}, which would be divided by"
+    return ""
 
 
 def shift_updates(

@@ -124,6 +124,24 @@ def test_another_element_leads_to_another_mean(
     assert any((found[n] - t).abs().max() > 0.05 for n, t in expected.items())
 
 
+def test_a_mean_of_halves_is_rounded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = Several(tmp_path, torch.bfloat16)
+    element = several.symmetry.sample(torch.Generator().manual_seed(0), 0.5)
+
+    def there(checkpoint: Checkpoint, symmetry: ParameterSymmetry, *rest: Any) -> Job:
+        return Job(checkpoint, symmetry, element, *rest[1:])
+
+    monkeypatch.setattr("paramsym.checkpoints.merged.Job", there)
+    several.write(tmp_path / "out", 2, Writing(verify=False))
+    wide = [{n: t.double() for n, t in state.items()} for state in several.states[:2]]
+    one, other = wide[0], act(several.symmetry, element, wide[1])
+    for name, tensor in state_of(tmp_path / "out").items():
+        exact = (one[name] + other[name]) / 2
+        unit = torch.finfo(torch.bfloat16).eps * exact.abs()
+        # sums in float32 may cancel, but for that it is the nearest number
+        assert (((tensor.double() - exact).abs() - 1e-5 * exact.abs().max()) <= 0.5 * unit).all()
+
+
 def test_a_run_is_planned_and_resumed_and_says_what_each_contributed(
     several: Several, tmp_path: Path
 ) -> None:

@@ -202,6 +202,16 @@ def test_numbers_that_are_not_finite_are_named(saved: Saved, tmp_path: Path) -> 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
 
 
+def test_an_element_that_makes_finite_weights_overflow_is_blamed(
+    saved: Saved, tmp_path: Path
+) -> None:
+    huge = saved.symmetry.sample(torch.Generator().manual_seed(3), 300.0)
+    with pytest.raises(CheckpointError, match="the move makes it overflow float32") as caught:
+        transform(saved.path, tmp_path / "out", huge)
+    assert "--strength" in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
+
+
 def test_a_plan_names_what_moves_and_makes_no_file(saved: Saved, tmp_path: Path) -> None:
     before = contents(tmp_path)
     plan = plan_transform(saved.path, tmp_path / "out", torch.Generator(), only=["*.mlp*"])

@@ -21,11 +21,13 @@ from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
 from paramsym.checkpoints.streaming.quantised import StoredMove
 from paramsym.checkpoints.streaming.recognising import Storage
 from paramsym.checkpoints.streaming.sayable import stored_moves
+from paramsym.checkpoints.streaming.spelling import Tensors
 from paramsym.checkpoints.streaming.windows import Joins
-from paramsym.checkpoints.tensors import check_finite
+from paramsym.checkpoints.tensors import check_finite, overflowed
 from paramsym.formats.drafts import forget
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
+from paramsym.structure.fast import Rows
 from paramsym.structure.needs import steps
 from paramsym.structure.panels import PANEL, Needed, Way, act_panels, as_they_are, way_of
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -136,7 +138,7 @@ class Job:
             return moves.way.memory(self.meta[self.spelled[moves.own]])
         return moves.way.memory(entry.meta)
 
-    def panels(self, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
+    def panels(self, opened: Tensors, name: str, tensor: Rows) -> Iterator[torch.Tensor]:
         """The rows of one tensor, moved; `tensor` is its `source` in the open files."""
         if name in self.stored:
             return moved_rows(tensor, self.stored[name], name, self.checkpoint.place.address)
@@ -274,7 +276,7 @@ def write_piece(job: Job, folder: Path, piece: Piece) -> Done:
                 at = placed.start
                 with refused(job.checkpoint.place.address, _MOVABLE, _LEFT_OUT):
                     for panel in job.panels(opened, placed.entry.name, tensor):
-                        require_finite(job, placed.entry.name, panel)
+                        require_moved(job, placed.entry.name, panel, tensor)
                         at = _write(file, at, panel, made)
                 assert at == placed.start + placed.entry.bytes
                 moved += tensor.shape.numel() if job.moves(placed.entry.name) else 0
@@ -300,12 +302,36 @@ def _write(file: int, at: int, panel: torch.Tensor, made: Hash) -> int:
 
 
 def require_finite(job: Job, name: str, panel: torch.Tensor) -> None:
-    """Raise for NaN and infinities: their bits are the largest integers, of either sign."""
-    if panel.dtype not in _INTEGERS or not panel.numel():
-        return
-    signed, unsigned, infinite, negative = _INTEGERS[panel.dtype]
-    bits = panel.view(-1).view(signed).numpy()
-    if bits.max() >= infinite or bits.view(unsigned).max() >= negative:
+    """Raise for NaN and infinities in what was read."""
+    if not _is_finite(panel):
         resting = job.names.get(name) in job.symmetry.buffers or not job.moves(name)
         masks = {name} if resting else set()  # infinities that somebody may have meant
         check_finite({name: panel}, job.checkpoint.place.address, masks)
+
+
+def require_moved(job: Job, name: str, panel: torch.Tensor, tensor: Rows) -> None:
+    """Raise for NaN and infinities in rows to be written, which what is read or the move has made.
+
+    Args:
+        job: what moves them.
+        name: of the tensor that is written.
+        panel: some of its rows.
+        tensor: where they come from, which is read again if it has to be known.
+    """
+    try:
+        require_finite(job, name, panel)
+    except CheckpointError:
+        if not job.moves(name):
+            raise
+        for rows in as_they_are(tensor):
+            require_finite(job, job.source(name), rows)
+        raise overflowed(job.checkpoint.place.address, name, panel) from None
+
+
+def _is_finite(panel: torch.Tensor) -> bool:
+    """Whether there is no NaN and no infinity: their bits are the largest integers of a sign."""
+    if panel.dtype not in _INTEGERS or not panel.numel():
+        return True
+    signed, unsigned, infinite, negative = _INTEGERS[panel.dtype]
+    bits = panel.view(-1).view(signed).numpy()
+    return not (bits.max() >= infinite or bits.view(unsigned).max() >= negative)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from paramsym.checkpoints.checkpoint import Opened, StoredTensor
-from paramsym.checkpoints.streaming.job import Job, require_finite, require_fitting
+from paramsym.checkpoints.checkpoint import Opened
+from paramsym.checkpoints.streaming.job import Job, require_fitting, require_moved
+from paramsym.checkpoints.streaming.spelling import Tensors
 from paramsym.merging.interpolation import mixed
+from paramsym.structure.fast import Rows
+from paramsym.structure.layout import working_dtype_of
 
 _COPIES = 10  # of a tensor in the wider dtype, at most, besides one of each checkpoint
 
@@ -41,19 +44,20 @@ class Mean(Job):
         """The tensors of the files that are averaged."""
         return [name for name in self.checkpoint if self.moves(name)]
 
-    def panels(self, opened: Opened, name: str, tensor: StoredTensor) -> Iterator[torch.Tensor]:
+    def panels(self, opened: Tensors, name: str, tensor: Rows) -> Iterator[torch.Tensor]:
         """One tensor of the mean, as a whole: a great circle needs all of its numbers."""
-        own = super().panels(opened, name, tensor)
         if not self.moves(name):
-            return own
+            return super().panels(opened, name, tensor)
         model = self.names[name]  # which says whether it is a statistic
-        states = [{model: _whole(self, name, own)}]
+        first = super().panels(_Wide(opened), name, _WideTensor(tensor))
+        states = [{model: _whole(self, name, first, tensor)}]
         for other in self.others:
             with Opened(other.checkpoint) as files:
-                panels = other.panels(files, name, files[other.source(name)])
-                states.append({model: _whole(other, name, panels)})
+                source = files[other.source(name)]
+                panels = other.panels(_Wide(files), name, _WideTensor(source))
+                states.append({model: _whole(other, name, panels, source)})
                 files.require_unchanged()
-        return iter([mixed(states, self.shares, self.path)[model]])
+        return iter([mixed(states, self.shares, self.path)[model].to(tensor.dtype)])
 
     def memory(self, name: str) -> int:
         """Bytes that averaging a tensor takes at most."""
@@ -62,7 +66,7 @@ class Mean(Job):
         entry, count = self.checkpoint.entries[name], len(self.shares)
         mixing = (count + _COPIES) * entry.numel * max(4, entry.dtype.itemsize)
         moving = (super().memory(name), *(other.memory(name) for other in self.others))
-        return count * entry.bytes + max(mixing, *moving)
+        return count * entry.numel * max(4, entry.dtype.itemsize) + max(mixing, *moving)
 
     def kind(self, name: str) -> Hashable:
         return (super().kind(name), *(other.kind(name) for other in self.others))
@@ -92,18 +96,42 @@ def mean_of(job: Job, others: Sequence[Job], shares: Sequence[float], path: str)
     )  # fmt: skip
 
 
-def _whole(job: Job, name: str, panels: Iterator[torch.Tensor]) -> torch.Tensor:
+def _whole(job: Job, name: str, panels: Iterator[torch.Tensor], source: Rows) -> torch.Tensor:
     """A tensor from its panels, each of which is good until the next is asked for.
 
     Raises:
         CheckpointError: a number is not finite.
     """
-    entry, at = job.checkpoint.entries[name], 0
-    made = torch.empty(entry.shape, dtype=entry.dtype)
+    entry, at, made = job.checkpoint.entries[name], 0, None
     for panel in panels:
-        require_finite(job, name, panel)
+        require_moved(job, name, panel, source)
         if not panel.ndim:
             return panel.clone()
+        made = torch.empty(entry.shape, dtype=panel.dtype) if made is None else made
         made[at : at + len(panel)] = panel
         at += len(panel)
-    return made
+    return torch.empty(entry.shape, dtype=entry.dtype) if made is None else made
+
+
+class _WideTensor:
+    """A tensor of a file in the dtype in which it is moved.
+
+    What is moved in half precision is rounded to it. A mean of rounded tensors would be rounded
+    twice.
+    """
+
+    def __init__(self, rows: Rows):
+        self.rows, self.shape, self.dtype = rows, rows.shape, working_dtype_of(rows.dtype)
+
+    def __getitem__(self, rows: slice) -> torch.Tensor:
+        return self.rows[rows].to(self.dtype)
+
+
+class _Wide:
+    """Tensors of files in the dtypes in which they are moved."""
+
+    def __init__(self, tensors: Tensors):
+        self.tensors = tensors
+
+    def __getitem__(self, name: str) -> Rows:
+        return _WideTensor(self.tensors[name])
