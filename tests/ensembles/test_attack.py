@@ -214,7 +214,7 @@ def test_robust_accuracy_is_the_worst_of_all_attempts_sample_by_sample() -> None
         ({"x": torch.full((COUNT, 64), 2.0)}, r"entries from 2 to 2 came; entries in \[0.0, 1.0\]"),
         ({"y": torch.zeros(3).long()}, r"torch.int64 of shape \(3,\) came; one class"),
         ({"y": torch.zeros(COUNT)}, "torch.float32"),
-        ({"y": -torch.ones(COUNT).long()}, "one class, a whole number ≥ 0"),
+        ({"y": -torch.ones(COUNT).long()}, "one class was expected, a whole number ≥ 0"),
         ({"clip": None}, "clip=None.*low < high was expected"),
         ({"clip": (1.0, 0.0)}, "it is no range"),
         ({"epsilon": -0.1}, "epsilon=-0.1.*finite radius ≥ 0"),

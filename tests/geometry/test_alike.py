@@ -107,7 +107,7 @@ def test_what_is_no_dict_is_refused(side: str) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "restarts -1": ({"restarts": -1}, r"restarts=-1.*whole number, zero or more.*restarts= out"),
+    "restarts -1": ({"restarts": -1}, r"restarts=-1.*number was expected, zero.*restarts= out"),
     "restarts 1.5": ({"restarts": 1.5}, r"restarts=1\.5.*whole number.*restarts= out"),
     "sweeps -2": ({"sweeps": -2}, r"sweeps=-2.*whole number.*sweeps= out"),
     "sweeps None": ({"sweeps": None}, r"sweeps=None.*whole number.*sweeps= out"),
