@@ -28,10 +28,10 @@ def difference(symmetry: ParameterSymmetry, one: State, other: State) -> float:
              and n not in symmetry.ties and first.free[n].is_floating_point()]  # fmt: skip
     compact = compact_part(symmetry, (), names)
     free = [{n: side.free[n].contiguous().clone() for n in names} for side in (first, second)]
-    for name, rows in symmetry.unreached.items():
+    for name, zeros in symmetry.unreached.items():
         for side in free:
-            if name in side and rows:
-                side[name][list(rows)] = 0
+            if name in side and zeros:
+                side[name][list(zeros)] = 0
     return max(apart(Pair(compact, free[0], free[1])).values())
 
 

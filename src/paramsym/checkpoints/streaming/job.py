@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import xxhash
 
-from paramsym.checkpoints.checkpoint import Checkpoint, Hash, Opened, Room, StoredTensor
+from paramsym.checkpoints.checkpoint import Checkpoint, Hash, Opened, Room
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
 from paramsym.checkpoints.streaming.parts import bytes_needed, moved_rows
