@@ -10,6 +10,7 @@ from paramsym import ParameterSymmetry, act, moment_map, reduce, same_orbit
 from paramsym.geometry.compact import compact_part
 from paramsym.geometry.invariants import apart
 from paramsym.geometry.pair import Pair
+from paramsym.geometry.reduced import _Course, unit
 from paramsym.geometry.same_orbit import Kind
 from tests.geometry.orbits import State, gap, generic, moved, noisy, of_zoo
 from tests.geometry.small_networks import mlp, rows
@@ -122,3 +123,5 @@ def test_a_network_of_zeros_is_reduced_to_itself() -> None:
     zero = {n: torch.zeros_like(p) for n, p in params.items()}
     assert all(torch.equal(p, zero[n]) for n, p in reduce(symmetry, zero).params.items())
     assert same_orbit(symmetry, zero, params).kind is not Kind.EQUAL
+    course = _Course(symmetry, symmetry, unit(symmetry, zero), None)
+    assert course._moved_from({n: p.clone() for n, p in zero.items()}) == 0
