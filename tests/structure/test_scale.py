@@ -56,13 +56,16 @@ def test_a_drawn_element_stays_still_next_to_a_gain_of_zero() -> None:
     assert ABSENT in to_scale(element, state).places
 
 
-def test_the_norm_is_balanced_beside_a_gain_of_zero() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_norm_is_balanced_beside_a_gain_of_zero(dtype: torch.dtype) -> None:
+    """Its scale has no end once shifts have moved the bias, and rounding grows with it."""
     model, symmetry, state = derived()
     state["1.weight"][2] = 0
-    found = balance(symmetry, state)
+    state = {n: p.to(dtype) for n, p in state.items()}
+    found, without = balance(symmetry, state), balance(symmetry, state, shifts=False)
     assert "'1.weight' is 0 at [2]" in found.held[ABSENT]
-    assert found.value < found.before
-    assert change(model, state, found.params) < 1e-6
+    assert found.value <= without.value < without.before
+    assert change(model, state, found.params) < 100 * torch.finfo(dtype).eps
 
 
 def test_a_change_next_to_a_gain_of_zero_is_judged() -> None:

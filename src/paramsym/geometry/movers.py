@@ -24,6 +24,11 @@ class Movers:
     shifts: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
 
+    def without_shifts(self, why: str) -> Movers:
+        """Others of the same spaces, with the shifts held."""
+        held = self.held | dict.fromkeys(self.shifts, why)
+        return Movers([*self.scales], [*self.bases], [*self.rotations], [], held)
+
 
 def movers_of(
     symmetry: ParameterSymmetry,
