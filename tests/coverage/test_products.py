@@ -325,8 +325,10 @@ NOT_APART: dict[str, Form] = {
 
 
 def compared(form: Form) -> nn.Sequential:
-    """A network whose outputs are compared with codes, the same whatever ran before: of sixty starts
-    one leaves a direction too flat to be told from a redundant one."""
+    """A network whose outputs are compared with codes, the same whatever ran before.
+
+    Of sixty starts one counts a direction more than the symmetry has; a second audit does not.
+    """
     torch.manual_seed(0)
     DRAWN.manual_seed(4)
     return nn.Sequential(
