@@ -14,7 +14,7 @@ from paramsym.geometry.balance import balance
 from paramsym.geometry.result import Status
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.patterns import UnknownName
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 State = dict[str, torch.Tensor]
@@ -167,8 +167,8 @@ def state_of(model: nn.Module) -> State:
 
 @pytest.mark.parametrize("name", [n for n in NETWORKS if n != "Llama"])
 def test_equal_values_from_equivalent_starts_wherever_a_point_is_called_optimal(name: str) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     params = state_of(model)
     first = balance(symmetry, params, shifts=False)
     assert first.status is Status.OPTIMAL and max(first.moment.values()) < 1e-9
@@ -183,8 +183,8 @@ def test_equal_values_from_equivalent_starts_wherever_a_point_is_called_optimal(
 
 @pytest.mark.parametrize("name", ["MLP, ReLU", "MultiheadAttention"])
 def test_moments_vanish_exactly_where_it_is_balanced(name: str) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     params = state_of(model)
     result = balance(symmetry, params, shifts=False)
     at_start, at_end = moment_map(symmetry, params), moment_map(symmetry, result.params)

@@ -14,7 +14,7 @@ from paramsym.geometry.balance import balance
 from paramsym.geometry.factors import factors_of
 from paramsym.geometry.movers import Movers, movers_of
 from paramsym.geometry.turns import Turns
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 State = dict[str, torch.Tensor]
@@ -46,8 +46,8 @@ def names_of(movers: Movers) -> list[str]:
 @pytest.mark.parametrize("name", ["MLP, ReLU", "MultiheadAttention", "convolutions", "GPT-2"])
 @pytest.mark.parametrize("shifts", [False, True])
 def test_factors_share_no_tensor_and_leave_no_family_out(name: str, shifts: bool) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     movers = movers_of(symmetry, 2.0, (), (), shifts)
     factors = factors_of(symmetry, movers)
     tensors = [n for factor in factors for n in factor.tensors]
@@ -61,8 +61,8 @@ def test_factors_share_no_tensor_and_leave_no_family_out(name: str, shifts: bool
 
 @pytest.mark.parametrize("name", ["MultiheadAttention", "convolutions", "GPT-2"])
 def test_factors_reach_what_all_families_reach_together(name: str) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     params = {n: p.detach().double() if p.is_floating_point() else p
               for n, p in model.state_dict().items()}  # fmt: skip
     movers = movers_of(symmetry, 2.0, (), (), False)

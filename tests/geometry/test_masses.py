@@ -17,7 +17,7 @@ from paramsym.geometry.movers import movers_of
 from paramsym.geometry.posynomial import Posynomial
 from paramsym.geometry.terms import Factor, Term
 from paramsym.geometry.turns import Turns
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 State = dict[str, torch.Tensor]
@@ -144,8 +144,8 @@ class Rereading(Turns):
 
 
 def given(name: str) -> tuple[ParameterSymmetry, State, Callable[[int], State]]:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     params = {
         n: p.detach().double() if p.is_floating_point() else p
         for n, p in model.state_dict().items()

@@ -1,7 +1,9 @@
 """Blocks of optimisers: beside the split that people write by hand, and by training two copies."""
 
+import copy
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from paramsym import find_symmetry, twin
 from paramsym.geometry.updates import Kind
 from paramsym.interop import Block, OptimizerGroups, assert_equivariant, optimizer_groups
 from paramsym.structure.symmetry import ParameterSymmetry
-from tests.tracing.networks import TABLE, build
+from tests.tracing.networks import TABLE, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 CLASSES = {
@@ -26,6 +28,7 @@ CLASSES = {
 }
 
 
+@cache
 def small(kind: str) -> tuple[nn.Module, Any, ParameterSymmetry]:
     model, inputs = twin(CLASSES[kind](), kind=kind)
     return model, inputs, find_symmetry(model, inputs)
@@ -77,7 +80,7 @@ def test_every_entry_is_in_one_block(kind: str, heads: bool) -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_every_entry_of_other_networks_is_in_one_block(row: Any) -> None:
-    covered(find_symmetry(*build(row)), heads=True)
+    covered(derived(row), heads=True)
 
 
 @pytest.mark.parametrize(("kind", "width"), [("Qwen3MoeForCausalLM", 4), ("GptOssForCausalLM", 4)])
@@ -265,7 +268,7 @@ def test_steps_of_orders_alone_commute_with_all() -> None:
 def test_a_twin_pair_of_real_models_stays_a_pair() -> None:
     model, _, symmetry = small("GPT2LMHeadModel")
     generator = torch.Generator().manual_seed(3)
-    model = model.double().eval()
+    model = copy.deepcopy(model).double().eval()
     params = {
         name: torch.randn(p.shape, generator=generator, dtype=torch.float64) * 0.3
         for name, p in model.named_parameters()

@@ -16,7 +16,7 @@ from paramsym.merging.acting import act_reading
 from paramsym.structure.axes import parse_axis, spaces_of
 from paramsym.structure.symmetry import ParameterSymmetry
 from tests.models import Small, Tied
-from tests.tracing.zoo import build, names
+from tests.tracing.zoo import build, derived, names
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
@@ -51,7 +51,7 @@ def read_at(
 @pytest.mark.parametrize("name", ENOUGH, ids=names([*ENOUGH]))
 def test_readings_at_moved_parameters_are_the_moved_readings(name: str) -> None:
     model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    symmetry = derived(name)
     before, moved, after = read_at(model, symmetry, inputs, seed=7)
     assert len(before) == ENOUGH[name]
     assert before.keys() == after.keys()
@@ -64,7 +64,7 @@ def test_readings_at_moved_parameters_are_the_moved_readings(name: str) -> None:
 
 def test_another_element_and_another_type_would_be_seen() -> None:
     model, inputs = build("GPT-2")
-    symmetry = find_symmetry(model, inputs, check=False)
+    symmetry = derived("GPT-2")
     params = doubled(model)
     before = readings(model, symmetry, params, inputs)
     own, other = (symmetry.sample(torch.Generator().manual_seed(k), 0.7) for k in (1, 2))
@@ -77,7 +77,7 @@ def test_another_element_and_another_type_would_be_seen() -> None:
 
 def test_fused_axes_are_taken_whole() -> None:
     model, inputs = build("GPT-2")
-    symmetry = find_symmetry(model, inputs, check=False)
+    symmetry = derived("GPT-2")
     found = readings(model, symmetry, doubled(model), inputs)["transformer.h.1.attn.c_attn"]
     assert str(found.type).count("h.1.attn.head") == 3
     assert found.values.shape == (2 * 7, 3 * 16)
@@ -113,7 +113,7 @@ def test_a_wrong_candidate_is_left_out_in_every_precision(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, inputs = build("MLP, ReLU")
-    symmetry = find_symmetry(model, inputs)
+    symmetry = derived("MLP, ReLU")
     params = {n: t.to(dtype) for n, t in model.state_dict().items()}
     right = readings(model, symmetry, params, inputs)
     assert [*right] == ["0", "2"]
@@ -127,7 +127,7 @@ def test_a_wrong_candidate_is_left_out_in_every_precision(
 
 def test_approximate_spaces_are_in_no_type() -> None:
     model, inputs = build("BERT")
-    symmetry = find_symmetry(model, inputs, check=False)
+    symmetry = derived("BERT")
     approximate = {s.name for s in symmetry.spaces.values() if not s.exact}
     carried = {s for axes in symmetry.signature.values() for axis in axes for s in spaces_of(axis)}
     assert approximate & carried
@@ -137,7 +137,7 @@ def test_approximate_spaces_are_in_no_type() -> None:
 
 def test_a_frame_with_a_zero_keeps_its_space_out_and_all_others_in() -> None:
     model, inputs = build("Llama")
-    symmetry = find_symmetry(model, inputs, check=False)
+    symmetry = derived("Llama")
     params = doubled(model)
     (gain, *_) = sorted(symmetry.frame_parameters)
     params[gain] = params[gain].clone()
@@ -204,7 +204,7 @@ def test_nothing_is_left_in_the_model_and_nothing_that_came_is_changed() -> None
 
 def test_activations_are_copies_that_later_layers_do_not_write_to() -> None:
     model, inputs = build("MLP, ReLU in place")
-    symmetry = find_symmetry(model, inputs)
+    symmetry = derived("MLP, ReLU in place")
     assert float(readings(model, symmetry, doubled(model), inputs)["0"].values.min()) < 0
 
 
@@ -219,7 +219,7 @@ def test_a_tied_table_is_read_where_it_embeds() -> None:
 
 def test_numbers_that_are_not_finite_and_no_samples_are_refused() -> None:
     model, inputs = build("MLP, ReLU")
-    symmetry = find_symmetry(model, inputs)
+    symmetry = derived("MLP, ReLU")
     with pytest.raises(ValueError, match="most=0"):
         readings(model, symmetry, doubled(model), inputs, most=0)
     with pytest.raises(ValueError, match="'0' returned numbers that are not finite"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paramsym import ParameterSymmetry, Space, balance, find_symmetry
+from paramsym import ParameterSymmetry, Space, balance
 from paramsym.algebra import ComplexScaling
 from paramsym.geometry.costs import scales_of
 from paramsym.geometry.result import Status
@@ -13,7 +13,7 @@ from paramsym.quantize.incidence import incidence_of
 from paramsym.quantize.ranges import minimize_range
 from paramsym.structure.axes import parse_axis
 from tests.quantize import range_twins as twin
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
@@ -58,8 +58,8 @@ def test_absolute_values_are_least_in_closed_form() -> None:
 
 
 def test_beside_the_gain_before_it_the_pairs_of_a_llama_are_held_and_without_it_they_move() -> None:
-    model, inputs = build("Llama")
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build("Llama")
+    symmetry = derived("Llama")
     params = twin.state_of(model)
     spaces = [n for n, s in symmetry.spaces.items() if scales_of(s) and s.exact]
     pairs = [n for n in spaces if isinstance(symmetry.spaces[n].group, ComplexScaling)]

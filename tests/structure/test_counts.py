@@ -32,7 +32,7 @@ from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.windows import families
 from tests.tracing import zoo
-from tests.tracing.networks import TABLE, Row, build
+from tests.tracing.networks import TABLE, Row, build, derived
 from tests.tracing.random_networks import STEPS, RandomNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
@@ -53,8 +53,8 @@ def raw(symmetry: ParameterSymmetry) -> int:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_count_from_shapes_is_the_measured_one(row: Row) -> None:
     logging.disable(logging.ERROR)
-    model, inputs = build(row)
-    symmetry = find_symmetry(model, inputs, outputs=row.outputs)
+    model, _ = build(row)
+    symmetry = derived(row)
     found = generic_dimension(symmetry, model.state_dict())
     assert found == Count(row.nullity - row.unexplained) and found.is_exact
     on_meta = {n: p.to("meta") for n, p in model.state_dict().items()}
@@ -63,8 +63,8 @@ def test_count_from_shapes_is_the_measured_one(row: Row) -> None:
 
 def test_sums_of_dimensions_are_larger() -> None:
     """The negative control: what was printed before."""
-    model, inputs = build(next(row for row in TABLE if row.name == "GPT-2 untied"))
-    symmetry = find_symmetry(model, inputs)
+    model, _ = build(next(row for row in TABLE if row.name == "GPT-2 untied"))
+    symmetry = derived(next(row for row in TABLE if row.name == "GPT-2 untied"))
     assert generic_dimension(symmetry, model.state_dict()).value == 481 < raw(symmetry)
 
 
@@ -231,8 +231,8 @@ def test_noise_of_an_empty_projector_is_no_row() -> None:
 
 @pytest.mark.parametrize("name", ["GPT-NeoX", "MultiheadAttention", "convolutions", "Phi-3"])
 def test_a_family_moves_nothing_outside_its_boxes(name: str) -> None:
-    model, inputs = zoo.build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build(name)
+    symmetry = zoo.derived(name)
     state = {n: p.double() for n, p in model.state_dict().items() if p.is_floating_point()}
     outside = 0
     for moves in families(symmetry, {n: tuple(p.shape) for n, p in state.items()}):

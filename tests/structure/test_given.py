@@ -28,8 +28,8 @@ Network = tuple[ParameterSymmetry, dict[str, Tensor]]
 
 
 def network(name: str) -> Network:
-    model, inputs = zoo.build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build(name)
+    symmetry = zoo.derived(name)
     return symmetry, dict(model.double().state_dict())
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paramsym import GroupElement, ParameterSymmetry, act, find_symmetry, polar
+from paramsym import GroupElement, ParameterSymmetry, act, polar
 from paramsym.algebra import Monomial, Orthogonal, PositiveScaling
 from paramsym.structure.axes import parse_axis
 from paramsym.structure.space import Space
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
@@ -30,8 +30,8 @@ def distance(a: dict, b: dict) -> float:
 )
 def test_positive_then_compact_is_the_element(name: str) -> None:
     """Also where copies of a space follow the order of another."""
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False).restrict(translations=False)
+    model, _ = build(name)
+    symmetry = derived(name).restrict(translations=False)
     g = symmetry.sample(torch.Generator().manual_seed(1))
     compact, positive = polar(g)
     state = state_of(symmetry)
@@ -54,8 +54,8 @@ def test_the_identity_has_the_identity() -> None:
 
 
 def test_slides_and_spaces_that_do_not_commute_are_refused() -> None:
-    model, inputs = build("MultiheadAttention")
-    slid = find_symmetry(model, inputs, check=False)
+    model, _ = build("MultiheadAttention")
+    slid = derived("MultiheadAttention")
     with pytest.raises(
         ValueError, match=r"slides along '.*only values of groups.*translations=False"
     ):

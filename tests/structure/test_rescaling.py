@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 import torch
 
-from paramsym import ParameterSymmetry, act, act_state, find_symmetry
+from paramsym import ParameterSymmetry, act, act_state
 from paramsym.geometry.costs import family_shapes, scaled_by, scales_of
 from paramsym.structure.rescaling import Rescaling
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 NAMES = ["MLP, ReLU", "MLP, squared ReLU", "convolutions", "GPT-2", "Gemma", "Llama", "ResNet"]
@@ -19,8 +19,8 @@ NAMES = ["MLP, ReLU", "MLP, squared ReLU", "convolutions", "GPT-2", "Gemma", "Ll
 @cache
 def drawn(name: str) -> tuple[ParameterSymmetry, dict, dict]:
     """A network of the zoo in double precision, and logarithms of scales by space."""
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     generator = torch.Generator().manual_seed(4)
     shapes = family_shapes(symmetry, [n for n, s in symmetry.spaces.items() if scales_of(s)])
     logs = {n: torch.randn(s, generator=generator).double() for n, s in shapes.items()}

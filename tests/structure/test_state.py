@@ -8,15 +8,15 @@ from torch import nn
 
 from paramsym import ParameterSymmetry, act, act_dual, act_state, find_symmetry
 from paramsym.algebra import AbstractMonomial, Permutation
-from tests.tracing.zoo import build
+from tests.tracing.zoo import build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
 
 def made(name: str) -> tuple[nn.Module, ParameterSymmetry, dict, dict]:
     """A network in float64 with its symmetry, its state, and random gradients by name."""
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     model = model.double()
     generator = torch.Generator().manual_seed(3)
     gradients = {

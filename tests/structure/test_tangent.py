@@ -15,7 +15,7 @@ from paramsym.structure.axes import parse_axis
 from paramsym.structure.projection import NotConverged
 from paramsym.structure.space import Space
 from paramsym.structure.tangent import TangentOperator, as_real
-from tests.tracing.zoo import ZOO, build
+from tests.tracing.zoo import ZOO, build, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 Vectors = dict[str, torch.Tensor]
@@ -23,8 +23,8 @@ Vectors = dict[str, torch.Tensor]
 
 def operator_of(name: str) -> TangentOperator:
     """The operator of a network of the zoo, in float64."""
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = build(name)
+    symmetry = derived(name)
     return tangent(symmetry, {n: wide(p) for n, p in model.state_dict().items()})
 
 

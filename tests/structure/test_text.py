@@ -18,7 +18,7 @@ from paramsym.structure.data import SymmetryData
 from paramsym.structure.shift import Factor, Term, Window
 from paramsym.structure.text import WIDTH, directions, notes_of
 from tests.tracing.random_networks import RandomNetwork
-from tests.tracing.zoo import ZOO, build
+from tests.tracing.zoo import ZOO, build, derived
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "first.md"
 
@@ -79,8 +79,8 @@ def test_names_say_what_a_space_is_between(gpt2: ParameterSymmetry) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_structure_comes_back_from_its_json(name: str) -> None:
-    model, inputs = build(name)
-    symmetry = find_symmetry(model, inputs)
+    model, _ = build(name)
+    symmetry = derived(name)
     assert ParameterSymmetry.from_json(symmetry.to_json()) == symmetry
     assert max(map(len, str(symmetry).splitlines()), default=0) <= WIDTH
 

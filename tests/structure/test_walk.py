@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paramsym import act, blocks, find_symmetry, gram
+from paramsym import act, blocks, gram
 from paramsym.algebra import AbstractMonomial
 from paramsym.structure.coordinates import Generators
 from paramsym.structure.tangent import TangentOperator
@@ -23,8 +23,8 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks_tile_every_tensor(name: str) -> None:
-    model, inputs = zoo.build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build(name)
+    symmetry = zoo.derived(name)
     for key, tensor in model.state_dict().items():
         if key not in symmetry.signature:
             continue
@@ -50,8 +50,8 @@ def along_generators(operator: TangentOperator, generators: Generators) -> torch
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "LSTM"])  # discrete alone
 def test_gram_matrices_are_derivatives_of_the_norm(name: str) -> None:
-    model, inputs = zoo.build(name)
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build(name)
+    symmetry = zoo.derived(name)
     params = {n: p.detach() for n, p in model.double().state_dict().items()}
     operator = TangentOperator(symmetry, params)
     framed = {
@@ -81,8 +81,8 @@ def test_gram_matrices_are_derivatives_of_the_norm(name: str) -> None:
 
 
 def test_gram_matrices_move_with_the_parameters() -> None:
-    model, inputs = zoo.build("MultiheadAttention")
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build("MultiheadAttention")
+    symmetry = zoo.derived("MultiheadAttention")
     params = dict(model.double().state_dict())
     name = next(n for n, s in symmetry.spaces.items() if str(s.group).startswith("General"))
     g = symmetry.sample(torch.Generator().manual_seed(0), only=[name])
@@ -95,7 +95,7 @@ def test_gram_matrices_move_with_the_parameters() -> None:
 
 
 def test_gram_of_no_space_is_refused() -> None:
-    model, inputs = zoo.build("MLP, ReLU")
-    symmetry = find_symmetry(model, inputs, check=False)
+    model, _ = zoo.build("MLP, ReLU")
+    symmetry = zoo.derived("MLP, ReLU")
     with pytest.raises(KeyError, match="no space of this symmetry"):
         gram(symmetry, model.state_dict(), "hidden")

@@ -26,8 +26,7 @@ def slow_audit(
     network = Network(model, inputs, outputs, False, torch.Generator().manual_seed(7))
     rows = []
     for k in range(_CALLS):
-        network.spread = 2.0 ** (8 * k / _CALLS)
-        found = network.rows(4)
+        (found,) = network.rows(4, [2.0 ** (8 * k / _CALLS)])  # one by one
         rows.append(found / torch.linalg.vector_norm(found, dim=1, keepdim=True))
     null, dead = _null_space(torch.cat(rows))
     claims = torch.cat([claimed_directions(symmetry, network).rows, dead.T])

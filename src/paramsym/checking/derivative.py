@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paramsym.checking.generic import Draws
 from paramsym.checking.jacobian import Network
 from paramsym.structure.tangent import as_real
 
@@ -55,62 +56,85 @@ def check_derivative(network: Network, look_for_jumps: bool) -> Derivative:
         network: the model as a function of its parameters.
         look_for_jumps: also halve steps where the outputs bend most, until only jumps are left.
     """
-    errors = sorted(_disagreement(network) for _ in range(_TRIALS))
-    jump = max(_jump(network) for _ in range(_WALKS)) if look_for_jumps else None
-    return Derivative(errors[_TRIALS // 2], jump)
+    jump = max(_jumps(network, _WALKS)) if look_for_jumps else None
+    return Derivative(sorted(_disagreements(network, _TRIALS))[_TRIALS // 2], jump)
 
 
-def _direction(network: Network) -> dict[str, torch.Tensor]:
-    """A random direction, each entry by its own size, and by what is usual where that is small."""
-    sizes = {n: as_real(network.state[n]).abs() for n in network.names}
-    usual = float(torch.cat([size.reshape(-1).cpu() for size in sizes.values()]).median()) or 1.0
-    found = {}
-    for name, size in sizes.items():
-        noise = torch.randn(size.shape, generator=network.generator, dtype=size.dtype)
+def _directions(network: Network, count: int) -> list[torch.Tensor]:
+    """Random directions, (count, *shape) for each parameter.
+
+    Each entry by its own size, and by what is usual where that is small.
+    """
+    sizes = [as_real(network.state[n]).abs() for n in network.names]
+    usual = float(torch.cat([size.reshape(-1).cpu() for size in sizes]).median()) or 1.0
+    found = []
+    for size in sizes:
+        noise = torch.randn(count, *size.shape, generator=network.generator, dtype=size.dtype)
         least = max(float(size.median()), 1e-2 * usual)
-        found[name] = noise.to(size.device) * size.clamp_min(least)
+        found.append(noise.to(size.device) * size.clamp_min(least))
     return found
 
 
-def _disagreement(network: Network) -> float:
-    """‖difference quotient − J·u‖ / ‖either‖ at one input, beyond what rounding explains."""
-    direction = _direction(network)
-    flat = torch.cat([direction[n].reshape(-1).cpu() for n in network.names])
-    at = network.fresh_inputs()
-    values, leaves = network.outputs_at(at)
-    before = network.shifted_outputs(at, direction, -_STEP)
-    after = network.shifted_outputs(at, direction, _STEP)
-    rounding = 1e-14 * float(values.detach().norm()) / _STEP
-    weights = torch.randn(8, values.numel(), generator=network.generator, dtype=values.dtype)
-    weights = weights.to(values.device) / max(1, values.numel()) ** 0.5
-    measured = (weights @ ((after - before) / (2 * _STEP))).cpu()
-    if values.requires_grad:
-        given = network.products(values, leaves, weights) @ flat
-    else:
-        given = torch.zeros_like(measured)
-    if not bool(measured.isfinite().all()) or not bool(given.isfinite().all()):
-        return 0.0
-    gap = max(0.0, float((measured - given).norm()) - rounding)
-    return gap / max(float(measured.norm()), float(given.norm()), 1e-300)
+def _shifted(
+    network: Network, draws: Draws, directions: list[torch.Tensor], steps: torch.Tensor
+) -> torch.Tensor:
+    """The outputs of each call, (calls, outputs), its parameters moved by its step."""
+    moved = [
+        as_real(network.state[n]) + steps.to(d).reshape(-1, *[1] * (d.ndim - 1)) * d
+        for n, d in zip(network.names, directions, strict=True)
+    ]
+    return network.values(moved, draws)
 
 
-def _jump(network: Network) -> float:
-    """The change of an output that is left after halving a step, where it bends most, 30 times."""
-    direction, at = _direction(network), network.fresh_inputs()
-    low, high = -_REACH, _REACH
-    first = network.shifted_outputs(at, direction, low)
-    last = network.shifted_outputs(at, direction, high)
-    size = max(float(first.abs().max()), 1e-300)
-    whole = float((last - first).abs().max())
+def _disagreements(network: Network, count: int) -> list[float]:
+    """‖difference quotient − J·u‖ / ‖either‖ at so many inputs, beyond what rounding explains."""
+    directions, at = _directions(network, count), network.draws([1.0] * count)
+    step = torch.full((count,), _STEP, dtype=torch.float64)
+    before = _shifted(network, at, directions, -step)
+    after = _shifted(network, at, directions, step)
+    found = []
+    for k in range(count):
+        values, leaves = network.outputs_at(at[k])
+        flat = torch.cat([d[k].reshape(-1).cpu() for d in directions])
+        rounding = 1e-14 * float(values.detach().norm()) / _STEP
+        weights = torch.randn(8, values.numel(), generator=network.generator, dtype=values.dtype)
+        weights = weights.to(values.device) / max(1, values.numel()) ** 0.5
+        measured = (weights @ ((after[k] - before[k]) / (2 * _STEP))).cpu()
+        if values.requires_grad:
+            given = network.products(values, leaves, weights) @ flat
+        else:
+            given = torch.zeros_like(measured)
+        if not bool(measured.isfinite().all()) or not bool(given.isfinite().all()):
+            found.append(0.0)
+            continue
+        gap = max(0.0, float((measured - given).norm()) - rounding)
+        found.append(gap / max(float(measured.norm()), float(given.norm()), 1e-300))
+    return found
+
+
+def _jumps(network: Network, count: int) -> list[float]:
+    """The change of an output that is left after halving steps, where it bends most, 30 times.
+
+    So many walks are made side by side; one that has shrunk with its step waits for the others.
+    """
+    directions, at = _directions(network, count), network.draws([1.0] * count)
+    low = torch.full((count,), -_REACH, dtype=torch.float64)
+    high = -low
+    first = _shifted(network, at, directions, low)
+    last = _shifted(network, at, directions, high)
+    size = first.abs().amax(1).clamp_min(1e-300)
+    whole = (last - first).abs().amax(1)
+    walking = torch.ones(count, dtype=torch.bool)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        between = network.shifted_outputs(at, direction, middle)
+        between = _shifted(network, at, directions, middle)
         left, right = between - first, last - between
-        worst = int((left - right).abs().argmax())
-        if float(left[worst].abs()) > float(right[worst].abs()):
-            high, last = middle, between
-        else:
-            low, first = middle, between
-        if not float((last - first).abs().max()) > _SMOOTH * whole:
-            return 0.0
-    return float((last - first).abs().max()) / size
+        worst = (left - right).abs().argmax(1, keepdim=True)
+        there = left.gather(1, worst).abs() > right.gather(1, worst).abs()
+        last, first = torch.where(there, between, last), torch.where(there, first, between)
+        here = there[:, 0].cpu()
+        high, low = torch.where(here, middle, high), torch.where(here, low, middle)
+        walking &= ((last - first).abs().amax(1) > _SMOOTH * whole).cpu()
+        if not bool(walking.any()):
+            break
+    return torch.where(walking, ((last - first).abs().amax(1) / size).cpu(), 0.0).tolist()

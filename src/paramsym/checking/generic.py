@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
 
 Given = dict[Any, Any]  # the arguments of a call by position and by name
 Lookups = list[tuple[Value, int]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def table_lengths(graph: Graph) -> dict[int, int]:
@@ -99,54 +102,97 @@ def _root(graph: Graph, value: Value) -> Value | None:
     return value
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Generic inputs of several calls: what was drawn is stacked, what was kept is shared."""
+
+    leaves: list[Any]  # of (args, kwargs)
+    drawn: tuple[bool, ...]
+    form: pytree.TreeSpec
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, k: int) -> Arguments:
+        """Positional and keyword arguments of one call."""
+        return self.arguments(
+            [leaf[k] if own else leaf for leaf, own in zip(self.leaves, self.drawn, strict=True)]
+        )
+
+    def arguments(self, leaves: Sequence[Any]) -> Arguments:
+        """Positional and keyword arguments of given leaves."""
+        return pytree.tree_unflatten(list(leaves), self.form)
+
+
 def generic_inputs(
     inputs: Any, lengths: dict[int, int], generator: torch.Generator, spread: float = 1.0
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Fresh inputs of the same shapes, as positional and keyword arguments.
+) -> Arguments:
+    """Fresh inputs of the same shapes, as positional and keyword arguments; see `draws`."""
+    return draws(inputs, lengths, generator, [spread])[0]
+
+
+def draws(
+    inputs: Any, lengths: dict[int, int], generator: torch.Generator, spreads: Sequence[float]
+) -> Draws:
+    """Fresh inputs of the same shapes, for as many calls as there are spreads.
 
     Floating and complex inputs become normal (in float64) with a random size, mean and density for
     each sample, so that units are reached on both sides whatever their biases: the size lies
-    between 1/4 and 4, times at most `spread` or its inverse, and a share of the entries is cleared.
+    between 1/4 and 4, times at most a spread or its inverse, and a share of the entries is cleared.
     Inputs that look like masks (constant, two values only, or not finite) are kept, and so are
     those that decide what is computed (length 0; see `table_lengths`). Integer inputs
     that index a table become random places of it; whatever else there is stays as it was given.
     """
-    counter = iter(range(1 << 30))
+    leaves, form = pytree.tree_flatten(split_inputs(inputs))
+    tensors = itertools.count()
+    found, drawn = [], []
+    for leaf in leaves:
+        at = next(tensors) if isinstance(leaf, torch.Tensor) else None
+        fresh = None if at is None else _drawn(leaf, lengths.get(at), generator, spreads)
+        found.append(_kept(leaf) if fresh is None else fresh.to(leaf.device))
+        drawn.append(fresh is not None)
+    return Draws(found, tuple(drawn), form, len(spreads))
 
-    def fresh(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        at = next(counter)
-        if lengths.get(at) == 0:
-            return _widened(leaf)
-        if leaf.is_complex():
-            pairs = torch.view_as_real(leaf.resolve_conj())
-            return torch.view_as_complex(_drawn(pairs, generator, spread).contiguous())
-        if leaf.is_floating_point():
-            return _drawn(leaf, generator, spread)
-        if at in lengths and leaf.dtype != torch.bool:
-            drawn = torch.randint(lengths[at], leaf.shape, generator=generator, dtype=leaf.dtype)
-            return drawn.to(leaf.device)
+
+def _kept(leaf: Any) -> Any:
+    """What stays as it was given; a tensor in float64 if it floats."""
+    if not isinstance(leaf, torch.Tensor):
         return leaf
-
-    return pytree.tree_map(fresh, split_inputs(inputs))
-
-
-def _widened(leaf: torch.Tensor) -> torch.Tensor:
-    """A tensor as it is, in float64 if it floats."""
     return leaf.detach().double() if leaf.is_floating_point() else leaf.detach()
 
 
-def _drawn(leaf: torch.Tensor, generator: torch.Generator, spread: float) -> torch.Tensor:
+def _drawn(
+    leaf: torch.Tensor, length: int | None, generator: torch.Generator, spreads: Sequence[float]
+) -> torch.Tensor | None:
+    """One tensor for each spread, (spreads, *shape), or None where it stays."""
+    if length == 0:
+        return None
+    if leaf.is_complex():
+        pairs = _floats(torch.view_as_real(leaf.resolve_conj()), generator, spreads)
+        return None if pairs is None else torch.view_as_complex(pairs.contiguous())
+    if leaf.is_floating_point():
+        return _floats(leaf, generator, spreads)
+    if length is None or leaf.dtype == torch.bool:
+        return None
+    shape = (len(spreads), *leaf.shape)
+    return torch.randint(length, shape, generator=generator, dtype=leaf.dtype)
+
+
+def _floats(
+    leaf: torch.Tensor, generator: torch.Generator, spreads: Sequence[float]
+) -> torch.Tensor | None:
     if is_mask(leaf):
-        return leaf.detach().double()
-    wide, samples = torch.float64, (*leaf.shape[:1], *[1] * (leaf.ndim - 1))
+        return None
+    count, wide = len(spreads), torch.float64
+    samples = (count, *leaf.shape[:1], *[1] * (leaf.ndim - 1))
     size, side, density = torch.rand(3, *samples, generator=generator, dtype=wide)
+    spread = torch.tensor(spreads, dtype=wide).reshape(count, *[1] * leaf.ndim)
     size = 4 ** (2 * size - 1) * spread ** (2 * side - 1)
-    noise = torch.randn(leaf.shape, generator=generator, dtype=wide)
+    noise = torch.randn(count, *leaf.shape, generator=generator, dtype=wide)
     mean = torch.randn(samples, generator=generator, dtype=wide)
-    kept = torch.rand(leaf.shape, generator=generator, dtype=wide) < 2 * density
-    return (size * (noise * kept + mean)).to(leaf.device)
+    kept = torch.rand(count, *leaf.shape, generator=generator, dtype=wide) < 2 * density
+    return size * (noise * kept + mean)
 
 
 def is_mask(tensor: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ products with the suspects: O(parameters · suspects), and no factorisation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     """Try to refute suspects and vanished columns by inputs of ever more extreme sizes.
 
     Args:
-        network: its `spread` is widened, and restored at the end.
+        network: the model as a function of its parameters.
         found: the suspects, the vanished columns, the length of the others.
         outputs: entries of the outputs of one call.
         called: is told of each call.
@@ -53,18 +54,24 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     calls = calls_of(network) if needed(found) else 0
     each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
     seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
-    before, parts = network.spread, [seen]
-    for k in range(calls):
-        network.spread = before * 2.0 ** (1 + k // _WIDEN)
-        parts.append(_seen(network.rows(each), found))
-        called()
-        if (k + 1) & k == 0:  # at powers of two
-            seen = torch.cat(parts)
-            parts = [seen]
-            if not len(found.dead) and not _flat(seen, count).shape[1]:
-                break
-    network.spread = before
+    parts, network = [seen], network.anew()
+    for low, high in _doubled(calls):
+        for some in network.passes(high - low):
+            spreads = [2.0 ** (1 + k // _WIDEN) for k in range(low, low + some)]
+            parts += [_seen(rows, found) for rows in network.rows(each, spreads)]
+            low += some
+            for _ in spreads:
+                called()
+        parts = [torch.cat(parts)]
+        if not len(found.dead) and not _flat(parts[0], count).shape[1]:
+            break
     return _result(torch.cat(parts), found)
+
+
+def _doubled(calls: int) -> list[tuple[int, int]]:
+    """From where to where further calls go, each time to twice as many."""
+    ends = [0, *(1 << k for k in range(calls.bit_length()) if 1 << k < calls), calls]
+    return [*itertools.pairwise(ends)] if calls else []
 
 
 def calls_of(network: Network) -> int:

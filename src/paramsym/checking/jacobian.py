@@ -8,8 +8,9 @@ a quarter as many rows as it has outputs: many inputs tell more than many rows o
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramsym.checking.computed import AsComputed
-from paramsym.checking.generic import generic_inputs, table_lengths
+from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, table_lengths
 from paramsym.checking.measure import around
+from paramsym.checking.together import agree, batching, together
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.recording.running import Walk
@@ -28,13 +30,12 @@ OVERSAMPLING = 1.1  # rows per direction that is not claimed
 _SPARE_ROWS = 32
 _FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
 _BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
+_TOGETHER = 64  # calls in one pass, at most; with all their parameters and inputs, so many entries
+_STACKED, _SEEN = 1 << 19, 1 << 17
 
 
 class NotFinite(ValueError):
     """Weights or outputs are not numbers, so that nothing can be measured."""
-
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass
@@ -52,7 +53,6 @@ class Network:
 
     def __post_init__(self) -> None:
         self.lengths = table_lengths(record(self.model, self.inputs, self.outputs, self.training))
-        self.spread = 1.0
         self.covering = covering(self.inputs, self.lengths)
         self.continuous = any(
             isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
@@ -66,10 +66,34 @@ class Network:
         ]
         self.names = tuple(names)
         self.count = sum(real_entries(self.state[n]) for n in names)
+        self.batched = True  # until several calls in one pass failed
+        # apart from the inputs, so that these are the same however many rows are taken
+        self.seed = int(torch.randint(1 << 62, (), generator=self.generator))
+        self.combining = torch.Generator().manual_seed(self.seed)
+
+    def anew(self) -> Network:
+        """The same network, with inputs that do not depend on how many were drawn before."""
+        other = copy.copy(self)
+        other.generator = torch.Generator().manual_seed(self.seed + 1)
+        return other
+
+    def passes(self, calls: int) -> Iterator[int]:
+        """How many of so many calls are made at once, again and again."""
+        inputs = pytree.tree_leaves(split_inputs(self.inputs))
+        entries = sum(x.numel() for x in inputs if isinstance(x, torch.Tensor))
+        most = min(_STACKED // max(1, self.count), _SEEN // max(1, entries), _TOGETHER)
+        while calls > 0:
+            taken = min(calls, max(1, most) if self.batched else 1)
+            yield taken
+            calls -= taken
 
     def fresh_inputs(self) -> Arguments:
         """Generic positional and keyword arguments."""
-        return generic_inputs(self.inputs, self.lengths, self.generator, self.spread)
+        return generic_inputs(self.inputs, self.lengths, self.generator)
+
+    def draws(self, spreads: Sequence[float]) -> Draws:
+        """Generic arguments of as many calls as there are spreads."""
+        return draws(self.inputs, self.lengths, self.generator, spreads)
 
     def outputs_of_fresh_inputs(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """All output entries of one call as a vector, and the parameters to derive by.
@@ -88,16 +112,26 @@ class Network:
             return self.outputs_of(leaves, arguments, scaled), leaves
 
     @torch.no_grad()
-    def shifted_outputs(
-        self, arguments: Arguments, direction: dict[str, torch.Tensor], step: float
-    ) -> torch.Tensor:
-        """All output entries with the parameters moved by a step along a direction."""
-        moved = [as_real(self.state[n]) + step * direction[n] for n in self.names]
-        return self.outputs_of(moved, arguments)
+    def values(self, leaves: Sequence[torch.Tensor], draws: Draws) -> torch.Tensor:
+        """All output entries of several calls: (calls, outputs).
+
+        Args:
+            leaves: the parameters of each call, (calls, *shape).
+            draws: the arguments of each call.
+        """
+        calls = range(len(draws))
+        if self.batched and len(draws) > 1:
+            last = self.outputs_of([x[-1] for x in leaves], draws[calls[-1]])
+            found = together(self.outputs_of, leaves, draws)
+            if found is not None and agree(found[-1], last):
+                return found
+            self.batched = False
+        return torch.stack([self.outputs_of([x[k] for x in leaves], draws[k]) for k in calls])
 
     def outputs_of(
-        self, leaves: list[torch.Tensor], arguments: Arguments, scaled: bool = False
+        self, leaves: Sequence[torch.Tensor], arguments: Arguments, scaled: bool = False
     ) -> torch.Tensor:
+        """All output entries of one call at given parameters, in real numbers."""
         moving = {  # copies, which a forward pass may write into
             n: torch.view_as_complex(leaf.clone()) if self.state[n].is_complex() else leaf.clone()
             for n, leaf in zip(self.names, leaves, strict=True)
@@ -117,49 +151,97 @@ class Network:
             flat = [t / around(t.detach()) for t in flat]
         return torch.cat([t.reshape(-1) for t in flat])
 
-    def rows(self, wanted: int) -> torch.Tensor:
-        """At most `wanted` rows of the Jacobian at one fresh input: (rows, parameters).
+    def rows(self, wanted: int, spreads: Sequence[float] = (1.0,)) -> list[torch.Tensor]:
+        """At most `wanted` rows of the Jacobian at each of some fresh inputs: (rows, parameters).
 
         Rows that are not finite are left out.
         """
-        values, leaves = self.outputs_of_fresh_inputs()
+        draws = self.draws(spreads)
+        if self.batched and len(draws) > 1:
+            found = self._rows_together(wanted, draws)
+            if found is not None:
+                return [*map(_finite, found.unbind(1))]
+            self.batched = False
+        found = []
+        for k in range(len(draws)):
+            values, leaves = self.outputs_at(draws[k], scaled=True)
+            found.append(_finite(self._rows(self.drawn(wanted, values), values, leaves)))
+        return found
+
+    def _rows_together(self, wanted: int, draws: Draws) -> torch.Tensor | None:
+        """Rows at each of several inputs, (rows, calls, parameters); None where that cannot be.
+
+        The last call is held against itself alone, its outputs and a row.
+        """
+        own = [as_real(self.state[n]) for n in self.names]
+        leaves = [x.expand(len(draws), *x.shape).clone().requires_grad_() for x in own]
+        with torch.enable_grad():
+            values = together(lambda own, at: self.outputs_of(own, at, scaled=True), leaves, draws)
+        if values is None:
+            return None
+        weights = self.drawn(wanted, values)
+        found = self._rows(weights, values, leaves)
+        alone, leaves = self.outputs_at(draws[len(draws) - 1], scaled=True)
+        row = self._rows(weights[:1, -1], alone, leaves)
+        same = agree(values[-1].detach(), alone.detach()) and agree(found[:1, -1], row)
+        return found if same else None
+
+    def _rows(
+        self, weights: torch.Tensor, values: torch.Tensor, leaves: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """weightsᵀ · J by parts; an output depends on the parameters of its own call alone."""
         if not values.requires_grad:
-            return torch.zeros(0, self.count, dtype=values.dtype)
-        step = max(1, min(_BATCH // self.count, 4 * _BATCH // max(1, values.numel())))
-        batches = self.drawn(wanted, values).split(step)
-        products = [self.products(values, leaves, part) for part in batches]
-        found = products[0] if len(products) == 1 else torch.cat(products)
-        finite = found.sum(dim=1).isfinite()  # what is not finite stays so, in one pass
-        return found if bool(finite.all()) else found[finite]
+            return values.new_zeros(0, *values.shape[:-1], self.count)
+        calls = values.numel() // values.shape[-1]
+        entries = calls * max(4 * self.count, values.shape[-1])
+        parts = weights.split(max(1, 4 * _BATCH // max(1, entries)))
+        products = [self.products(values, leaves, part) for part in parts]
+        return products[0] if len(products) == 1 else torch.cat(products)
 
     def drawn(self, wanted: int, values: torch.Tensor) -> torch.Tensor:
-        """At most `wanted` random combinations of the outputs: (rows, outputs)."""
-        n = values.numel()
+        """At most `wanted` random combinations of the outputs: (rows, *values)."""
+        n = values.shape[-1]
         if wanted >= n:
-            return torch.eye(n, dtype=values.dtype, device=values.device)
-        normal = torch.randn(wanted, n, generator=self.generator, dtype=torch.float32)
+            eye = torch.eye(n, dtype=values.dtype, device=values.device)
+            return eye if values.ndim == 1 else eye[:, None].expand(n, *values.shape)
+        normal = torch.randn(wanted, *values.shape, generator=self.combining, dtype=torch.float32)
         return normal.to(values) / math.sqrt(n)  # drawn ten times faster, and as generic
 
     def products(
-        self, values: torch.Tensor, leaves: list[torch.Tensor], weights: torch.Tensor
+        self, values: torch.Tensor, leaves: Sequence[torch.Tensor], weights: torch.Tensor
     ) -> torch.Tensor:
-        """weightsᵀ · J, many rows at a time where the operators allow it."""
+        """weightsᵀ · J, many rows at a time where the operators allow it: (rows, parameters).
+
+        With the outputs of several calls, (rows, calls, parameters).
+        """
         options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
         found: Sequence[torch.Tensor | None]
         try:
-            found = torch.autograd.grad(values, leaves, weights, is_grads_batched=True, **options)
+            with batching():
+                found = torch.autograd.grad(
+                    values, leaves, weights, is_grads_batched=True, **options
+                )
         except RuntimeError:  # an operator without a batching rule, or a hand-written backward
             each = [torch.autograd.grad(values, leaves, w, **options) for w in weights]
             found = [
                 torch.stack(present) if (present := [p for p in parts if p is not None]) else None
                 for parts in zip(*each, strict=True)
             ]
-        count = len(weights)
+        lead = len(weights), *values.shape[:-1]
+        calls = math.prod(lead[1:])
         flat: list[torch.Tensor] = [
-            weights.new_zeros(count, leaf.numel()) if g is None else g.reshape(count, -1)
+            weights.new_zeros(*lead, leaf.numel() // calls)
+            if g is None
+            else g.reshape(*lead, leaf.numel() // calls)
             for g, leaf in zip(found, leaves, strict=True)
         ]
-        return torch.cat(flat, dim=1).cpu()
+        return torch.cat(flat, dim=-1).cpu()
+
+
+def _finite(rows: torch.Tensor) -> torch.Tensor:
+    """The rows that hold numbers."""
+    finite = rows.sum(dim=1).isfinite()  # what is not finite stays so, in one pass
+    return rows if bool(finite.all()) else rows[finite]
 
 
 def _check_numbers(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
@@ -225,12 +307,12 @@ def jacobian(network: Network, plan: Plan, called: Callable[[], None]) -> torch.
     """
     found = torch.empty(plan.rows, network.count, dtype=torch.float64)
     filled = empty = 0
-    for _ in range(plan.calls):
-        rows = network.rows(plan.each)
-        found[filled : filled + len(rows)] = rows
-        filled += len(rows)
-        empty += not len(rows)
-        called()
+    for calls in network.passes(plan.calls):
+        for rows in network.rows(plan.each, [1.0] * calls):
+            found[filled : filled + len(rows)] = rows
+            filled += len(rows)
+            empty += not len(rows)
+            called()
     if 2 * empty > plan.calls and network.outputs_of_fresh_inputs()[0].requires_grad:
         raise NotFinite(
             f"audit(model={type(network.model).__name__}): at {empty} of {plan.calls} random "

@@ -105,7 +105,7 @@ def _buffer_columns(operator: TangentOperator, names: tuple[str, ...]) -> torch.
 
 
 def components(operator: TangentOperator) -> list[tuple[tuple[Generators, ...], tuple[str, ...]]]:
-    """Generatorss of generators that share no parameter with each other, and what they move."""
+    """Groups of generators that share no parameter with each other, and what they move."""
     groups: list[tuple[list[Generators], set[str]]] = []
     for block in operator.blocks:
         members, names = [block], set(block.parameters)

@@ -1,0 +1,68 @@
+"""Several calls of a model in one pass, each at inputs and parameters of its own.
+
+Small models cost by the number of operations and not by their size: 32 calls in one pass take as
+long as three to ten by themselves. Not every model allows it. A branch that asks for the numbers
+of what is stacked, a hand-written backward, or an operator without a rule for batches ends in an
+error, and the caller calls once more, one by one. So that no rule is trusted, one call of each pass
+is held against the same call alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from paramsym.checking.generic import Arguments, Draws
+
+# What vmap raises where an operator has no batching rule or a branch depends on numbers.
+REFUSED = (RuntimeError, ValueError, TypeError, NotImplementedError)
+_AGREE = 1e-6  # relative to the largest number: rounding is near 1e-13, another function near 1
+
+Function = Callable[[Sequence[torch.Tensor], Arguments], torch.Tensor]
+
+
+@contextmanager
+def batching() -> Iterator[None]:
+    """A context for vmap: what has no batching rule is looped over without a word."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        yield
+
+
+def together(
+    function: Function, leaves: Sequence[torch.Tensor], draws: Draws
+) -> torch.Tensor | None:
+    """function(leaves[k], draws[k]) of all calls k in one pass, (calls, …), or None.
+
+    Args:
+        function: from parameters and arguments to one tensor.
+        leaves: the parameters of all calls, (calls, *shape) each.
+        draws: the arguments of all calls.
+
+    Returns:
+        The values, differentiable in the leaves; None where the model cannot be batched.
+    """
+
+    def one(own: tuple[torch.Tensor, ...], inputs: tuple) -> torch.Tensor:
+        return function(own, draws.arguments(inputs))
+
+    batched = tuple(0 if drawn else None for drawn in draws.drawn)
+    try:
+        with batching(), sdpa_kernel(SDPBackend.MATH):  # others are not differentiable by masks
+            return torch.vmap(one, (0, batched), randomness="same")(
+                tuple(leaves), tuple(draws.leaves)
+            )
+    except REFUSED:
+        return None
+
+
+def agree(found: torch.Tensor, alone: torch.Tensor) -> bool:
+    """Whether one call of a pass is what it is by itself, up to rounding."""
+    if found.shape != alone.shape:
+        return False
+    limit = _AGREE * float(alone.nan_to_num(0.0, 0.0, 0.0).abs().max()) if alone.numel() else 0.0
+    return torch.allclose(found, alone, rtol=_AGREE, atol=limit, equal_nan=True)
