@@ -9,6 +9,7 @@ from paramsym.interop.equivariance import assert_equivariant
 from paramsym.interop.exporting import Export, NotProved
 from paramsym.interop.formats import Exports, awq, export, quark, smoothquant, spinquant
 from paramsym.interop.maps import Refused, ScaleMap, Verdict
+from paramsym.interop.parametrizing import parametrize
 from paramsym.interop.permutations import (
     PermutationSpec,
     parameter_classes,
@@ -23,7 +24,7 @@ __all__ = [
     "OptimizerGroups", "PermutationSpec", "Refused", "Rotation", "RotationExport", "ScaleMap",
     "Verdict",
     "assert_equivariant", "awq", "check", "export", "optimizer_groups", "parameter_classes",
-    "permutation_spec", "quark", "read_mapping",
+    "parametrize", "permutation_spec", "quark", "read_mapping",
     "smoothquant", "spinquant", "symmetry_of_spec", "untied",
 ]  # fmt: skip
 
