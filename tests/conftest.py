@@ -1,12 +1,35 @@
 """Fixtures that every test may use: both dtypes, and randomness that can be repeated."""
 
 import gc
+import json
+from pathlib import Path
 
 import hypothesis  # noqa: F401 (before the freeze: its plugins ask who refers to their generators)
 import pytest
 import torch
 
 from paramsym.primitives import defects
+
+AT_ONCE = Path(__file__).with_name("at_once.json")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` takes its choice
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests with many long instances `make test` runs those that are listed,.
+
+    The others are slow. `make reproduce` runs them.
+    """
+    table = json.loads(AT_ONCE.read_text())
+    missing = {(f, t, i) for f, tests in table.items() for t, kept in tests.items() for i in kept}
+    for item in items:
+        path, _, name = item.nodeid.partition("::")
+        test, _, instance = name.removesuffix("]").partition("[")
+        kept = table.get(path, {}).get(test)
+        if kept is not None and instance not in kept:
+            item.add_marker(pytest.mark.slow)
+        missing.discard((path, test, instance))
+    if missing and config.args == config.getini("testpaths"):  # the whole suite was collected
+        raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {sorted(missing)}")
 
 
 def pytest_collection() -> None:

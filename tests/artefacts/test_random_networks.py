@@ -108,7 +108,7 @@ def element_of(symmetry, chance: random.Random):
     ]()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=20, deadline=None, suppress_health_check=[*HealthCheck])
 @given(seed=st.integers(0, 10**6))
 def test_the_pair_computes_what_it_did_or_the_move_is_refused(seed):
     chance = random.Random(seed)

@@ -240,7 +240,7 @@ def test_adapters_go_with_every_architecture_along_all_spaces(name):
     assert check.error <= 1e-12 and check.control >= BROKEN
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=6, deadline=None, suppress_health_check=[*HealthCheck])
 @given(
     name=st.sampled_from(["llama", "biased", "tied", "gpt2", "untied gpt2", "neox"]),
     seed=st.integers(0, 99),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry
-from tests.coverage.measure import measured
+from tests.coverage.measure import Measured, measured
 
 EXPERTS, WIDTH = 5, 7
 
@@ -108,12 +109,17 @@ def all_in_turn(moe: Mixture, x: Tensor, v: Tensor, i: Tensor) -> Tensor:
 LOOPS = [by_tensor, by_number, first_entry, different_ones, different_tensors, a_list]
 
 
+@cache
+def of_loop(loop: Loop, tokens: int) -> Measured:
+    torch.manual_seed(0)
+    x = torch.randn(tokens, WIDTH)
+    return measured(Mixture(loop), (x,))
+
+
 @pytest.mark.parametrize("tokens", [40, 1], ids=["all are hit", "two are hit"])
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda f: f.__name__)
 def test_a_loop_over_experts_that_were_hit_is_one_over_all(loop: Loop, tokens: int) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(tokens, WIDTH)
-    found, plain = measured(Mixture(loop), (x,)), measured(Mixture(all_in_turn), (x,))
+    found, plain = of_loop(loop, tokens), of_loop(all_in_turn, tokens)
     assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
     assert {*found.symmetry.spaces} == {*plain.symmetry.spaces}
     if tokens > 1:

@@ -11,9 +11,13 @@ from tests.browsing import barriers, browser
 __all__ = ["browser"]
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    "index.html", "glossary.html", "gallery.html", "mathematics.html", "findings-relu.html",
-    "how-to/balance.html", "reference/every-option.html", "reference/structure.html",
-)  # fmt: skip
+    "index.html",
+    "glossary.html",
+    "gallery.html",
+    "findings-relu.html",
+    "reference/structure.html",
+)
+NARROW = ("index.html", "mathematics.html", "how-to/balance.html", "reference/every-option.html")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +29,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (380, True)])
-def test_nothing_keeps_a_reader_out(site: Path, browser, width: int, dark: bool) -> None:
-    found = {page: barriers(browser, site / page, width, dark) for page in PAGES}
+@pytest.mark.parametrize(
+    ("pages", "width", "dark"), [(PAGES, 1440, False), (NARROW, 380, True)], ids=["wide", "narrow"]
+)
+def test_nothing_keeps_a_reader_out(
+    site: Path, browser, pages: tuple[str, ...], width: int, dark: bool
+) -> None:
+    found = {page: barriers(browser, site / page, width, dark) for page in pages}
     assert {page: what for page, what in found.items() if what} == {}

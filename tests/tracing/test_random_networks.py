@@ -37,7 +37,7 @@ def change(network: RandomNetwork, moved: dict) -> float:
 
 
 @seed(20261121)
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks())
 def test_every_family_found_is_a_symmetry(network: RandomNetwork) -> None:
     with warnings.catch_warnings():
