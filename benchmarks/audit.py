@@ -59,7 +59,23 @@ def measure(parameters: int) -> dict[str, float | int | bool | None]:
         "parameters": found.parameters, "redundant": found.nullity, "complete": found.complete,
         "seconds": seconds, "wall": wall, "estimated": found.cost.seconds, "peak_gb": peak,
         "smallest": found.gap.above, "noise": found.gap.below, "svd_seconds": svd,
+        "pass_seconds": rows_at_64_inputs(model, inputs, True),
+        "calls_seconds": rows_at_64_inputs(model, inputs, False),
     }  # fmt: skip
+
+
+def rows_at_64_inputs(model, inputs, together: bool) -> float:
+    """CPU-seconds of eight rows of the Jacobian at each of them, in one pass or one by one."""
+    import torch
+
+    from paramsym.checking.jacobian import Network
+
+    network = Network(model, inputs, None, False, torch.Generator().manual_seed(0))
+    network.batched = together
+    network.rows(8, [1.0] * 2)
+    start = time.process_time()
+    network.rows(8, [1.0] * 64)
+    return time.process_time() - start
 
 
 def by_svd(model, inputs) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from paramsym.checking.jacobian import Network
 from tests.tracing.networks import TABLE, Row, build
+from tests.tracing.programs import draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 SPREADS = [1.0, 1.0, 4.0, 64.0, 1.0]
@@ -134,3 +135,19 @@ def test_values_of_moved_parameters_are_those_of_each_call() -> None:
     together, alone = one.values(leaves, draws), other.values(leaves, draws)
     assert one.batched and not torch.allclose(together[0], together[1])
     torch.testing.assert_close(together, alone)
+
+
+def test_random_programs_have_the_same_rows_in_a_pass() -> None:
+    """What no rule of ours has seen: views, writes in place, buffers, recurrences, lookups."""
+    batched = 0
+    for number in range(20):
+        program = draw(number)
+        inputs = program.draw_inputs(torch.Generator().manual_seed(0))
+        model = program.build(0)
+        try:
+            rows_at(model, inputs, batched=False)
+        except RuntimeError:  # batch norm by a variance that is computed from parameters
+            continue
+        assert_same(model, inputs)
+        batched += is_batched(model, inputs)
+    assert 10 < batched
