@@ -317,6 +317,22 @@ def test_half_precision_is_merged_in_single() -> None:
         torch.testing.assert_close(merged.params[n], wide.bfloat16(), rtol=0.01, atol=1e-6)
 
 
+def test_half_precision_is_rounded_once() -> None:
+    """Scales of units round what they move; the mean is that of what was not rounded."""
+    models = [{n: t.bfloat16() for n, t in m.items()} for m in planted(2, 0.05)]
+    scaled = WHOLE.sample(torch.Generator().manual_seed(7))
+    models[1] = {n: t.bfloat16() for n, t in act(WHOLE, scaled, models[1]).items()}
+    merged = merge(WHOLE, models)
+    wide = [{n: t.float() for n, t in m.items()} for m in models]
+    there = [act(WHOLE, g, m) for g, m in zip(merged.elements, wide, strict=True)]
+    twice = 0
+    for n in BASE:
+        assert torch.equal(merged.params[n], ((there[0][n] + there[1][n]) / 2).bfloat16())
+        rounded = (merged.aligned[0][n].float() + merged.aligned[1][n].float()) / 2
+        twice += int((merged.params[n] != rounded.bfloat16()).sum())
+    assert twice > 20  # what was printed before
+
+
 # -- by activations -----------------------------------------------------------------------------
 
 

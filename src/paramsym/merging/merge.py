@@ -14,9 +14,13 @@ from paramsym.merging.differences import relative_distances
 from paramsym.merging.interpolation import mixed, require_kind
 from paramsym.merging.procrustes import Aligner, Procrustes, Read
 from paramsym.merging.shares import normalised
-from paramsym.merging.states import State, require_alike
+from paramsym.merging.states import State, combined, has_values, require_alike
+from paramsym.structure.action import act
 from paramsym.structure.element import GroupElement
+from paramsym.structure.layout import working_dtype
 from paramsym.structure.symmetry import ParameterSymmetry
+
+Params = dict[str, Tensor]
 
 
 class Hopeless(ValueError):
@@ -31,8 +35,8 @@ class Merged:
         params: the merged state dict.
         elements: one for each model, which moves it to where the reference is; the identity for
             the reference.
-        aligned: the models after their elements, from which `params` was averaged; the parents
-            that `repair` takes.
+        aligned: the models after their elements, whose average `params` is (of half precision
+            before it is rounded); the parents that `repair` takes.
         distances: of each aligned model y from the reference x, |x − y| / √(|x|² + |y|²): 0 for
             equal ones and 1 for orthogonal ones. Buffers and dead parameters do not count.
         objective: Σ wᵢ |gᵢ xᵢ − m|² about the weighted mean m, as given, after the first
@@ -120,10 +124,28 @@ def merge(
     order = sorted(range(len(models)), key=lambda i: i != fixed)  # integers are of the reference
     if kind == "spherical":
         order = [0, 1]
-    params = mixed([search.moved[i] for i in order], [shares[i] for i in order], kind)
+    params = _mean(search, order, [shares[i] for i in order], kind)
     return Merged(
         params, tuple(search.elements), tuple(search.moved), whole, tuple(search.objective)
     )
+
+
+def _mean(search: Procrustes, order: Sequence[int], shares: Sequence[float], kind: str) -> Params:
+    """The mean of all models where they are now, rounded once.
+
+    What is in half precision is moved and averaged in single; `search.moved` was rounded there.
+    """
+    moved = [search.moved[i] for i in order]
+    first = [t for t in moved[0].values() if has_values(t)]
+    if all(working_dtype(t) == t.dtype for t in first):
+        return mixed(moved, shares, kind)
+    wide = [act(search.symmetry, search.elements[i], _widely(search.models[i])) for i in order]
+    found = mixed(wide, shares, kind)
+    return combined(moved[:1], lambda name, _: found[name])
+
+
+def _widely(params: Params) -> Params:
+    return {n: t.to(working_dtype(t)) if has_values(t) else t for n, t in params.items()}
 
 
 def _checked(models: Sequence[Any], kind: str, reference: int | None, rounds: int) -> int:
