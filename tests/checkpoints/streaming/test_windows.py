@@ -17,7 +17,7 @@ from paramsym.checkpoints import CheckpointError, compared, plan_transform, tran
 from paramsym.checkpoints.checkpoint import Checkpoint
 from paramsym.checkpoints.quieting import quiet
 from paramsym.checkpoints.sources import open_movable
-from paramsym.checkpoints.streaming import layout, running
+from paramsym.checkpoints.streaming import finding, layout, running
 from paramsym.checkpoints.streaming.windows import Joins
 from paramsym.origin.comparison import Kind
 from tests.checkpoints.streaming.conftest import contents, llama
@@ -245,3 +245,25 @@ def test_tied_tensors_that_are_both_stored_move_alike(tmp_path: Path) -> None:
     found = tensors(tmp_path / "out")
     assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
     assert not torch.equal(found["lm_head.weight"], state["lm_head.weight"])
+
+
+def test_a_unit_of_one_expert_that_differs_at_a_small_scale_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers are less than rounding beside those of the others; the copy is the control."""
+    monkeypatch.setattr(compared, "IN_MEMORY", 0)
+    monkeypatch.setattr(finding, "_SAMPLE", 3)  # what is changed below is not among them
+    folder: Any = Folder(tmp_path, "Mixtral")
+    start = {name: t.clone() for name, t in folder.model.state_dict().items()}
+    up, down = (start[f"model.layers.0.mlp.experts.{n}_proj"] for n in ("gate_up", "down"))
+    width = down.shape[2]
+    up[1, width + 3] /= 1e6
+    down[1, :, 3] *= 1e6
+    folder.save(tmp_path / "one", start)
+    up[1, width + 2] *= 2
+    down[1, :, 2] /= 2
+    folder.save(tmp_path / "copy", start)
+    up[1, width + 3, 0] *= 3
+    folder.save(tmp_path / "other", start)
+    assert compare(tmp_path / "one", tmp_path / "copy").kind is Kind.SAME
+    assert compare(tmp_path / "one", tmp_path / "other").kind is Kind.UNDECIDED

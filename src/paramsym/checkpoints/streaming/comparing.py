@@ -12,7 +12,7 @@ from paramsym.checkpoints.checkpoint import Opened
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
-from paramsym.checkpoints.streaming.gaps import Gap, typical_size, units_of
+from paramsym.checkpoints.streaming.gaps import Gap, seen_through, typical_size, units_of
 from paramsym.checkpoints.streaming.job import Job, one_thread, require_finite
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.engines import Engine
@@ -136,8 +136,10 @@ def _gaps(
 def _gap(job: Job, a: Weights, name: str) -> Gap:
     """One tensor, panel by panel."""
     still = Job(a.checkpoint, job.symmetry, GroupElement(job.symmetry), a.names, a.windows)
-    own = None if name in job.windows else job.names.get(name)
+    own = job.names.get(name)
     units = {} if own is None else units_of(job.symmetry, own)
+    if name in job.windows:
+        units = seen_through(job.windows[name], units)
     found, low = Gap(units, job.checkpoint.entries[name].shape), 0
     with Opened(a.checkpoint) as one, Opened(job.checkpoint) as two:
         moved = job.panels(two, name, two[job.source(name)])

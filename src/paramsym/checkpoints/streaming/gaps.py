@@ -19,6 +19,7 @@ from paramsym.algebra.monomial import AbstractMonomial
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, spaces_of
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.windowed import Window
 
 Units = dict[int, Tensor]  # of each axis that has units: for every place the number of its unit
 
@@ -35,6 +36,16 @@ def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
         for k, axis in axes if any(_has_size(spaces[s]) for s in spaces_of(axis))
     }  # fmt: skip
     return {k: units for k, units in found.items() if _many(units) > 1}
+
+
+def seen_through(window: Window, units: Units) -> Units:
+    """The units of a tensor on the axes of a window, of which the box holds some."""
+    found = {}
+    for k, axis in enumerate(window.axes):
+        held = window.box[axis]
+        if axis in units and isinstance(held, tuple):
+            found[k] = units[axis][slice(*held)].unique(return_inverse=True)[1]
+    return {k: own for k, own in found.items() if _many(own) > 1}
 
 
 def _has_size(space: Space) -> bool:
