@@ -56,7 +56,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
     parts, network = [seen], network.anew()
     for low, high in _doubled(calls):
-        for some in network.passes(high - low):
+        for some in network.passes(high - low, each):
             spreads = [2.0 ** (1 + k // _WIDEN) for k in range(low, low + some)]
             parts += [_seen(rows, found) for rows in network.rows(each, spreads)]
             low += some

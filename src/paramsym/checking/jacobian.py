@@ -30,8 +30,8 @@ OVERSAMPLING = 1.1  # rows per direction that is not claimed
 _SPARE_ROWS = 32
 _FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
 _BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
-_TOGETHER = 64  # calls in one pass, at most; with all their parameters and inputs, so many entries
-_STACKED, _SEEN = 1 << 19, 1 << 17
+_TOGETHER = 64  # calls in one pass, at most
+_SEEN = 1 << 17  # entries of all their inputs
 
 
 class NotFinite(ValueError):
@@ -77,13 +77,14 @@ class Network:
         other.generator = torch.Generator().manual_seed(self.seed + 1)
         return other
 
-    def passes(self, calls: int) -> Iterator[int]:
-        """How many of so many calls are made at once, again and again."""
+    def passes(self, calls: int, rows: int) -> Iterator[int]:
+        """How many of so many calls, of so many rows each, are made at once, again and again."""
         inputs = pytree.tree_leaves(split_inputs(self.inputs))
         entries = sum(x.numel() for x in inputs if isinstance(x, torch.Tensor))
-        most = min(_STACKED // max(1, self.count), _SEEN // max(1, entries), _TOGETHER)
+        held = max(1, self.count) * max(8, rows)
+        most = max(1, min(_BATCH // held, _SEEN // max(1, entries), _TOGETHER))
         while calls > 0:
-            taken = min(calls, max(1, most) if self.batched else 1)
+            taken = min(calls, most if self.batched else 1)
             yield taken
             calls -= taken
 
@@ -307,7 +308,7 @@ def jacobian(network: Network, plan: Plan, called: Callable[[], None]) -> torch.
     """
     found = torch.empty(plan.rows, network.count, dtype=torch.float64)
     filled = empty = 0
-    for calls in network.passes(plan.calls):
+    for calls in network.passes(plan.calls, plan.each):
         for rows in network.rows(plan.each, [1.0] * calls):
             found[filled : filled + len(rows)] = rows
             filled += len(rows)
