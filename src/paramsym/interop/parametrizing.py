@@ -18,9 +18,11 @@ from paramsym.structure.symmetry import ParameterSymmetry
 class MovedParameter(nn.Module):
     """The parametrization of one tensor: forwards θ ↦ (g·θ)_name, and back."""
 
-    def __init__(self, symmetry: ParameterSymmetry, element: GroupElement, name: str):
+    def __init__(
+        self, symmetry: ParameterSymmetry, element: GroupElement, inverse: GroupElement, name: str
+    ):
         super().__init__()
-        self.symmetry, self.element, self.inverse = symmetry, element, ~element
+        self.symmetry, self.element, self.inverse = symmetry, element, inverse
         self.name = name
 
     def forward(self, tensor: Tensor) -> Tensor:
@@ -68,13 +70,14 @@ def parametrize(
     places = places_of(model, moved)
     _require_readable(model, symmetry, element, places)
     kept = {name: state[name].clone() for name in moved}
+    inverse = ~element
     for place, name in places.items():
         path, _, attribute = place.rpartition(".")
         module = model.get_submodule(path)
         if torch_parametrize.is_parametrized(module, attribute):
             continue  # a module with two names
         torch_parametrize.register_parametrization(
-            module, attribute, MovedParameter(symmetry, element, name)
+            module, attribute, MovedParameter(symmetry, element, inverse, name)
         )
         # torch keeps g⁻¹·θ, so that the weights that are read stay; here it is the function
         with torch.no_grad():

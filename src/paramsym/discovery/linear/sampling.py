@@ -8,7 +8,6 @@ the size of what passes; buffers are constants of the function and stay as they 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from torch.utils import _pytree as pytree
 from paramsym.checking.generic import generic_inputs, is_mask, table_lengths
 from paramsym.checking.generic_weights import unit
 from paramsym.checking.measure import around
+from paramsym.checking.together import REFUSED, batching
 from paramsym.recording.precision import converted, functional, plain_lookups
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.recording.refusals import TraceError
@@ -30,9 +30,6 @@ _ENTRIES = 1 << 22  # gradient entries of one batch of samples
 _LARGEST = 256  # samples of one batch
 _AGREE = 1e-6  # relative difference of a gradient by batches and by itself; in float32 its root
 _SPREAD = 0.3  # of a single number around the user's
-
-# What vmap raises where an operator has no batching rule or a branch depends on numbers.
-_REFUSED = (RuntimeError, ValueError, TypeError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -232,12 +229,11 @@ class Sampler:
         def one(weights: dict[str, Tensor], leaves: list[Tensor]) -> Tensor:
             return _flat(self._values(weights, leaves))
 
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        with torch.no_grad(), batching():
             if self.batched:
                 try:
                     return torch.func.vmap(one)(points.weights, points.leaves).double().cpu()
-                except _REFUSED:
+                except REFUSED:
                     self.batched = False
             each = [_flat(self.values(points.at(k))) for k in range(len(points))]
         return torch.stack(each).double().cpu()
@@ -251,14 +247,13 @@ class Sampler:
         """∇_θ ⟨v, F(θ, x)⟩ for each sample, in float64: name → (samples, *shape)."""
         if self.batched:
             try:
-                with warnings.catch_warnings():  # what has no batching rule is looped over
-                    warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                with batching():
                     found = torch.func.vmap(torch.func.grad(self._pairing))(
                         points.weights, points.leaves, points.covectors
                     )
                 if self._confirmed(points, found):
                     return {n: g.detach().double().cpu() for n, g in found.items()}
-            except _REFUSED:
+            except REFUSED:
                 pass
             self.batched = False
         each = [self._gradient(points.at(k)) for k in range(len(points))]
