@@ -262,12 +262,7 @@ def _errors(constraints: Constraints, points: Points, vectors: Tensor) -> Tensor
     drawn = {k: leaf for k, leaf in enumerate(points.leaves) if sampler.is_drawn_float(k)}
 
     def values(there: Mapping[str | int, Tensor]) -> Tensor:
-        moved = Points(
-            {n: there[n] for n in points.weights},
-            [there.get(k, leaf) for k, leaf in enumerate(points.leaves)],
-            there[""],
-        )
-        rows, good = constraints.at(moved)
+        rows, good = constraints.at(points.moved(there))
         whole = rows.new_zeros(len(good), rows.shape[1])
         whole[good] = rows
         return whole @ vectors

@@ -232,8 +232,9 @@ def require_derivatives(sampler: Sampler) -> None:
     covectors = points.covectors.double().cpu()
 
     def pairing(weights: Mapping[str, Tensor]) -> Tensor:
-        values = sampler.all_values(Points(dict(weights), points.leaves, points.covectors))
-        return (torch.where(values.isfinite(), values, 0.0) * covectors).sum(1, keepdim=True)
+        values = sampler.all_values(points.moved(weights))
+        factors = covectors.repeat(len(values) // len(points), 1)
+        return (torch.where(values.isfinite(), values, 0.0) * factors).sum(1, keepdim=True)
 
     def moved(h: float) -> dict[str, Tensor]:
         return {

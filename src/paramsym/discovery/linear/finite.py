@@ -10,7 +10,6 @@ followed by itself, and those that pass once more together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +25,8 @@ _COMBINATIONS, _SAMPLES = 4, 24  # each of which goes both ways
 _WIDE, _SPREAD = 64, 32.0  # further samples, of large inputs
 _MOVE = (0.2, 1.0)  # ‖tMθ‖ / ‖θ‖ over the tensors that move, to first order
 _LONGEST = 8.0  # t‖M‖ at most
-_ORDER = 20  # of Taylor's series, for steps with t‖M‖ ≤ 1: 1/20! = 4e-19
+_STEP = 4.0  # t‖M‖ of one series: its largest terms lose two digits
+_ROUNDING = 1e-18  # of θ: the terms that are left out
 _CHANGE, _RESIDUALS = (
     1e-8,
     1000.0,
@@ -174,14 +174,13 @@ def _changes(sampler: Sampler, field: Generator, points: Points, moves: Tensor) 
     """The relative change at each sample; NaN where it cannot be told from rounding."""
     before = sampler.all_values(points)
     moved = flowed(field, points.weights, moves)
-    after = sampler.all_values(Points(moved, points.leaves, points.covectors))
+    after = sampler.all_values(points.moved(moved))
     size, known = _sizes(before), before.isfinite() & after.isfinite()
     off = torch.where(known, (after - before).abs() / size, 0.0)
     if float(off.max()) > _CHANGE:
         errors = noise(
-            lambda w: sampler.all_values(Points(dict(w), points.leaves, points.covectors)),
-            points.weights, sampler.generator,
-        )  # fmt: skip
+            lambda w: sampler.all_values(points.moved(w)), points.weights, sampler.generator
+        )
         errors = (errors + _ROUNDINGS * torch.finfo(sampler.dtype).eps * before.abs()) / size
         known &= errors <= _DEAF  # neither NaN
         off = torch.where(known, (off - _NOISES * errors).clamp_min(0.0), 0.0)
@@ -205,38 +204,32 @@ def flowed(field: Generator, weights: dict[str, Tensor], moves: Tensor) -> dict[
         weights: name → (samples, *shape), real numbers.
         moves: (samples,), its sign is that of t.
     """
-    state = {n: w.double() for n, w in weights.items()}
-    velocity = torch.func.vmap(field.velocity)
-    first, targets = velocity(state), field.targets
+    touched = {n: weights[n] for n in field.touched}
+    state = {n: w.double().flatten(1) for n, w in touched.items()}
+    first = field.flat(state)
     speed, length = (
-        torch.stack([d[n].flatten(1).square().sum(1) for n in targets]).sum(0).sqrt()
-        for d in (first, state)
+        torch.stack([d[n].square().sum(1) for n in first]).sum(0).sqrt() for d in (first, state)
     )
     norm = math.sqrt(sum(float(part.values.square().sum()) for part in field.parts))
-    axes = max(len(field.parts), 1) ** 0.5  # ‖Σ Mᵢ‖ ≤ Σ ‖Mᵢ‖
-    longest = _LONGEST / (norm * axes)
-    times = (moves * length / speed.clamp_min(1e-300)).clamp(-longest, longest)
-    steps = max(1, math.ceil(float(times.abs().max()) * norm * axes))
-    constant = velocity({n: torch.zeros_like(w) for n, w in state.items()})
+    norm *= max(len(field.parts), 1) ** 0.5  # ‖Σ Mᵢ‖ ≤ Σ ‖Mᵢ‖
+    times = (moves * length / speed.clamp_min(1e-300)).clamp(-_LONGEST / norm, _LONGEST / norm)
+    steps = max(1, math.ceil(float(times.abs().max()) * norm / _STEP))
     for _ in range(steps):
-        state = _stepped(velocity, constant, state, times / steps)
-    return {n: w.to(weights[n].dtype) for n, w in state.items()}
+        state = _stepped(field, state, times[:, None] / steps)
+    moved = {n: state[n].reshape(w.shape).to(w.dtype) for n, w in touched.items()}
+    return {**weights, **moved}
 
 
-def _stepped(
-    velocity: Callable[[dict[str, Tensor]], dict[str, Tensor]],
-    constant: dict[str, Tensor],
-    state: dict[str, Tensor],
-    times: Tensor,
-) -> dict[str, Tensor]:
-    """Taylor's series of the flow: the derivatives of θ are Mθ + m, M(Mθ + m), …"""
-    found, derivative = dict(state), velocity(state)
-    still = {n: torch.zeros_like(w) for n, w in state.items()}
-    factor = torch.ones_like(times)
-    for order in range(1, _ORDER + 1):
-        factor = factor * times / order
-        for n, d in derivative.items():
-            found[n] = found[n] + factor.reshape(-1, *[1] * (d.ndim - 1)) * d
-        moved = velocity({**still, **derivative})
-        derivative = {n: d - constant[n] for n, d in moved.items()}
+def _stepped(field: Generator, state: dict[str, Tensor], times: Tensor) -> dict[str, Tensor]:
+    """Taylor's series of the flow: the derivatives of θ are Mθ + m, M(Mθ + m), …
+
+    Each term is at most _STEP / order times as large as the one before.
+    """
+    found, order = dict(state), 1
+    term = {n: times * d for n, d in field.flat(state).items()}
+    size = sum(float(w.square().sum()) for w in state.values())
+    while sum(float(d.square().sum()) for d in term.values()) > _ROUNDING**2 * size:
+        found.update({n: found[n] + d for n, d in term.items()})
+        order += 1
+        term = {n: times / order * d for n, d in field.flat(term, linear=True).items()}
     return found

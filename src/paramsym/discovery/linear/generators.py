@@ -33,12 +33,17 @@ class Part(Protocol):
         ...
 
     @property
+    def source(self) -> str | None:
+        """The tensor that its velocity is linear in; None if it is constant."""
+        ...
+
+    @property
     def values(self) -> Tensor:
         """The coefficients."""
         ...
 
-    def velocity(self, params: Params) -> Tensor:
-        """The velocity of the target, real and imaginary parts apart."""
+    def of(self, source: Tensor) -> Tensor:
+        """The velocity, (…, entries of the target), by the source, (…, entries)."""
         ...
 
     def enter(self, matrix: Tensor, constant: Tensor, places: Mapping[str, slice]) -> None:
@@ -54,10 +59,8 @@ class Block:
     source: str
     values: Tensor  # (entries of the target, entries of the source)
 
-    def velocity(self, params: Params) -> Tensor:
-        source = as_real(params[self.source])
-        moved = self.values.to(source) @ source.reshape(-1)
-        return moved.reshape(as_real(params[self.target]).shape)
+    def of(self, source: Tensor) -> Tensor:
+        return source @ self.values.to(source).T
 
     def enter(self, matrix: Tensor, constant: Tensor, places: Mapping[str, slice]) -> None:
         matrix[places[self.target], places[self.source]] += self.values
@@ -75,10 +78,14 @@ class Side:
     values: Tensor  # (n, n), n the length of the axis
     shape: tuple[int, ...]  # of the target, real numbers
 
-    def velocity(self, params: Params) -> Tensor:
-        own = as_real(params[self.target])
-        moved = own.reshape(self.shape).movedim(self.axis, -1) @ self.values.to(own).T
-        return moved.movedim(-1, self.axis).reshape(own.shape)
+    @property
+    def source(self) -> str:
+        return self.target
+
+    def of(self, source: Tensor) -> Tensor:
+        after = math.prod(self.shape[self.axis + 1 :])
+        along = source.reshape(*source.shape[:-1], -1, len(self.values), after)
+        return (self.values.to(source) @ along).reshape(source.shape)
 
     def enter(self, matrix: Tensor, constant: Tensor, places: Mapping[str, slice]) -> None:
         before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
@@ -93,10 +100,10 @@ class Shift:
 
     target: str
     values: Tensor  # of the shape of the target, real numbers
+    source: None = None
 
-    def velocity(self, params: Params) -> Tensor:
-        own = as_real(params[self.target])
-        return self.values.to(own).reshape(own.shape)
+    def of(self, source: Tensor) -> Tensor:
+        return self.values.to(source).reshape(-1).expand(source.shape)
 
     def enter(self, matrix: Tensor, constant: Tensor, places: Mapping[str, slice]) -> None:
         constant[places[self.target]] += self.values.reshape(-1)
@@ -122,20 +129,40 @@ class Generator:
         """The tensors that move."""
         return tuple(dict.fromkeys(part.target for part in self.parts))
 
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The tensors that move or by which others move."""
+        sources = (part.source for part in self.parts if part.source is not None)
+        return tuple(dict.fromkeys([*self.targets, *sources]))
+
     def velocity(self, params: Params) -> dict[str, Tensor]:
         """Mθ + m for each tensor that moves, in the shape, dtype and device of the tensor.
 
         Args:
             params: a complete state dict; buffers and ties are not looked at.
         """
-        found: dict[str, Tensor] = {}
-        for part in self.parts:
-            moved = part.velocity(params)
-            found[part.target] = found[part.target] + moved if part.target in found else moved
+        flat = {n: as_real(params[n]).reshape(-1) for n in self.touched}
+        found = {n: v.reshape(as_real(params[n]).shape) for n, v in self.flat(flat).items()}
         return {
             name: torch.view_as_complex(v.contiguous()) if params[name].is_complex() else v
             for name, v in found.items()
         }
+
+    def flat(self, params: Params, linear: bool = False) -> dict[str, Tensor]:
+        """Mθ + m of several θ at once, real numbers: name → (…, entries).
+
+        Args:
+            params: name → (…, entries); what is left out is zero.
+            linear: leave out m.
+        """
+        found: dict[str, Tensor] = {}
+        for part in self.parts:
+            at = part.target if part.source is None else part.source
+            if at not in params or (linear and part.source is None):
+                continue
+            moved = part.of(params[at])
+            found[part.target] = found[part.target] + moved if part.target in found else moved
+        return found
 
     def dense(self, shapes: Shapes) -> tuple[Tensor, Tensor]:
         """M, (P, P), and m, (P,), over all entries of the named tensors in their order.

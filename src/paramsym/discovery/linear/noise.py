@@ -22,6 +22,7 @@ _ORDER = 6
 # a ReLU, are seldom crossed.
 _STEP, _SHORTER = 1e-6, 0.25
 _POINTS = 10  # on a line: four differences, so that none is small by chance
+_ENTRIES = 1 << 22  # of all points that are called at once
 _QUIET = 1e-13  # what is less needs no second look
 
 Key = TypeVar("Key")
@@ -47,7 +48,8 @@ def noise_differences(
     """Sixth differences along lines, (differences, samples, columns): linear in the columns.
 
     Args:
-        function: of tensors, each (samples, *shape), to (samples, columns).
+        function: of tensors, each (samples, *shape), to (samples, columns); called with several
+            points of each line at once, as further samples.
         where: the lines start; floating tensors, which are moved relative to their entries.
         generator: of their directions.
     """
@@ -56,12 +58,20 @@ def noise_differences(
         for n, w in where.items()
     }
 
+    entries = sum(w.numel() for w in where.values())
+    count = next((len(w) for w in where.values()), 0)
+    at_once = max(1, min(_POINTS, _ENTRIES // max(1, entries)))
+
     def along(step: float) -> Tensor:
-        line = [
-            function({n: (w * (1 + k * step * slopes[n])).to(w.dtype) for n, w in where.items()})
-            for k in range(_POINTS)
-        ]
-        return scaled_differences(torch.stack(line))
+        parts = (torch.arange(_POINTS, dtype=torch.float64) * step).split(at_once)
+        line = [function({n: points(where[n], slopes[n], at) for n in where}) for at in parts]
+        values = torch.cat(line)
+        return scaled_differences(values.reshape(_POINTS, count, *values.shape[1:]))
+
+    def points(tensor: Tensor, slope: Tensor, at: Tensor) -> Tensor:
+        """Of a line, one after another along the axis of samples."""
+        factors = at.to(tensor.device).reshape(-1, *[1] * tensor.ndim)
+        return (tensor * (1 + factors * slope)).to(tensor.dtype).flatten(0, 1)
 
     found = along(_STEP)
     if found.numel() and not float(found.abs().max()) <= _QUIET:

@@ -8,7 +8,7 @@ the size of what passes; buffers are constants of the function and stay as they 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,22 @@ class Points:
             {n: w[samples] for n, w in self.weights.items()},
             [leaf[samples] for leaf in self.leaves],
             self.covectors[samples],
+        )
+
+    def moved(self, there: Mapping[Any, Tensor]) -> Points:
+        """The samples with other weights (by name), inputs (by place) or covectors ("").
+
+        Where these are several times as many as the samples, the rest is repeated.
+        """
+        times = len(next(iter(there.values()), self.covectors)) // len(self)
+
+        def at(key: str | int, own: Tensor) -> Tensor:
+            return there[key] if key in there else own.repeat(times, *[1] * (own.ndim - 1))
+
+        return Points(
+            {n: at(n, w) for n, w in self.weights.items()},
+            [at(k, leaf) for k, leaf in enumerate(self.leaves)],
+            at("", self.covectors),
         )
 
     @staticmethod
