@@ -12,8 +12,6 @@ __all__ = ["browser"]
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "index.html",
-    "glossary.html",
-    "gallery.html",
     "findings-relu.html",
     "reference/structure.html",
 )
