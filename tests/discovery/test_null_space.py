@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paramsym.discovery.linear.noise import differences, noise
+from paramsym.discovery.linear.noise import differences, noise, noise_differences
 from paramsym.discovery.linear.null_space import Smallest, gram_of, smallest
 
 
@@ -101,3 +101,23 @@ def test_noise_of_single_precision_is_seen_inside_of_double(generator: torch.Gen
 
     coarse, fine = (noise(f, weights, generator).median() for f in (rounded, exact))
     assert 1e-9 < float(coarse) < 1e-6 and float(coarse / fine) > 1e6
+
+
+def test_points_of_a_line_together_and_one_by_one_have_the_same_differences(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    weights = {k: torch.randn(5, 3, generator=generator, dtype=torch.float64) for k in "ab"}
+    calls = []
+
+    def rounded(there):
+        calls.append(len(there["a"]))
+        return (there["a"] * there["b"]).float().sin().double()
+
+    def found() -> Tensor:
+        calls.clear()
+        return noise_differences(rounded, weights, torch.Generator().manual_seed(1))
+
+    together = found()
+    assert set(calls) == {50}
+    monkeypatch.setattr("paramsym.discovery.linear.noise._ENTRIES", 1)
+    assert torch.equal(found(), together) and set(calls) == {5} and float(together.abs().max())
