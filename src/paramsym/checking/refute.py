@@ -209,6 +209,8 @@ def _steadiness(trial: Trial, symmetry: ParameterSymmetry) -> list[str]:
 
     Raises `Unusable` where it draws numbers, or counts, out of the sight of the record.
     """
+    if trial.is_steady():
+        return []
     if not symmetry.random and trial.is_random(_COINS):
         raise Unusable(
             "the forward pass gives other outputs when it is run again, by random numbers or a "

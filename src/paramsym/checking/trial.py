@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
-from paramsym.recording.running import Walk, call_at, seeded, seeded_torch
+from paramsym.recording.running import Walk, call_at, seeded
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -77,6 +77,7 @@ class Trial:
         self.walk = Walk(model, state.keys())
         self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
+        self.drew = False  # whether a generator of torch, numpy or Python has moved
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
         self.calls = [
@@ -96,19 +97,27 @@ class Trial:
 
     def function(self, state: State, ends: Ends | None = None, seed: int = 0) -> list[torch.Tensor]:
         """The outputs at other weights, call after call, by way of moved inputs and outputs."""
-        cuda = sorted({t.device.index for t in state.values() if t.device.type == "cuda"})
         found: list[torch.Tensor] = []
+        with self._from(seed):
+            for args, kwargs in self.calls:
+                found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
+        return found
+
+    @contextmanager
+    def _from(self, seed: int) -> Iterator[None]:
+        """Run a block with all generators at a seed; afterwards they are where they were."""
+        cuda = sorted({t.device.index for t in self.state.values() if t.device.type == "cuda"})
         with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
             warnings.simplefilter("ignore")
             outside = random.getstate(), np.random.get_state()
             seeded(seed)
+            start = _generators()
             try:
-                for args, kwargs in self.calls:
-                    found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
+                yield
             finally:
+                self.drew |= _generators() != start
                 random.setstate(outside[0])
                 np.random.set_state(outside[1])
-        return found
 
     def _call(
         self, state: State, given: Arguments, ends: Ends | None, afresh: bool = True
@@ -206,6 +215,16 @@ class Trial:
             found.append("dropout left out: with it the symmetry holds in distribution")
         return found
 
+    def is_steady(self) -> bool:
+        """Whether two calls, one in the place that the other leaves, from other seeds, give the
+        first outputs: then the forward pass neither keeps nor draws anything that they show.
+
+        A coin may fall alike, so that False is said where a generator has moved.
+        """
+        found = () if self.drew else self._in_a_row(1, 2)
+        first = self.values[: len(found[0])] if found else []
+        return bool(found) and not any(_differ(first, one) for one in found)
+
     def is_random(self, seeds: Sequence[int] = (1,)) -> bool:
         """Whether other seeds give other outputs: the forward pass draws numbers that they show.
 
@@ -215,19 +234,29 @@ class Trial:
 
     def is_stateful(self) -> bool:
         """Whether a second call, in the place that the first one leaves, gives other outputs."""
-        state, given = self._cloned(self.state), self.calls[0]
+        found = self._in_a_row(0, 0)
+        return not found or _differ(*found)
+
+    def _in_a_row(self, *seeds: int) -> list[list[torch.Tensor]]:
+        """The outputs of the first input, again and again; none where that does not run."""
+        state, given, found = self._cloned(self.state), self.calls[0], []
         try:
-            with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=()):
-                warnings.simplefilter("ignore")
-                seeded_torch(0)
-                first = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
-                seeded_torch(0)
-                again = self._call(state, pytree.tree_map(_clone, given), None, afresh=False)
+            for seed in seeds:
+                with self._from(seed):
+                    again = pytree.tree_map(_clone, given)
+                    found.append(self._call(state, again, None, afresh=False))
         except Exception:  # a second call may not even run
-            return True
+            return []
         finally:
             self.walk.attributes.restore()
-        return _differ(first, again)
+        return found
+
+
+def _generators() -> tuple[Any, ...]:
+    """Where the generators of torch, Python and numpy stand."""
+    state: Any = np.random.get_state()
+    _, key, *rest = state
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), key.tobytes(), *rest
 
 
 def _differ(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
