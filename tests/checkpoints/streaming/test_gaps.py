@@ -70,3 +70,34 @@ def test_what_is_zero_counts_as_large_as_a_floor() -> None:
     found = gap(zero, rounded)
     assert found.relative(0.0) == math.inf
     assert found.relative(1e-3 * typical_size([found, other])) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("panels", [1, 4])
+def test_an_infinity_in_both_hides_no_difference(dtype: torch.dtype, panels: int) -> None:
+    x = torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x[1, 2] = -math.inf
+    same, units = x.clone(), {0: torch.arange(4)}
+    assert gap(x, same, units, panels).relative(0.0) == 0.0
+    for row in (1, 3):
+        other = x.clone()
+        other[row, 0] *= 2
+        found = gap(x, other, units, panels)
+        assert found.relative(0.0) > 0.1 and found.distance > 0.01 and not found.finite
+    for wrong in (math.inf, math.nan, 0.0):
+        other = x.clone()
+        other[1, 2] = wrong
+        assert gap(x, other, units, panels).relative(0.0) == math.inf
+    nan = x.clone()
+    nan[0, 0] = math.nan
+    assert gap(nan, nan.clone(), units, panels).relative(0.0) == math.inf
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 1e30), (torch.float64, 1e200)])
+def test_numbers_whose_squares_are_beyond_the_range_are_compared(dtype, scale: float) -> None:
+    x = scale * torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    other = x.clone()
+    other[2, 0] *= 2
+    large, small = gap(x, other, {0: torch.arange(4)}), gap(x[:, :1] / scale, x[:, :1] / scale)
+    assert gap(x, x.clone()).relative(0.0) == 0.0 and large.relative(0.0) > 0.1
+    assert 0 < typical_size([large, small]) < math.inf  # or it would excuse any other tensor

@@ -79,23 +79,29 @@ class Gap:
 
     Attributes:
         largest: the largest difference; ∞ where whole numbers differ.
-        mine, theirs, apart: the sums of squares of both, and of their difference.
+        mine, theirs, apart: the sums of squares of both, and of their difference, where both are
+            finite; infinities are equal or not.
         count: the numbers that were added.
+        finite: whether all of them were.
     """
 
     def __init__(self, units: Units, shape: Sequence[int]):
         self.largest = self.mine = self.theirs = self.apart = 0.0
         self.count, self._units, self._shape = 0, units, tuple(shape)
+        self.finite = True
         self._peaks = {k: torch.zeros(_many(u), dtype=torch.float64) for k, u in units.items()}
         self._masses = {k: torch.zeros(_many(u), dtype=torch.float64) for k, u in units.items()}
 
     def add(self, x: Tensor, y: Tensor, low: int = 0) -> None:
         """Rows from `low` on of both, real and of one floating dtype."""
+        masses = [_mass(x), _mass(y)]
+        if not math.isfinite(sum(masses)):
+            x, y = self._in_range(x.double(), y.double())
+            masses = [_mass(x), _mass(y)]
         gap = y - x
         self.count += x.numel()
-        for name, each in (("mine", x), ("theirs", y), ("apart", gap)):
-            flat = each.reshape(-1)
-            setattr(self, name, getattr(self, name) + float(torch.dot(flat, flat)))
+        self.mine, self.theirs = self.mine + masses[0], self.theirs + masses[1]
+        self.apart += _mass(gap)
         if gap.numel():
             least, most = torch.aminmax(gap)
             self.largest = max(self.largest, -float(least), float(most))
@@ -108,12 +114,22 @@ class Gap:
             self._masses[axis].index_add_(0, own, mass.double())
             self._peaks[axis].scatter_reduce_(0, own, peak.double(), "amax")
 
+    def _in_range(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both without what is not finite, where they are equal or differ by more than anything."""
+        finite = x.isfinite() & y.isfinite()
+        self.finite &= bool(finite.all())
+        if not torch.equal(x[~finite], y[~finite]):
+            self.largest = math.inf
+        return torch.where(finite, x, 0.0), torch.where(finite, y, 0.0)
+
     def relative(self, floor: float) -> float:
         """The largest difference relative to the root mean square of the first, of the tensor or
         of a unit; tensors that are smaller than a floor count as so large, and a unit that is zero
         differs from any other."""
         if self.largest in (0.0, math.inf):
             return self.largest
+        if not math.isfinite(self.mine):  # squares beyond all numbers say nothing of a size
+            return math.inf
         size = max(math.sqrt(self.mine / max(1, self.count)), floor)
         found = self.largest / size if size else math.inf
         for axis, units in self._units.items():
@@ -130,11 +146,16 @@ class Gap:
         return math.sqrt(self.apart) / both if both else 0.0
 
 
+def _mass(x: Tensor) -> float:
+    flat = x.reshape(-1)
+    return float(torch.dot(flat, flat))
+
+
 def _many(units: Tensor) -> int:
     return int(units.max()) + 1 if len(units) else 0
 
 
 def typical_size(gaps: Iterable[Gap]) -> float:
     """The root mean square of all numbers of the first of each two tensors."""
-    masses, counts = zip(*((g.mine, g.count) for g in gaps), strict=True)
-    return math.sqrt(sum(masses) / max(1, sum(counts)))
+    sized = [g for g in gaps if math.isfinite(g.mine)]
+    return math.sqrt(sum(g.mine for g in sized) / max(1, sum(g.count for g in sized)))
