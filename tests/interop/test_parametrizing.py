@@ -155,3 +155,20 @@ def test_what_one_tensor_cannot_do_alone_is_refused() -> None:
     (model, _), symmetry = build("GPT-2"), derived("GPT-2")
     g = symmetry.sample(torch.Generator().manual_seed(0))
     refused(model, symmetry, g, r"by the numbers of .* as well.*shifts=False")
+
+
+def test_a_model_that_is_moved_already_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    symmetry = find_symmetry(model, torch.randn(5, 3))
+    first, second = (symmetry.sample(torch.Generator().manual_seed(k)) for k in (0, 1))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    parametrize(model, symmetry, first)
+    with pytest.raises(ValueError, match="read at '0' through a move already"):
+        parametrize(model, symmetry, second)
+    for place in ("0.weight", "0.bias", "2.weight"):
+        path, _, name = place.rpartition(".")
+        remove_parametrizations(model.get_submodule(path), name)
+    moved = act(symmetry, first, state)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, moved[name])
+    parametrize(model, symmetry, second)  # what was taken out stands in nobody's way

@@ -226,3 +226,21 @@ def test_meta_weights_are_refused_with_the_way_out() -> None:
         model = nn.Linear(3, 2)
     with pytest.raises(ValueError, match=r"meta device.*to_empty"):
         converted(model, _WIDE)
+
+
+class AllComplex(nn.Module):
+    """Casts its input to the type of its parameters, none of which is real."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.w = nn.Parameter(torch.randn(3, 3, dtype=torch.cfloat, generator=generator))
+        self.v = nn.Parameter(torch.randn(3, dtype=torch.cfloat, generator=generator))
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return ((h.to(torch.cfloat) @ self.w) * self.v).abs()
+
+
+def test_a_network_without_real_parameters_is_run_in_double_precision() -> None:
+    found = audit(AllComplex(), torch.randn(5, 3, generator=torch.Generator().manual_seed(1)))
+    assert found.parameters == 24 and not found.refuted and found.gap.below < 1e-12

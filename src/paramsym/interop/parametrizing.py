@@ -46,7 +46,8 @@ def parametrize(
     A loss L(g·θ) = L(θ) has the same gradient in θ, so that training goes on as it would have gone,
     to rounding. What changes is what is read: an observer of a quantiser, a pruner or a log sees a
     balanced `layer.weight`. `torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")`
-    leaves g·θ in the place of θ.
+    leaves g·θ in the place of θ; not of tied parameters, of which torch would move the one tensor
+    once for each place.
 
     Args:
         model: is changed in place: each parameter that g moves becomes a property, and its numbers
@@ -59,11 +60,13 @@ def parametrize(
         The names of the parameters that are moved, as they were.
 
     Raises:
-        ValueError: g moves a buffer, which a forward pass may write to; a tensor by the numbers of
-            others (shifts, frames of gains), which no parametrization of one tensor can read; or
-            the weights of a recurrent layer, which torch hands to its kernels past all properties.
+        ValueError: the model has such parametrizations already; g moves a buffer, which a forward
+            pass may write to; a tensor by the numbers of others (shifts, frames of gains), which
+            no parametrization of one tensor can read; or the weights of a recurrent layer, which
+            torch hands to its kernels past all properties.
     """
     model = module_of(model)
+    _require_plain(model)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     drawn = {name: _random(tensor) for name, tensor in state.items()}  # a zero bias will not stay
     moved = tuple(name for name in symmetry.signature if _is_moved(symmetry, element, name, drawn))
@@ -96,6 +99,19 @@ def _is_moved(
     """Whether g changes the numbers of a tensor."""
     needed = {n: state[n] for n in symmetry.needs(name, element)}
     return not torch.equal(act_tensor(symmetry, element, name, needed), state[name])
+
+
+def _require_plain(model: nn.Module) -> None:
+    """Raise a `ValueError` for a model whose parameters are moved already."""
+    for path, module in model.named_modules():
+        if isinstance(module, MovedParameter):
+            place = path.partition("parametrizations.")[0].rstrip(".") or "the model"
+            raise ValueError(
+                f"parametrize(model={type(model).__name__}): {module.name!r} is read at {place!r} "
+                "through a move already, but a model whose names are those of the symmetry was "
+                "expected. Compose the elements, parametrize(model, symmetry, second @ first), or "
+                "take the first one out by torch.nn.utils.parametrize.remove_parametrizations."
+            )
 
 
 def _require_readable(

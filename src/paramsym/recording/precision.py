@@ -171,7 +171,7 @@ def functional(
 
     Raises `TraceError` where tensors are hidden in what the model returns.
     """
-    wide = any(p.dtype == torch.float64 for p in params.values())
+    wide = any(p.dtype in (torch.float64, torch.complex128) for p in params.values())
 
     def run() -> list[torch.Tensor]:
         known = walk or Walk(model, params.keys())

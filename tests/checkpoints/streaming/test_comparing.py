@@ -139,6 +139,28 @@ def test_a_unit_that_differs_at_a_small_scale_is_no_copy(
     assert compare(one.path, other.path).kind is Kind.UNDECIDED
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 1e12), (torch.bfloat16, 1e8)])
+def test_a_unit_at_a_large_scale_hides_no_other_tensor(
+    tmp_path: Path, dtype: torch.dtype, scale: float
+) -> None:
+    """Beside which a head of logits is small; the copy is the control."""
+    model = llama().to(dtype)
+    up, down = (getattr(model.model.layers[0].mlp, f"{n}_proj").weight for n in ("up", "down"))
+    with torch.no_grad():
+        up[3] *= scale
+        down[:, 3] /= scale
+    one = Saved(tmp_path / "one", model, "60KB")
+    with torch.no_grad():
+        up[5] *= 2
+        down[:, 5] /= 2
+    copy = Saved(tmp_path / "copy", model, "60KB")
+    with torch.no_grad():
+        model.lm_head.weight.neg_()
+    other = Saved(tmp_path / "other", model, "60KB")
+    assert compare(one.path, copy.path).kind is Kind.SAME
+    assert compare(one.path, other.path).kind is Kind.UNDECIDED
+
+
 def test_halves_are_the_same_within_their_rounding(tmp_path: Path) -> None:
     saved = Saved(tmp_path, llama().bfloat16(), "60KB")
     moved = spread(saved, ELEMENTS["orders and scales"], tmp_path / "moved")

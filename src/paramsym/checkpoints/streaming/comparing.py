@@ -12,7 +12,7 @@ from paramsym.checkpoints.checkpoint import Opened
 from paramsym.checkpoints.errors import CheckpointError
 from paramsym.checkpoints.source import Weights
 from paramsym.checkpoints.streaming.finding import NotFound, found_by_samples
-from paramsym.checkpoints.streaming.gaps import Gap, seen_through, typical_size, units_of
+from paramsym.checkpoints.streaming.gaps import Gap, is_slid, seen_through, typical_size, units_of
 from paramsym.checkpoints.streaming.job import Job, one_thread, require_finite
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.engines import Engine
@@ -65,7 +65,8 @@ def compare_files(
             return _verdict(Kind.UNDECIDED, _undecided(str(error)), {}, nothing)
     found = _gaps(symmetry, element, a, b, engine, progress)
     floor = FLOOR * typical_size(found.values())
-    left = {name: gap.relative(floor) for name, gap in found.items()}
+    slid = {name for name, own in b.names.items() if is_slid(symmetry, own)}
+    left = {name: gap.relative(floor if name in slid else 0.0) for name, gap in found.items()}
     worst = max(left, key=left.__getitem__)
     if left[worst] > tol:
         reason = f"of {worst!r}, or of a unit of it, {left[worst]:.1e} of its size is left"

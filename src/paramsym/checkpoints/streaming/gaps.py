@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -25,9 +26,8 @@ Units = dict[int, Tensor]  # of each axis that has units: for every place the nu
 
 
 def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
-    """The units of a tensor that may have scales of their own; none of one that shifts move, whose
-    numbers are rounded at the size of what is added."""
-    if any(name in shift.parameters for shift in symmetry.shifts if shift.size):
+    """The units of a tensor that may have scales of their own; none of one that shifts move."""
+    if is_slid(symmetry, name):
         return {}
     spaces = symmetry.spaces
     axes = enumerate(symmetry.signature.get(name, ()))
@@ -36,6 +36,11 @@ def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
         for k, axis in axes if any(_has_size(spaces[s]) for s in spaces_of(axis))
     }  # fmt: skip
     return {k: units for k, units in found.items() if _many(units) > 1}
+
+
+def is_slid(symmetry: ParameterSymmetry, name: str) -> bool:
+    """Whether shifts move a tensor, whose numbers are rounded at the size of what is added."""
+    return any(name in shift.parameters for shift in symmetry.shifts if shift.size)
 
 
 def seen_through(window: Window, units: Units) -> Units:
@@ -156,6 +161,9 @@ def _many(units: Tensor) -> int:
 
 
 def typical_size(gaps: Iterable[Gap]) -> float:
-    """The root mean square of all numbers of the first of each two tensors."""
-    sized = [g for g in gaps if math.isfinite(g.mine)]
-    return math.sqrt(sum(g.mine for g in sized) / max(1, sum(g.count for g in sized)))
+    """The median over tensors of the root mean square of the first of each two.
+
+    The mean would be that of one unit that stands at a large scale, beside which all else is small.
+    """
+    sizes = [math.sqrt(g.mine / g.count) for g in gaps if g.count and math.isfinite(g.mine)]
+    return median(sizes or [0.0])
