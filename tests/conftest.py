@@ -15,21 +15,24 @@ AT_ONCE = Path(__file__).with_name("at_once.json")
 
 @pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` takes its choice
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests with many long instances `make test` runs those that are listed,.
+    """Of tests that take long `make test` runs the instances that are listed, of some none.
 
-    The others are slow. `make reproduce` runs them.
+    The others are slow, and left to `make reproduce`.
     """
     table = json.loads(AT_ONCE.read_text())
-    missing = {(f, t, i) for f, tests in table.items() for t, kept in tests.items() for i in kept}
+    missing = {
+        (f, t, i) for f, tests in table.items() for t, kept in tests.items() for i in [*kept, None]
+    }
     for item in items:
         path, _, name = item.nodeid.partition("::")
         test, _, instance = name.removesuffix("]").partition("[")
         kept = table.get(path, {}).get(test)
         if kept is not None and instance not in kept:
             item.add_marker(pytest.mark.slow)
-        missing.discard((path, test, instance))
+        missing -= {(path, test, instance), (path, test, None)}
     if missing and config.args == config.getini("testpaths"):  # the whole suite was collected
-        raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {sorted(missing)}")
+        named = sorted(map(str, missing))
+        raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {named}")
 
 
 def pytest_collection() -> None:
