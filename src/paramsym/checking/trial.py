@@ -77,7 +77,6 @@ class Trial:
         self.walk = Walk(model, state.keys())
         self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
-        self.drew = False  # whether a generator of torch, numpy or Python has moved
         given = _repeated(inputs, repeat)
         drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
         self.calls = [
@@ -111,11 +110,9 @@ class Trial:
             warnings.simplefilter("ignore")
             outside = random.getstate(), np.random.get_state()
             seeded(seed)
-            start = _generators()
             try:
                 yield
             finally:
-                self.drew |= _generators() != start
                 random.setstate(outside[0])
                 np.random.set_state(outside[1])
 
@@ -221,9 +218,10 @@ class Trial:
 
         A coin may fall alike, so that False is said where a generator has moved.
         """
-        found = () if self.drew else self._in_a_row(1, 2)
-        first = self.values[: len(found[0])] if found else []
-        return bool(found) and not any(_differ(first, one) for one in found)
+        found = self._in_a_row(1, 2)
+        return bool(found) and not any(
+            drew or _differ(self.values[: len(one)], one) for one, drew in found
+        )
 
     def is_random(self, seeds: Sequence[int] = (1,)) -> bool:
         """Whether other seeds give other outputs: the forward pass draws numbers that they show.
@@ -235,16 +233,18 @@ class Trial:
     def is_stateful(self) -> bool:
         """Whether a second call, in the place that the first one leaves, gives other outputs."""
         found = self._in_a_row(0, 0)
-        return not found or _differ(*found)
+        return not found or _differ(*(one for one, _ in found))
 
-    def _in_a_row(self, *seeds: int) -> list[list[torch.Tensor]]:
-        """The outputs of the first input, again and again; none where that does not run."""
+    def _in_a_row(self, *seeds: int) -> list[tuple[list[torch.Tensor], bool]]:
+        """The outputs of the first input, again and again, and whether a generator has moved; none
+        where that does not run."""
         state, given, found = self._cloned(self.state), self.calls[0], []
         try:
             for seed in seeds:
                 with self._from(seed):
-                    again = pytree.tree_map(_clone, given)
-                    found.append(self._call(state, again, None, afresh=False))
+                    start, again = _generators(), pytree.tree_map(_clone, given)
+                    one = self._call(state, again, None, afresh=False)
+                    found.append((one, _generators() != start))
         except Exception:  # a second call may not even run
             return []
         finally:

@@ -117,21 +117,25 @@ def test_a_bias_that_no_shift_moves_is_found(sliding: Saved, tmp_path: Path) -> 
     assert compare(sliding.path, moved).kind is Kind.UNDECIDED
 
 
+def rescale(model, unit: int, factor: float) -> None:
+    """Trade the scale of one unit of the first layer between the weights around it."""
+    up, down = (getattr(model.model.layers[0].mlp, f"{n}_proj").weight for n in ("up", "down"))
+    with torch.no_grad():
+        up[unit] *= factor
+        down[:, unit] /= factor
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_unit_that_differs_at_a_small_scale_is_no_copy(
     tmp_path: Path, dtype: torch.dtype
 ) -> None:
     """A unit whose numbers are less than rounding beside the others; the copy is the control."""
     model = llama().to(dtype)
-    up, down = (getattr(model.model.layers[0].mlp, f"{n}_proj").weight for n in ("up", "down"))
-    with torch.no_grad():
-        up[3] /= 1e6
-        down[:, 3] *= 1e6
+    rescale(model, 3, 1e-6)
     one = Saved(tmp_path / "one", model, "60KB")
-    with torch.no_grad():
-        up[5] *= 2
-        down[:, 5] /= 2
+    rescale(model, 5, 2)
     copy = Saved(tmp_path / "copy", model, "60KB")
+    up = model.model.layers[0].mlp.up_proj.weight
     with torch.no_grad():
         up[3] = up[3].flip(0)
     other = Saved(tmp_path / "other", model, "60KB")
@@ -145,14 +149,9 @@ def test_a_unit_at_a_large_scale_hides_no_other_tensor(
 ) -> None:
     """Beside which a head of logits is small; the copy is the control."""
     model = llama().to(dtype)
-    up, down = (getattr(model.model.layers[0].mlp, f"{n}_proj").weight for n in ("up", "down"))
-    with torch.no_grad():
-        up[3] *= scale
-        down[:, 3] /= scale
+    rescale(model, 3, scale)
     one = Saved(tmp_path / "one", model, "60KB")
-    with torch.no_grad():
-        up[5] *= 2
-        down[:, 5] /= 2
+    rescale(model, 5, 2)
     copy = Saved(tmp_path / "copy", model, "60KB")
     with torch.no_grad():
         model.lm_head.weight.neg_()

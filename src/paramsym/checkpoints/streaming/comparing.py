@@ -146,8 +146,8 @@ def _gap(job: Job, a: Weights, name: str) -> Gap:
         moved = job.panels(two, name, two[job.source(name)])
         for x, y in _pairs(one.tensor(name, one.room), moved):
             found.add(_numbers(x), _numbers(y), low)
-            if not found.finite:
-                require_finite(still, name, x)  # a difference from NaN is no larger than another
+            if not found.finite:  # an infinity may be meant
+                require_finite(still, name, x)
                 require_finite(job, name, y)
             if not _is_rounded(x) and not torch.equal(x, y):
                 found.largest = math.inf  # whole numbers are equal or not

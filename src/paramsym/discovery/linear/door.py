@@ -229,12 +229,11 @@ def require_derivatives(sampler: Sampler) -> None:
     gradients = sampler.gradients(points)
     parts = [(gradients[n] * d).flatten(1) for n, d in slopes.items()]
     derivative = torch.cat(parts, 1).sum(1)
-    covectors = points.covectors.double().cpu()
 
     def pairing(weights: Mapping[str, Tensor]) -> Tensor:
-        values = sampler.all_values(points.moved(weights))
-        factors = covectors.repeat(len(values) // len(points), 1)
-        return (torch.where(values.isfinite(), values, 0.0) * factors).sum(1, keepdim=True)
+        there = points.moved(weights)
+        values, covectors = sampler.all_values(there), there.covectors.double().cpu()
+        return (torch.where(values.isfinite(), values, 0.0) * covectors).sum(1, keepdim=True)
 
     def moved(h: float) -> dict[str, Tensor]:
         return {
@@ -267,7 +266,7 @@ def _depends(sampler: Sampler, name: str) -> bool:
     """Whether outputs change where one tensor is replaced by another draw."""
     for _ in range(_FINITE_PROBES):
         point, other = sampler.points(1), sampler.points(1)
-        moved = Points({**point.weights, name: other.weights[name]}, point.leaves, point.covectors)
+        moved = point.moved({name: other.weights[name]})
         with torch.no_grad():
             before, after = sampler.values(point), sampler.values(moved)
         off, size = _change(before, after)

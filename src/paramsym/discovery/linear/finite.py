@@ -162,7 +162,7 @@ def _moves(count: int, generator: torch.Generator) -> Tensor:
 def _on_the_way(sampler: Sampler, field: Generator, points: Points, moves: Tensor) -> list[Points]:
     """Samples at which a function that is continuous must have changed, and inputs like these."""
     found = [
-        Points(flowed(field, points.weights, share * moves), points.leaves, points.covectors)
+        points.moved(flowed(field, points.weights, share * moves))
         for share in torch.linspace(0.0, 1.0, _STOPS).tolist()
     ]
     some = torch.randint(len(points), (_LIKE,), generator=sampler.generator)

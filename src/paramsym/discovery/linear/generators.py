@@ -33,8 +33,8 @@ class Part(Protocol):
         ...
 
     @property
-    def source(self) -> str | None:
-        """The tensor that its velocity is linear in; None if it is constant."""
+    def source(self) -> str:
+        """The tensor that its velocity is made of; the target itself if it is constant."""
         ...
 
     @property
@@ -100,7 +100,10 @@ class Shift:
 
     target: str
     values: Tensor  # of the shape of the target, real numbers
-    source: None = None
+
+    @property
+    def source(self) -> str:
+        return self.target
 
     def of(self, source: Tensor) -> Tensor:
         return self.values.to(source).reshape(-1).expand(source.shape)
@@ -132,8 +135,7 @@ class Generator:
     @property
     def touched(self) -> tuple[str, ...]:
         """The tensors that move or by which others move."""
-        sources = (part.source for part in self.parts if part.source is not None)
-        return tuple(dict.fromkeys([*self.targets, *sources]))
+        return tuple(dict.fromkeys([*self.targets, *(part.source for part in self.parts)]))
 
     def velocity(self, params: Params) -> dict[str, Tensor]:
         """Mθ + m for each tensor that moves, in the shape, dtype and device of the tensor.
@@ -141,8 +143,9 @@ class Generator:
         Args:
             params: a complete state dict; buffers and ties are not looked at.
         """
-        flat = {n: as_real(params[n]).reshape(-1) for n in self.touched}
-        found = {n: v.reshape(as_real(params[n]).shape) for n, v in self.flat(flat).items()}
+        real = {n: as_real(params[n]) for n in self.touched}
+        flat = self.flat({n: p.reshape(-1) for n, p in real.items()})
+        found = {n: v.reshape(real[n].shape) for n, v in flat.items()}
         return {
             name: torch.view_as_complex(v.contiguous()) if params[name].is_complex() else v
             for name, v in found.items()
@@ -157,10 +160,9 @@ class Generator:
         """
         found: dict[str, Tensor] = {}
         for part in self.parts:
-            at = part.target if part.source is None else part.source
-            if at not in params or (linear and part.source is None):
+            if part.source not in params or (linear and isinstance(part, Shift)):
                 continue
-            moved = part.of(params[at])
+            moved = part.of(params[part.source])
             found[part.target] = found[part.target] + moved if part.target in found else moved
         return found
 
