@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
+from torch.utils.checkpoint import checkpoint
 
 import paramsym
 from paramsym.arguments import WrongKind, module_of, optimizer_of
@@ -47,8 +48,14 @@ def test_a_wrapped_model_is_the_model(kind: str, ranks: None) -> None:
     model = network()
     wrapped = WRAPS[kind](model)
     assert module_of(wrapped) is model
+    assert paramsym.find_symmetry(wrapped, INPUTS) == paramsym.find_symmetry(model, INPUTS)
+    assert_alike(wrapped, model)
+
+
+def assert_alike(wrapped: Any, model: nn.Module) -> None:
+    """Every function that takes a model takes both, and finds the same."""
     symmetry = paramsym.find_symmetry(wrapped, INPUTS)
-    assert symmetry == paramsym.find_symmetry(model, INPUTS)
+    assert symmetry.signature == paramsym.find_symmetry(model, INPUTS).signature
     assert paramsym.verify(wrapped, symmetry, INPUTS).error < 1e-12
     assert paramsym.audit(wrapped, INPUTS).unexplained == 0
     loss = lambda y: y.square().mean()  # noqa: E731
@@ -59,6 +66,27 @@ def test_a_wrapped_model_is_the_model(kind: str, ranks: None) -> None:
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
     assert paramsym.ConservationLedger(symmetry, wrapped, optimizer).laws
     paramsym.Rebalance(symmetry, optimizer, model=wrapped).remove()
+
+
+class Checkpointed(nn.Sequential):
+    """Layers whose activations are computed again in the backward pass."""
+
+    reentrant = False
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().forward, input, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activations_that_are_computed_again_are_as_those_that_are_kept(reentrant: bool) -> None:
+    """A backward pass outside of the call would compute them at the model's own weights."""
+    model = network()
+    wrapped = Checkpointed(*model)
+    wrapped.reentrant = reentrant
+    assert_alike(wrapped, model)
+    x = INPUTS[0].clone().requires_grad_()
+    wrapped(x).sum().backward()  # checkpoints are there again
+    assert x.grad is not None and wrapped(x).grad_fn.name().startswith("Checkpoint") == reentrant
 
 
 def test_what_is_compiled_inside_runs_as_it_was_written() -> None:

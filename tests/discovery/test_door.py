@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -167,23 +169,54 @@ DETACHED = {
 
 @pytest.mark.parametrize("name", DETACHED)
 def test_derivatives_of_another_function(name: str):
-    words = ["of 64 random weights", "the derivative differs", "detach()", "checkpointing"]
+    words = ["of 64 random weights", "the derivative differs", "detach()", "saved ones"]
     refused(words, perceptron((2, 3, 2), DETACHED[name]), example(2))
 
 
-def test_activation_checkpointing():
-    """What is computed again in the backward pass reads the model's own weights."""
+class Again(torch.autograd.Function):
+    """A checkpoint by hand: the backward pass runs the module again, at its own weights."""
 
-    class Recomputed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 1)
+    @staticmethod
+    def forward(ctx, module: nn.Module, x: Tensor, *weights: Tensor) -> Tensor:
+        ctx.module = module
+        ctx.save_for_backward(x)
+        return module(x)
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.b(checkpoint(lambda z: self.a(z).relu(), x, use_reentrant=False))
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            wanted = [x, *ctx.module.parameters()]
+            return None, *torch.autograd.grad(ctx.module(x), wanted, grads)
 
-    refused(["the derivative differs", "checkpointing"], Recomputed().double(), example(2))
-    refused(["the backward pass failed", "checkpointing"], Recomputed(), example(2))
+
+class Recomputed(nn.Module):
+    """A hidden layer that `again` computes a second time in the backward pass."""
+
+    def __init__(self, again: Callable[[nn.Module, Tensor], Tensor]):
+        super().__init__()
+        self.a, self.b = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 1)
+        self.again = again
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.again(self.a, x))
+
+
+def test_backward_passes_that_read_the_weights_of_the_module():
+    by_hand = Recomputed(lambda a, x: Again.apply(a, x, *a.parameters()))  # pyright: ignore[reportArgumentType]
+    refused(["the backward pass failed", "weights that they saved"], by_hand, example(2))
+    refused(["the derivative differs", "not the saved ones"], by_hand.double(), example(2))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant: bool):
+    """What torch would compute again in the backward pass, at the model's own weights, is kept."""
+    model = Recomputed(lambda a, x: checkpoint(a, x, use_reentrant=reentrant))
+    assert linear_symmetries(model, example(2)).dimension == 2
+    x = torch.randn(3, 2, requires_grad=True)
+    model(x).sum().backward()
+    assert x.grad is not None and model.b.weight.grad is not None
 
 
 def test_derivatives_that_are_right_but_for_kinks_jumps_and_rounding():

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import checkpoint
 
 exclusive = threading.RLock()  # held while a model or a setting of the process is changed
 
@@ -90,7 +91,7 @@ def preserved(
             except NotImplementedError:  # an exported program has the mode that it was exported in
                 pass
             torch.backends.mha.set_fastpath_enabled(False)  # one opaque kernel otherwise
-            with _uncompiled():
+            with _uncompiled(), _uncheckpointed():
                 yield
         finally:
             attributes.restore()
@@ -104,6 +105,37 @@ def _uncompiled() -> AbstractContextManager[Any]:
     """
     known = "torch._dynamo" in sys.modules  # without it nothing is compiled
     return torch.compiler.set_stance("force_eager") if known else nullcontext()
+
+
+@contextmanager
+def _uncheckpointed() -> Iterator[None]:
+    """What `torch.utils.checkpoint` would compute again in a backward pass is kept.
+
+    A backward pass runs after a call at other weights has ended, and would compute again at the
+    model's own. Both kinds of checkpoints reach what they do through a name of torch's module.
+    """
+    plain = {"CheckpointFunction": _Kept, "_checkpoint_without_reentrant_generator": _twice}
+    before = {name: getattr(checkpoint, name) for name in plain if hasattr(checkpoint, name)}
+    try:
+        for name in before:
+            setattr(checkpoint, name, plain[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(checkpoint, name, value)
+
+
+class _Kept:
+    """`torch.utils.checkpoint.CheckpointFunction` without a checkpoint."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _twice(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """What surrounds a function whose activations are kept: nothing before, nothing after."""
+    yield
 
 
 def _settings() -> Callable[[], None]:

@@ -183,8 +183,8 @@ def require_gradients(sampler: Sampler) -> dict[str, torch.Tensor]:
     except RuntimeError as error:
         raise ValueError(
             f"{caller}: the backward pass failed, {str(error).splitlines()[0]!r}, but a model was "
-            "expected that can be differentiated at other weights than its own. Switch off "
-            "activation checkpointing, which computes again at the model's own weights."
+            "expected that can be differentiated at other weights than its own. Let backward "
+            "passes of your own read weights that they saved, not the module's."
         ) from error
     gradients = {n: g.flatten(1).abs() for n, g in gradients.items()}
     sizes = {n: g.amax(1) for n, g in gradients.items()}
@@ -256,9 +256,9 @@ def require_derivatives(sampler: Sampler) -> None:
             f"{_PROBES} random weights and inputs the derivative differs from that of the outputs, "
             f"by differences, typically by {off:.1e} of its size; a function with its own "
             "derivatives was expected, since the search reads derivatives only. Take out detach(), "
-            "straight-through estimators and wrong custom backward passes, switch off activation "
-            "checkpointing, which derives at the model's own weights, and scale a function that "
-            f"oscillates within {step:.0e} of its weights."
+            "straight-through estimators and wrong custom backward passes, as those that read the "
+            "module's weights and not the saved ones, and scale a function that oscillates within "
+            f"{step:.0e} of its weights."
         )
 
 
