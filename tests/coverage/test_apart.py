@@ -25,11 +25,16 @@ def test_apart_is_never_said_of_windows_that_meet(seed: int) -> None:
     for _ in range(200):
         pair = []
         for _ in range(2):
-            strides = draw.sample([1, 2, 3, 4, 6, 8, 12, 16, 24, 48], draw.randint(1, 3))
+            strides = draw.sample([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48], draw.randint(1, 3))
             slots = tuple((s, draw.randint(1, 6)) for s in strides)
             pair.append((draw.randint(0, 60), slots))
         if are_apart(*pair):
             assert not entries(pair[0]) & entries(pair[1])
+
+
+def test_one_entry_that_stands_at_many_places_is_one_entry() -> None:
+    assert are_apart((0, ((0, 5),)), (1, ((1, 4),)))
+    assert not are_apart((3, ((0, 5),)), (0, ((1, 4),)))
 
 
 def test_a_slot_is_counted_in_the_digits_of_another_window() -> None:

@@ -153,8 +153,10 @@ def are_apart(a: Window, b: Window) -> bool:
     """Whether two windows on one storage are known to share no entry.
 
     The strides of both are read as the places of a mixed numeral; the windows are apart if they
-    differ in one digit, and if no window counts over the end of a digit.
+    differ in one digit, and if no window counts over the end of a digit. A stride of zero leads
+    nowhere.
     """
+    a, b = ((start, tuple(slot for slot in slots if slot[0])) for start, slots in (a, b))
     strides = sorted({s for _, slots in (a, b) for s, _ in slots} | {1}, reverse=True)
     digits = [_digits(window, strides) for window in (a, b)]
     if None in digits:
