@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from tests.coverage.measure import measured
 
@@ -80,3 +80,47 @@ def test_a_copy_is_no_view(writes: str, spelling: str) -> None:
     take = {"list": lambda h: h[:, [1]], "slice": lambda h: h[:, 1:2]}[spelling]
     found = measured(Written(take, writes), (torch.randn(9, 4),))
     assert found.error < 1e-9 and not found.refuted
+
+
+class Decoder(nn.Module):
+    """A norm over channels, then a transposed convolution (U-Net, SAM, EoMT)."""
+
+    def __init__(self, dims: int, groups: int, **windows: int) -> None:
+        super().__init__()
+        plain, transposed = (getattr(nn, f"{kind}{dims}d") for kind in ("Conv", "ConvTranspose"))
+        self.first, self.norm = plain(3, 4, 1), nn.LayerNorm(4, eps=0.01)
+        self.up = transposed(4, 4, groups=groups, **windows)
+        self.last = plain(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x).tanh().movedim(1, -1)).movedim(-1, 1)
+        return self.last(nn.functional.gelu(self.up(x)))
+
+
+APART = {"kernel_size": 2, "stride": 2}
+OVERLAPPING = {"kernel_size": 4, "stride": 2, "padding": 1}
+
+
+@pytest.mark.parametrize(
+    ("dims", "groups", "windows", "missing"),
+    [
+        (1, 1, APART, 0),
+        (2, 1, APART, 0),
+        (2, 2, APART, 0),
+        (2, 1, {"kernel_size": 3, "stride": 3}, 0),
+        # a constant in front is not one behind: named in the findings
+        (2, 1, OVERLAPPING, 8),
+        (1, 1, APART | {"output_padding": 1}, 6),
+        (1, 1, APART | {"dilation": 2}, 4),
+    ],
+)
+def test_each_place_of_a_transposed_convolution(
+    dims: int, groups: int, windows: dict[str, int], missing: int
+) -> None:
+    """Where no two inputs write one output, constants pass: biases slide against the weight."""
+    model = Decoder(dims, groups, **windows)
+    found = measured(model, (torch.randn(6, 3, *[4] * dims),))
+    assert found.error < 1e-9 and not found.refuted
+    assert found.unexplained == missing
+    slides = {s.terms[0].target.parameter for s in found.symmetry.shifts}
+    assert ("norm.bias" in slides) == (not missing and groups == 1)

@@ -88,12 +88,14 @@ class Translations:
             self.circuit.position[id(j.op)] for j, _ in self.circuit.readers[source.block.key]
         )
         kernel = source.absence is not None and bool(source.absence.profile.kernel)
+        shown = max((len(c.at) for _, c in source.effect.values()), default=0)
         return (
             source.is_buffer,
             source.is_special,
             kernel,
             longest,
             len(source.flat),
+            -shown,  # what varies more absorbs what varies less
             -first,
             source.name,
         )

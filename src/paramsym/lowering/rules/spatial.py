@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,14 @@ class _Stride:
         ]
         return [d for d, alone in enumerate(trivial) if not alone or inputs[d] != outputs[d]]
 
+    def is_apart(
+        self, inputs: Sequence[int], outputs: Sequence[int], kernel: Sequence[int]
+    ) -> bool:
+        """Whether every input of a transposed convolution writes outputs of its own."""
+        plain = self.step == tuple(kernel) and not any(self.padding) and {*self.spread} == {1}
+        written = [n * k for n, k in zip(inputs, kernel, strict=True)]
+        return self.transposed and plain and written == [*outputs]
+
     def _reads(self, d: int, inputs: int, outputs: int, kernel: int) -> torch.Tensor:
         """1 at (input, output, kernel) where the output reads this input under this weight."""
         i, o = torch.arange(inputs), torch.arange(outputs)
@@ -79,7 +88,8 @@ def _convolve(
     for d in slid:
         ix.freeze(weight.axes[2 + d], f"it is a position in a kernel at {build.where}")
         ix.freeze(x.axes[2 + d], f"it is a position under a kernel at {build.where}")
-    windows = _windows(build, x, weight, shape, stride, padded, slid)
+    apart = bool(slid) and stride.is_apart(x.shape[2:], shape[2:], weight.shape[2:])
+    windows = x if apart else _windows(build, x, weight, shape, stride, padded, slid)
     if groups > 1:
         n, c, *rest = windows.shape
         windows = build.reshape(windows, (n, groups, c // groups, *rest))
@@ -89,9 +99,11 @@ def _convolve(
     kernel = [f"k{k}" for k in range(spatial)]
     group = ["g"] if groups > 1 else []
     channels = [*group, "i", "o"] if transposed else [*group, "o", "i"]
+    under = [] if apart else kernel
+    beside = itertools.chain(*zip(positions, kernel, strict=True)) if apart else positions
     out = build.contract(
-        windows, weight, ["b", *group, "i", *positions, *kernel], [*channels, *kernel],
-        ["b", *group, "o", *positions],
+        windows, weight, ["b", *group, "i", *positions, *under], [*channels, *kernel],
+        ["b", *group, "o", *beside],
     )  # fmt: skip
     out = affine(build, build.reshape(out, shape), None, bias, [1])
     return build.reshape(out, call.outputs[0].shape)
