@@ -24,10 +24,12 @@ AUDITED = 5_500  # parameters
 _WORDS = 180  # of a twin that is audited again
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64
+_SEEN = 0.01  # an ε that is no rounding
+Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
 
-def measure(case: Case, say: Callable[[dict[str, Any]], None]) -> None:
+def measure(case: Case, say: Say) -> None:
     """Measure one class, and say what was found step by step."""
     try:
         model, inputs = case.build()
@@ -47,16 +49,22 @@ def measure(case: Case, say: Callable[[dict[str, Any]], None]) -> None:
     say({"seconds": seconds, **_described(model, symmetry)})
     say(_verified(model, symmetry, inputs))
     if count <= AUDITED:
-        found = _audited(model, symmetry, inputs)
-        say(found)
-        for seed, why in enumerate(("few words", "these weights")):
-            if found.get("unexplained") and (other := _with_more_words(model, seed)) is not None:
-                again = _audited(other, find_symmetry(other, inputs), inputs)
-                if again.get("unexplained", found["unexplained"]) < found["unexplained"]:
-                    say({**again, why: found["unexplained"]})
-                    found = again
-        if found.get("unexplained") and (kept := _kept(model, inputs)):
-            say({"audited": False, "unexplained": None, "where": {}, "audit": kept})
+        _audit(model, symmetry, inputs, say)
+
+
+def _audit(model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say) -> None:
+    """Audit a class, and again where something is left that other small models may not have."""
+    found = _audited(model, symmetry, inputs)
+    if found.get("unexplained") and (kept := _kept(model, inputs)):
+        say({"audited": False, "audit": kept})
+        return
+    say(found)
+    for why, make in _OTHERS.items():
+        if found.get("unexplained") and (other := make(model)) is not None:
+            again = _audited(other, find_symmetry(other, inputs), inputs)
+            if again.get("unexplained", found["unexplained"]) < found["unexplained"]:
+                say({**again, why: found["unexplained"]})
+                found = again
 
 
 def warm() -> None:
@@ -85,12 +93,7 @@ def _randomise(model: nn.Module, seed: int = 0) -> None:
     A scale before an ε of 1e-6 leaves the function as it is to eight digits, and is no symmetry;
     scales before one below `NEGLIGIBLE` are claimed, and said to be approximate.
     """
-    for module in model.modules():
-        for name in ("eps", "epsilon", "variance_epsilon"):
-            if isinstance(size := getattr(module, name, 0), float) and size > NEGLIGIBLE:
-                setattr(module, name, max(size, 0.01))
-        if isinstance(module, nn.RMSNorm) and module.eps is None:
-            module.eps = 0.01
+    _widen(model, NEGLIGIBLE)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in model.parameters():
@@ -104,6 +107,38 @@ def _randomise(model: nn.Module, seed: int = 0) -> None:
     model.eval()
 
 
+def _widen(model: nn.Module, least: float) -> bool:
+    """Give norms with an ε above `least` one that numbers can see; whether there was any."""
+    widened = False
+    for module in model.modules():
+        for name in ("eps", "epsilon", "variance_epsilon"):
+            if isinstance(size := getattr(module, name, 0), float) and least < size < _SEEN:
+                setattr(module, name, _SEEN)
+                widened = True
+        if isinstance(module, nn.RMSNorm) and module.eps is None:
+            module.eps = _SEEN
+    return widened
+
+
+def _with_wide_norms(model: nn.Module) -> nn.Module | None:
+    """The same model where no ε is below `NEGLIGIBLE`, if one was.
+
+    What such a norm lets pass, up to ε, is more than the scales that are claimed: that of the one
+    vector that it sees at the padding, say.
+    """
+    other = copy.deepcopy(model)
+    return other if _widen(other, 0.0) else None
+
+
+def _at_other_weights(model: nn.Module) -> nn.Module | None:
+    """The same model at other weights, with more words where it can have them."""
+    other = _with_more_words(model, 1)
+    if other is None:
+        other = copy.deepcopy(model)
+        _randomise(other, 1)
+    return other
+
+
 def _kept(model: nn.Module, inputs: Any) -> str:
     """Why an audit says nothing about other texts, if inputs decide what is computed."""
     decided = record(model, inputs, None, False).decided
@@ -115,7 +150,7 @@ def _with_more_words(model: nn.Module, seed: int) -> nn.Module | None:
     """The same model with more words, where it has words, builds so, and can be audited.
 
     A layer that sees nothing but words is seen at so many inputs only: with 40 words, the experts
-    beside the first attention of a parallel block have more parameters than values. And a ReLU
+    beside the first attention of a parallel block have more parameters than values. Or a ReLU
     that is open wherever its layer norm can be leads on in a straight line: at these weights, and
     not at others. What leaves the function unchanged at all weights does so at each, so that the
     least count of several draws is an upper bound as each is.
@@ -217,6 +252,13 @@ def _special_tokens(model: nn.Module) -> set[int]:
         value for name, value in table.items()
         if isinstance(value, int) and any(word in name for word in _SPECIAL) and "token" in name
     }  # fmt: skip
+
+
+_OTHERS: dict[str, Callable[[nn.Module], nn.Module | None]] = {
+    "few words": lambda model: _with_more_words(model, 0),
+    "these weights": _at_other_weights,
+    "an ε below 1e-9": _with_wide_norms,
+}
 
 
 class _other_integers:  # noqa: N801 - reads as a statement
