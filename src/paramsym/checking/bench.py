@@ -13,7 +13,15 @@ import torch
 
 from paramsym.checking.ends import Ends
 from paramsym.checking.generic_weights import Source, generic_state
-from paramsym.checking.measure import change, nudged, scale_of, step_of
+from paramsym.checking.measure import (
+    NUDGES,
+    SMALL,
+    change,
+    nudged,
+    scale_of,
+    size_of,
+    step_of,
+)
 from paramsym.recording.precision import converted_inputs, functional
 from paramsym.recording.record import Inputs
 from paramsym.recording.running import Walk
@@ -76,13 +84,19 @@ class Bench:
     @cached_property
     def scales(self) -> list[torch.Tensor]:
         """For each output, what a change of an entry counts against; see `measure`."""
-        step = step_of(self.dtype)
-        state = {
-            name: nudged(x, self._noise, step) if name in self.trained else x
-            for name, x in self.state.items()
-        }
-        others = self.function(state)
-        return [scale_of(y, z, step) for y, z in zip(self.values, others, strict=True)]
+        step, others, found = step_of(self.dtype), [], [scale_of(y) for y in self.values]
+        largest = max((float(size_of(y).max()) for y in self.values if y.numel()), default=0.0)
+        for _ in range(NUDGES):
+            state = {
+                name: nudged(x, self._noise, step) if name in self.trained else x
+                for name, x in self.state.items()
+            }
+            others.append(self.function(state))
+            found = [scale_of(y, z, step) for y, *z in zip(self.values, *others, strict=True)]
+            if all(bool((scale > SMALL * largest).all()) for scale in found):
+                break  # nothing here may be the rounding of what cancels
+        # an output that vanishes now and every time counts against the others
+        return [scale if bool(scale.any()) else scale + largest for scale in found]
 
     @torch.no_grad()
     def function(self, state: State, ends: Ends | None = None) -> list[torch.Tensor]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 
 from paramsym.checking.jacobian import Network
-from paramsym.checking.measure import around, size_of
+from paramsym.checking.measure import size_of
 from paramsym.recording.precision import functional
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.tangent import TangentOperator, tangent
+from paramsym.structure.tangent import TangentOperator, as_real, tangent
 
 _STEP = 1e-5  # relative to the largest entries: third order and rounding are both near 1e-10
 _FALSE = 1e-5
@@ -49,16 +49,13 @@ def _change(network: Network, operator: TangentOperator, number: int) -> float:
         return 0.0
     at = network.fresh_inputs()
 
-    def outputs(step: float) -> list[torch.Tensor]:
+    def outputs(step: float) -> torch.Tensor:
         moved = {n: network.state[n] + step / speed * v for n, v in velocity.items()}
         state = {**network.state, **moved}
-        return functional(
+        found = functional(
             network.model, state, *at, network.outputs, network.training, network.walk
         )
+        return torch.cat([as_real(y).reshape(-1) for y in found])
 
-    changes = [
-        float((size_of(after - before) / around(before)).max()) / (2 * _STEP)
-        for before, after in zip(outputs(-_STEP), outputs(_STEP), strict=True)
-        if before.numel()
-    ]
-    return max(changes, default=0.0)
+    changes = size_of(outputs(_STEP) - outputs(-_STEP)) / network.sizes_at(at)
+    return float(changes.max()) / (2 * _STEP) if changes.numel() else 0.0

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checking.computed import AsComputed
 from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, table_lengths
-from paramsym.checking.measure import around
+from paramsym.checking.measure import NUDGES, SMALL, around, nudged, size_of, step_of
 from paramsym.checking.together import agree, batching, together
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
@@ -66,6 +66,7 @@ class Network:
         ]
         self.names = tuple(names)
         self.count = sum(real_entries(self.state[n]) for n in names)
+        self.shapes: list[torch.Size] = []  # of the outputs, since the last call
         self.batched = True  # until several calls in one pass failed
         # apart from the inputs, so that these are the same however many rows are taken
         self.seed = int(torch.randint(1 << 62, (), generator=self.generator))
@@ -110,7 +111,57 @@ class Network:
         """All output entries at given arguments, and the parameters to derive by."""
         leaves = [as_real(self.state[n]).clone().requires_grad_() for n in self.names]
         with torch.enable_grad():
-            return self.outputs_of(leaves, arguments, scaled), leaves
+            values = self.outputs_of(leaves, arguments)
+            if scaled:
+                values = values / self._sizes(values, lambda own: self.outputs_of(own, arguments))
+        return values, leaves
+
+    def sizes_at(self, arguments: Arguments) -> torch.Tensor:
+        """The size of the outputs around each entry, (outputs,), in the order of `outputs_at`."""
+        with torch.no_grad():
+            own = [as_real(self.state[n]) for n in self.names]
+            values = self.outputs_of(own, arguments)
+            return self._sizes(values, lambda own: self.outputs_of(own, arguments))
+
+    @torch.no_grad()
+    def _sizes(
+        self, values: torch.Tensor, again: Callable[[list[torch.Tensor]], torch.Tensor | None]
+    ) -> torch.Tensor:
+        """The size of the outputs around each entry, of one or several calls.
+
+        Where some are so small that they may be the rounding of what cancels, `again` gives the
+        outputs at parameters that differ by little more than rounding: noise is no size.
+        """
+        sizes = self._around(values)
+        if bool((sizes < SMALL * size_of(values).amax(-1, keepdim=True)).any()):
+            others = [again(own) for own in self._nudged()]
+            sizes = self._around(values, [z for z in others if z is not None])
+        return sizes
+
+    def _around(self, values: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+        """The sizes around all output entries, (…, outputs), call by call and output by output."""
+        if values.ndim > 1:
+            calls = range(len(values))
+            return torch.stack([self._around(values[k], [z[k] for z in others]) for k in calls])
+        lengths = [math.prod(shape) for shape in self.shapes]
+        found = []
+        for shape, *each in zip(
+            self.shapes, *(y.split(lengths) for y in (values, *others)), strict=True
+        ):
+            y, *rest = (z.reshape(shape) for z in each)
+            found.append(around(y, rest, step_of(torch.float64)).reshape(-1))
+        return torch.cat(found)
+
+    def _nudged(self) -> Iterator[list[torch.Tensor]]:
+        """The parameters displaced by little more than rounding, several times, always alike."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def draw(x: torch.Tensor) -> torch.Tensor:
+            return torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+
+        step = step_of(torch.float64)
+        for _ in range(NUDGES):
+            yield [nudged(as_real(self.state[n]).detach(), draw, step) for n in self.names]
 
     @torch.no_grad()
     def values(self, leaves: Sequence[torch.Tensor], draws: Draws) -> torch.Tensor:
@@ -129,9 +180,7 @@ class Network:
             self.batched = False
         return torch.stack([self.outputs_of([x[k] for x in leaves], draws[k]) for k in calls])
 
-    def outputs_of(
-        self, leaves: Sequence[torch.Tensor], arguments: Arguments, scaled: bool = False
-    ) -> torch.Tensor:
+    def outputs_of(self, leaves: Sequence[torch.Tensor], arguments: Arguments) -> torch.Tensor:
         """All output entries of one call at given parameters, in real numbers."""
         moving = {  # copies, which a forward pass may write into
             n: torch.view_as_complex(leaf.clone()) if self.state[n].is_complex() else leaf.clone()
@@ -148,8 +197,7 @@ class Network:
                 f"audit(model={type(self.model).__name__}): the model returned no floating "
                 "tensor, but a function with values is needed. Choose some with outputs=…."
             )
-        if scaled:
-            flat = [t / around(t.detach()) for t in flat]
+        self.shapes = [t.shape for t in flat]
         return torch.cat([t.reshape(-1) for t in flat])
 
     def rows(self, wanted: int, spreads: Sequence[float] = (1.0,)) -> list[torch.Tensor]:
@@ -177,15 +225,20 @@ class Network:
         own = [as_real(self.state[n]) for n in self.names]
         leaves = [x.expand(len(draws), *x.shape).clone().requires_grad_() for x in own]
         with torch.enable_grad():
-            values = together(lambda own, at: self.outputs_of(own, at, scaled=True), leaves, draws)
-        if values is None:
-            return None
+            values = together(self.outputs_of, leaves, draws)
+            if values is None:
+                return None
+            values = values / self._sizes(values, lambda own: self._repeated(own, draws))
         weights = self.drawn(wanted, values)
         found = self._rows(weights, values, leaves)
         alone, leaves = self.outputs_at(draws[len(draws) - 1], scaled=True)
         row = self._rows(weights[:1, -1], alone, leaves)
         same = agree(values[-1].detach(), alone.detach()) and agree(found[:1, -1], row)
         return found if same else None
+
+    def _repeated(self, own: Sequence[torch.Tensor], draws: Draws) -> torch.Tensor | None:
+        """The outputs of several calls at the same parameters."""
+        return together(self.outputs_of, [x.expand(len(draws), *x.shape) for x in own], draws)
 
     def _rows(
         self, weights: torch.Tensor, values: torch.Tensor, leaves: Sequence[torch.Tensor]

@@ -5,20 +5,25 @@
 An entry counts against the largest numbers of the slices through it, and of these against the
 least: an output column of size 1e13 does not stand for its neighbours. Where a whole slice is small
 by cancellation, rounding is all that it shows; its size is then at least what a relative unit of
-all parameters would do to it. That costs another forward pass, so whoever measures often asks for
+all parameters would do to it. Rounding is coarse: an entry may be zero, or stay, by chance, so that
+it counts as all those do that are as small and that a little more than rounding turns over. That
+costs another forward pass, so whoever measures often asks for
 it only after an error without it, which is never below the error with it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from paramsym.checking.generic_weights import unit
 
 _ROUNDINGS = 64  # how far parameters are nudged, in roundings of their dtype
+SMALL = 1e-9  # of the largest output of a call: what may be the rounding of larger numbers
+NUDGES = 3  # rounding comes in steps, and may come out alike once or twice
+_TURNED = 4  # what rounding moves by a quarter is rounding
 _COARSEST = 1 / 16  # and at most: in half precision 64 roundings are no small change
 
 
@@ -56,24 +61,30 @@ def slicewise(sizes: torch.Tensor) -> torch.Tensor:
     return scale.expand(sizes.shape)
 
 
-def around(y: torch.Tensor) -> torch.Tensor:
-    """The size of the outputs around each entry; one where they vanish."""
-    sizes = slicewise(size_of(y))
+def around(y: torch.Tensor, others: Sequence[torch.Tensor] = (), step: float = 1.0) -> torch.Tensor:
+    """The size of the outputs around each entry, as `scale_of` takes it; one where they vanish."""
+    sizes = scale_of(y, others, step)
     return torch.where(sizes > 0, sizes, 1.0)
 
 
-def scale_of(y: torch.Tensor, other: torch.Tensor | None = None, step: float = 1.0) -> torch.Tensor:
+def scale_of(
+    y: torch.Tensor, others: Sequence[torch.Tensor] = (), step: float = 1.0
+) -> torch.Tensor:
     """For one output, what a change of an entry counts against.
 
     Args:
         y: the output.
-        other: the same at nudged parameters; its difference from y, divided by `step`, is a size
-            as well.
+        others: the same at nudged parameters, once or several times; its largest difference from
+            y, divided by `step`, is a size as well.
         step: by how much they were nudged; see `step_of`.
     """
     sizes = size_of(_wide(y))
-    if other is not None and other.shape == y.shape:
-        sizes = torch.maximum(sizes, size_of(_wide(other) - _wide(y)) / step)
+    moves = [size_of(_wide(other) - _wide(y)) for other in others if other.shape == y.shape]
+    if moves and y.numel():
+        moved = torch.stack(moves).amax(0)
+        noise = torch.where(_TURNED * moved >= sizes, moved, 0).max()
+        moved = torch.where(sizes <= noise, moved.clamp_min(noise), moved)
+        sizes = torch.maximum(sizes, moved / step)
     return slicewise(sizes)
 
 

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from paramsym.checking.ends import Arguments, Ends
 from paramsym.checking.generic import generic_inputs
 from paramsym.checking.generic_weights import Source
-from paramsym.checking.measure import change, nudged, scale_of, step_of
+from paramsym.checking.measure import NUDGES, change, nudged, scale_of, step_of
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
@@ -180,24 +180,25 @@ class Trial:
         """What changes count against where a tolerance is exceeded: see `error`."""
         unit = max(tolerance, torch.finfo(self.dtype).tiny) / _MARGIN
         found = []
-        for y, z, scale, size in zip(
-            self.values, self._nudged, self.scales, self.sizes, strict=True
+        for y, scale, size, *others in zip(
+            self.values, self.scales, self.sizes, *self._nudged, strict=True
         ):
-            noise = scale_of(y, z, unit)
+            noise = scale_of(y, others, unit)
             found.append(torch.maximum(scale, noise.clamp_max(size)) if hasty else noise)
         return found
 
     @cached_property
-    def _nudged(self) -> list[torch.Tensor]:
-        """The outputs at weights that differ by little more than rounding."""
+    def _nudged(self) -> list[list[torch.Tensor]]:
+        """The outputs at weights that differ by little more than rounding, several times."""
         source = Source(torch.Generator().manual_seed(7), self.dtype, pooled=not self.cloned)
         step = step_of(self.dtype)
 
         def draw(x: torch.Tensor) -> torch.Tensor:
             return source.normal(tuple(x.shape)).to(x)
 
-        state = {n: nudged(x, draw, step) for n, x in self.state.items() if self._is_nudged(x)}
-        return self.function(self.state | state)
+        moving = {n: x for n, x in self.state.items() if self._is_nudged(x)}
+        states = [{n: nudged(x, draw, step) for n, x in moving.items()} for _ in range(NUDGES)]
+        return [self.function(self.state | state) for state in states]
 
     def _is_nudged(self, x: torch.Tensor) -> bool:
         """Of a large model in float32, which is judged in float64, gains and biases show enough."""

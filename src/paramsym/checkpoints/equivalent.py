@@ -180,7 +180,7 @@ def difference_from(
     if error > tolerance:
         step = _nudge(model, before)
         others = outputs_of(model, checkpoint)
-        scales = [scale_of(y, z, step) for y, z in zip(reference, others, strict=True)]
+        scales = [scale_of(y, [z], step) for y, z in zip(reference, others, strict=True)]
         error = max(map(change, reference, after, scales), default=0.0)
     return error
 

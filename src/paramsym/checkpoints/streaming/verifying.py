@@ -82,7 +82,7 @@ def verified(
         if error > tolerance:
             step = max((step_of(d) for d in _floats(old)), default=0.0)
             others = run(Named(_Nudged(before, step), names, same))
-            scales = [scale_of(y, z, step) for y, z in zip(reference, others, strict=True)]
+            scales = [scale_of(y, [z], step) for y, z in zip(reference, others, strict=True)]
             error = max(map(change, reference, outputs, scales), default=0.0)
         if error > tolerance:
             tolerance = allowed(tolerance, partial(run, old))
