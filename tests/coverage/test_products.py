@@ -440,3 +440,43 @@ def test_a_window_takes_what_a_part_beside_it_gives() -> None:
     part = weighed(lambda w: w[:, :WIDTH] + w[:, :WIDTH].T + w[:, WIDTH:], WIDTH, 2 * WIDTH)
     found = count(part, 61, 7)
     assert (found.explained, found.unexplained) == (WIDTH * WIDTH, 0)
+
+
+class Dotted(nn.Module):
+    """A perceptron whose products are written with `tensordot`."""
+
+    def __init__(self, dims: object, transposed: bool) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(5, 6) if transposed else torch.randn(6, 5))
+        self.out, self.dims = nn.Linear(5, 3), dims
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.tensordot(x, self.w, dims=self.dims).tanh())
+
+
+@pytest.mark.parametrize(
+    ("dims", "transposed"), [(1, False), (([-1], [0]), False), (([2], [1]), True)]
+)
+def test_tensordot_is_a_product(dims: object, transposed: bool) -> None:
+    found = measured(Dotted(dims, transposed), (torch.randn(7, 4, 6),))
+    assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
+    assert [str(space.group) for space in found.symmetry.spaces.values()] == ["SignedPermutation(5)"]
+
+
+def test_tensordot_over_no_and_over_two_axes() -> None:
+    outer, inner = Apart(0), Apart(2)
+    for model in (outer, inner):
+        found = measured(model, (torch.randn(4, 6, 5),))
+        assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
+
+
+class Apart(nn.Module):
+    def __init__(self, dims: int) -> None:
+        super().__init__()
+        self.first, self.dims = nn.Linear(5, 4), dims
+        self.w = nn.Parameter(torch.randn(6, 4, 3) if dims else torch.randn(2))
+        self.out = nn.Linear(3, 2) if dims else nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        return self.out(torch.tensordot(hidden, self.w, self.dims))

@@ -149,3 +149,51 @@ def test_a_part_without_entries_is_turned_by_nothing() -> None:
     found = measured(Narrow(), (torch.randn(3, 5, 7),))
     assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
     assert found.unexplained == 0 and found.explained >= 4
+
+
+class Published(nn.Module):
+    """Attention as Meta published it: heads stay on axis 2 until they are turned, and one key for
+    two queries is expanded behind the rotation."""
+
+    def __init__(self, joined: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], keys: int):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 4 * n) for n in (2, keys, keys))
+        self.out, self.joined, self.keys = nn.Linear(8, 9), joined, keys
+
+    def turn(self, x: torch.Tensor) -> torch.Tensor:
+        angle = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.1])
+        factor = torch.polar(torch.ones_like(angle), angle)[None, :, None].to(torch.complex128)
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return self.joined(torch.view_as_real(pairs * factor.to(pairs.dtype)), x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (f(x).view(*x.shape[:2], -1, 4) for f in (self.q, self.k, self.v))
+        q, k = self.turn(q), self.turn(k)
+        k, v = (self.repeated(z) for z in (k, v))
+        q, k, v = (z.transpose(1, 2) for z in (q, k, v))
+        weights = (q @ k.transpose(2, 3) / 2).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+    def repeated(self, z: torch.Tensor) -> torch.Tensor:
+        batch, time, heads, width = z.shape
+        if heads == 2:
+            return z
+        return z[:, :, :, None].expand(batch, time, heads, 2, width).reshape(batch, time, 2, width)
+
+
+JOINED = {
+    "flatten": lambda z, x: z.flatten(3).type_as(x),
+    "reshape": lambda z, x: z.reshape(x.shape),
+    "view": lambda z, x: z.view(x.shape),
+}
+
+
+@pytest.mark.parametrize("keys", [1, 2])
+@pytest.mark.parametrize("joined", JOINED)
+def test_views_of_the_parts_of_complex_numbers(joined: str, keys: int) -> None:
+    """They are windows on the parts, whatever axes are exchanged behind."""
+    found = measured(Published(JOINED[joined], keys), (torch.randn(8, 7, 6),))
+    assert found.error < 1e-9 and not found.refuted and not found.symmetry.unknown
+    assert found.unexplained == 0
+    groups = {str(space.group) for space in found.symmetry.spaces.values()}
+    assert "ComplexScaling(2)" in groups and "Permutation(2)" in groups

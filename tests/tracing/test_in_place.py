@@ -252,6 +252,22 @@ def two_types(s: Net, h: Tensor) -> Tensor:
 
 
 @writes("")
+def a_view_of_parts(s: Net, h: Tensor) -> Tensor:
+    z = torch.view_as_complex(h.view(2, 4, 2, 2)) * STATE[0, 0, 0]
+    parts = torch.view_as_real(z).flatten(2)
+    parts.transpose(1, 2)[:, 0].mul_(2)
+    return F.relu(parts) @ s.u
+
+
+@writes("")
+def what_parts_are_viewed_of(s: Net, h: Tensor) -> Tensor:
+    z = torch.view_as_complex(h.view(2, 4, 2, 2)) * STATE[0, 0, 0]
+    parts = torch.view_as_real(z).flatten(2).transpose(1, 2)
+    z[0] = 0
+    return F.relu(parts.transpose(1, 2)) @ s.u
+
+
+@writes("")
 def resized(s: Net, h: Tensor) -> Tensor:
     k = torch.empty(0, dtype=h.dtype)
     torch.mul(h, s.g, out=k)
@@ -323,7 +339,8 @@ def record_error(model: nn.Module) -> float:
 
 
 # functions of which only the arguments are known are not evaluated
-UNKNOWN = {"many_at_once", "two_types", "resized", "conjugated_in_place"}
+UNKNOWN = {"many_at_once", "two_types", "resized", "conjugated_in_place",
+           "a_view_of_parts", "what_parts_are_viewed_of"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [n for n in WRITES if n not in UNKNOWN])

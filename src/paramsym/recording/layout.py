@@ -66,6 +66,14 @@ def covers(window: Layout, owner: Layout) -> bool:
     )
 
 
+def lies_within(window: Layout, owner: Layout) -> bool:
+    """Whether all entries of a window are among those of a dense owner."""
+    last = window.offset + sum(
+        (n - 1) * step for n, step in zip(window.shape, window.strides, strict=True)
+    )
+    return owner.offset <= window.offset and last < owner.offset + math.prod(owner.shape)
+
+
 def compact_strides(layout: Layout) -> tuple[int, ...]:
     """Strides of a dense copy whose axes lie in the same order."""
     strides, step = [1] * len(layout.shape), 1

@@ -21,7 +21,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.recording.layout import Layout, Window, compact_strides, covers, same_layout
+from paramsym.recording.layout import (
+    Layout,
+    Window,
+    compact_strides,
+    covers,
+    is_dense,
+    lies_within,
+    same_layout,
+)
 
 _CAPTURE_LIMIT = 1 << 20  # constants up to this many entries are kept, to be evaluated later
 
@@ -59,6 +67,7 @@ class Ledger:
         self.kept: dict[int, list[Value]] = defaultdict(list)  # storage -> all it ever held
         self.storages: list[torch.UntypedStorage] = []  # alive, so that keys stay valid
         self.shadows: dict[int, int] = {}  # storage of a fake -> that of the tensor it stands for
+        self.readings: dict[tuple, Value] = {}  # storage and reading, of others than its owner's
         self.mixed: set[int] = set()  # storages that are read under two types
         self.torn: dict[int, str] = {}  # storages of which nothing is known, and why
         self.constants: list[tuple[torch.Tensor, str]] = []  # what the model brought along, where
@@ -70,15 +79,18 @@ class Ledger:
         owner = self.owners.get(key)
         if key in self.torn:
             return self._from_torn(tensor, key)
-        shares = owner is not None and self.kinds[key] == reading
-        value = self._new(
-            Window(*_layout(tensor)),
-            owner if shares else None, tensor.dtype, kind, name, data,
-        )  # fmt: skip
-        if owner is None:
-            self.owners[key], self.kinds[key] = value, reading
-        elif not shares:  # complex numbers as pairs, bits as integers: no window, another function
+        shares, window = owner is not None and self.kinds[key] == reading, Window(*_layout(tensor))
+        if owner is not None and not shares:
+            # complex numbers as pairs, bits as integers: no window, another function, which later
+            # ones with this reading are windows on; nobody may write here any more
             self.mixed.add(key)
+            owner = self.readings.get((key, reading))
+            shares = owner is not None and lies_within(window, owner)
+        value = self._new(window, owner if shares else None, tensor.dtype, kind, name, data)
+        if key not in self.owners:
+            self.owners[key], self.kinds[key] = value, reading
+        elif key in self.mixed and not shares and is_dense(value):
+            self.readings.setdefault((key, reading), value)
         self.known[id(tensor)] = value
         self.storages.append(tensor.untyped_storage())
         self.sharers[key].append(tensor)
@@ -172,8 +184,10 @@ class Ledger:
         layout = _layout(tensor)
         if (value.shape, value.strides, value.offset) != layout or value.dtype != tensor.dtype:
             return False
-        other = key in self.owners and self.kinds[key] != _reading(tensor)
-        owner = value if other else self.owners.get(key)
+        owner = self.owners.get(key)
+        if owner is not None and self.kinds[key] != (reading := _reading(tensor)):
+            other = self.readings.get((key, reading))
+            owner = value if other is None or value.storage == value.id else other
         return owner is not None and value.storage == owner.id
 
     def _found_outside(self, tensor: torch.Tensor, key: int) -> Value:

@@ -6,6 +6,8 @@ real part is linear over the real numbers, which is what scales and changes of b
 
 from __future__ import annotations
 
+import torch
+
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import axes
 from paramsym.lowering.registry import rule
@@ -60,3 +62,12 @@ def complex_numbers(build: Builder, call: Call) -> Tensor | None:
     run = facts["compute"]
     facts["compute"] = lambda t, *given: run(t, *given).unsqueeze(-1)
     return build.reshape(build.mix(x, [-1], (*x.shape[:-1], 1), **facts), x.shape[:-1])
+
+
+@rule("complex")
+def of_two_parts(build: Builder, call: Call) -> Tensor:
+    """x + iy, a sum of two functions that are linear over the real numbers."""
+    x, y = build.arguments(call, "real", "imag")
+    real = build.mix(x, [], x.shape, compute=lambda t: torch.complex(t, torch.zeros_like(t)))
+    imaginary = build.mix(y, [], y.shape, compute=lambda t: torch.complex(torch.zeros_like(t), t))
+    return build.same([real, imaginary], call.outputs[0].shape)

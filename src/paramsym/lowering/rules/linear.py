@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.contractions import spelled
@@ -88,6 +89,25 @@ def kron(build: Builder, call: Call) -> Tensor | None:
     xs, ys = [("x", k) for k in range(x.ndim)], [("y", k) for k in range(x.ndim)]
     pairs = [label for pair in zip(xs, ys, strict=True) for label in pair]
     return build.reshape(build.contract(x, y, xs, ys, pairs), call.outputs[0].shape)
+
+
+@rule("tensordot")
+def tensordot(build: Builder, call: Call) -> Tensor:
+    """A product summed over axes that two lists, or a number of last and first ones, pair."""
+    x, y, dims = build.arguments(call, "a|input|self", "b|other", "dims|dims_self", dims=2)
+    theirs = call.args[3] if len(call.args) > 3 and call.args[3] is not None else None
+    if isinstance(dims, int):
+        dims, theirs = range(x.ndim - dims, x.ndim), range(dims)
+    elif theirs is None:
+        dims, theirs = dims
+    pairs = [(a % x.ndim, b % y.ndim) for a, b in zip(dims, theirs, strict=True)]
+    xs: list[Any] = [("x", k) for k in range(x.ndim)]
+    ys: list[Any] = [("y", k) for k in range(y.ndim)]
+    wanted = [ls[k] for n, ls in enumerate((xs, ys)) for k in range(len(ls))
+              if k not in {pair[n] for pair in pairs}]  # fmt: skip
+    for a, b in pairs:
+        ys[b] = xs[a]
+    return build.contract(x, y, xs, ys, wanted)
 
 
 @rule("cdist")

@@ -383,7 +383,7 @@ def comparison(build: Builder, call: Call) -> Tensor:
 
 @rule(
     "logical_and", "logical_or", "bitwise_and", "bitwise_or", "remainder", "fmod",
-    "atan2", "floor_divide", "floordiv", "mod", "logaddexp", "heaviside", "hypot", "xlogy",
+    "atan2", "polar", "floor_divide", "floordiv", "mod", "logaddexp", "heaviside", "hypot", "xlogy",
     "addcmul", "addcdiv",
 )  # fmt: skip
 def pointwise(build: Builder, call: Call) -> Tensor:
