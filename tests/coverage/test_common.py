@@ -203,3 +203,51 @@ def test_the_projector_leads_where_columns_agree(rows: int, columns: int, gained
     assert torch.allclose(found @ (seen[:, 1:] - seen[:, :1]), torch.zeros(()).double(), atol=1e-12)
     left = max(0, rows - columns + 1)
     assert round(float(found.trace())) == left == rows - min(rows, columns_of(factor.kernel) or 0)
+
+
+class Residual(nn.Module):
+    """A residual stream that norms read on the way, and a weight at its end (no last norm)."""
+
+    def __init__(self, near: str = "") -> None:
+        super().__init__()
+        self.near = near
+        self.first, self.last = nn.Linear(7, WIDTH), nn.Linear(WIDTH, 4)
+        self.places = nn.Parameter(torch.randn(5, WIDTH))
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, eps=0.01) for _ in range(2))
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, OUT), nn.Linear(OUT, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x) + self.places
+        y = self.norms[0](h)
+        weights = (self.query(y) @ self.key(y).mT).softmax(-1)
+        h = h + self.out(weights @ self.value(y))
+        y = self.down(torch.tanh(self.up(self.norms[1](h))))
+        h = h + (y.tanh() if self.near == "entrywise" else y)
+        if self.near == "mean":
+            h = h.mean(1)
+        if self.near == "twice":
+            return self.last(h) + self.last(self.norms[1](h))
+        return h if self.near == "output" else self.last(h)
+
+
+@pytest.mark.parametrize("near", ["", "mean"])
+def test_a_stream_without_a_last_norm_has_something_in_common(near: str) -> None:
+    found = measured(Residual(near), (torch.randn(8, 5, 7),))
+    assert (found.refuted, found.unexplained) == ((), 0)
+    assert found.error < 1e-12
+    assert common(found.symmetry) == [WIDTH]
+    (shift,) = (s for s in found.symmetry.shifts if s.name.endswith(".common"))
+    written = {t.target.parameter for t in shift.terms if not t.divided}
+    assert written == {"places"} | {
+        f"{name}.{part}" for name in ("first", "out", "down") for part in ("weight", "bias")
+    }
+    assert {t.target.parameter for t in shift.terms if t.divided} == {"last.weight"}
+
+
+@pytest.mark.parametrize("near", ["entrywise", "twice", "output"])
+def test_a_stream_that_somebody_else_writes_or_reads_has_nothing_in_common(near: str) -> None:
+    found = measured(Residual(near), (torch.randn(8, 5, 7),))
+    assert found.refuted == ()
+    assert found.error < 1e-12
+    assert common(found.symmetry) == []

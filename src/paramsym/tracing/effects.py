@@ -192,9 +192,10 @@ def is_unseen(patterns: list[Unseen], change: Change) -> bool:
 
 
 def _fits(profile: Profile, slot: Along, change: Change) -> bool:
-    """Whether a change is constant along a slot, or was projected onto its kernel."""
+    """Whether a change is constant along a slot, or along both of a symmetric matrix, or was
+    projected onto its kernel."""
     if not isinstance(slot, int):
-        return False
+        return profile.transposed > 0 and not change.at.keys() & {*slot}
     if profile.is_ones:
         return slot not in change.at
     letter = change.at.get(slot)

@@ -140,7 +140,7 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        for flat in ((), *((s,) for s in slots), *_joined(block)):
+        for flat in dict.fromkeys([(), *((s,) for s in slots), *_joined(block), tuple(slots)]):
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = gathered(found, frozenset(own.values()))

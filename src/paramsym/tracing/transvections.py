@@ -1,9 +1,10 @@
 """Transvections of what linear maps write: x ↦ x + 1 (z·x).
 
-A norm after a sum does not see what all coordinates of x have in common, and other readers of x are
-weights. Where x is written by linear maps alone, its writers may add z·x to every coordinate, and
-each weight W takes it back: W (1 + 1 zᵀ)⁻¹ = W − (W 1) zᵀ / (1 + Σ z). That is an exact motion for
-every z but those with Σ z = −1.
+A norm does not see what all coordinates of x have in common, and other readers of x are weights.
+Where x is written by linear maps alone, its writers may add z·x to every coordinate, and each
+weight W takes it back: W (1 + 1 zᵀ)⁻¹ = W − (W 1) zᵀ / (1 + Σ z). That is an exact motion for every
+z but those with Σ z = −1. Along a residual stream x stands for all that is ever added up to: norms
+read it on the way, and a weight at its end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from paramsym.primitives import Contract, Lookup, Sum
+from paramsym.primitives import Contract, Lookup, Mix, Reduce, Sum
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Unseen
 from paramsym.primitives.joint import At, Joint, Key
@@ -37,87 +38,95 @@ class _Side:
 def transvections(
     circuit: Circuit, unread: Unread, parameters: Mapping[str, Tensor]
 ) -> Iterator[tuple[tuple, Shift]]:
-    """Every space with writers that are linear, weights that read it, and others that see no
+    """Every stream with writers that are linear, weights that read it, and others that see no
     common change of its coordinates."""
     finder = _Finder(circuit, unread, parameters)
+    held: set[tuple[Key, int]] = set()
+    moved: set[tuple[Key, int]] = set()
     for joint in circuit.joints if not circuit.layout.coarse else ():
         for slot, size in joint.out.sizes.items():
-            found = finder.readers(joint.out.key, slot)
-            if found is None or not found.weights or not found.unseeing:
+            if (joint.out.key, slot) in held:
                 continue
-            writers = finder.writers(joint.out.key, slot)
-            sides = [*(writers or ()), *found.weights]
-            if writers and len({side.block.key for side in sides}) == len(sides):
-                place = writers[0].name, writers[0].block.key[1], "transvection"
-                yield place, _written(writers, found.weights, size)
+            stream = finder.stream(joint.out.key, slot)
+            if not stream.moves:
+                held |= stream.members
+            elif not stream.members & moved:  # behind it nobody sees more, or less
+                moved |= stream.members
+                place = stream.writers[0].name, stream.writers[0].block.key[1], "transvection"
+                yield place, _written(stream.writers, stream.readers, size)
 
 
 @dataclass
-class _Readers:
-    """The weights that read a space, and how many readers see no common change of it."""
+class _Stream:
+    """Spaces that sums join, one slot of a block each: what is written to one is in all behind it.
 
-    weights: list[_Side] = field(default_factory=list)
+    `unseeing` counts the readers that see no common change. A stream is `held` where others read
+    it than these and weights, or others write it than parameters.
+    """
+
+    members: set[tuple[Key, int]] = field(default_factory=set)
+    writers: list[_Side] = field(default_factory=list)
+    readers: list[_Side] = field(default_factory=list)
     unseeing: int = 0
+    held: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether it can move, each parameter in one way, and no other freedom says so."""
+        sides = [*self.writers, *self.readers]
+        once = len({side.block.key for side in sides}) == len(sides)
+        return not self.held and once and bool(self.writers and self.readers and self.unseeing)
 
 
 class _Finder:
-    """Who writes and who reads a space, one slot of a block."""
+    """Who writes and who reads a stream."""
 
     def __init__(self, circuit: Circuit, unread: Unread, parameters: Mapping[str, Tensor]):
         self.circuit, self.unread, self.parameters = circuit, unread, parameters
 
-    def readers(self, key: Key, slot: int) -> _Readers | None:
-        """Who reads a space; None if there are others than weights and those that do not see."""
-        if self.circuit.is_seen(key) or key in self.circuit.dropped:
-            return None
-        found = _Readers()
+    def stream(self, key: Key, slot: int) -> _Stream:
+        """The stream that a space belongs to; as far as it was followed, if it is held."""
+        found, queue = _Stream(), [(key, slot)]
+        while queue and not found.held:
+            member = queue.pop()
+            if member in found.members:
+                continue
+            found.members.add(member)
+            key, slot = member
+            beside = [*self._behind(found, key, slot), *self._in_front(found, key, slot)]
+            found.held = None in beside or self.circuit.is_seen(key) or key in self.circuit.dropped
+            queue += [each for each in beside if each is not None]
+        return found
+
+    def _behind(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
+        """The sums that take up a space; None where others read it than may."""
         for joint, k in self.circuit.readers[key]:
             if slot not in joint.whole(k):
-                return None
-            if any(_hides(pattern, slot) for pattern in self.unread.through(joint, k)):
+                yield None
+            elif any(_hides(pattern, slot) for pattern in self.unread.through(joint, k)):
                 found.unseeing += 1
-                continue
-            weight = self._weight(joint, k, slot)
-            beyond = self._copied(joint, k, slot) if weight is None else _Readers([weight])
-            if beyond is None:
-                return None
-            found.weights += beyond.weights
-            found.unseeing += beyond.unseeing
-        return found
+            elif (weight := self._weight(joint, k, slot)) is not None:
+                found.readers.append(weight)
+            elif (there := joint.forward(k).get(slot)) is None:
+                yield None
+            else:
+                passes = k in _terms(joint, _place_of(joint, k, slot))
+                yield (joint.out.key, there) if passes else None
 
-    def _copied(self, joint: Joint, k: int, slot: int) -> _Readers | None:
-        """Who reads a copy of a space, or a multiple."""
-        there = joint.forward(k).get(slot)
-        copied = type(joint.op) is Sum and len(joint.inputs) == 1 and there is not None
-        return self.readers(joint.out.key, there) if copied and there is not None else None
-
-    def writers(self, key: Key, slot: int) -> list[_Side] | None:
-        """The parameters that write a space, each entry of it linearly; None if others do."""
+    def _in_front(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
+        """The spaces of which a space is a sum; None where others write it than may."""
         joint = self.circuit.writer(key)
-        if joint is None or slot not in joint.whole(-1):
-            return None
-        at = _place_of(joint, -1, slot)
-        having = [k for k in range(len(joint.inputs)) if at in joint.slots(k)]
-        if type(joint.op) is Sum and len(having) == len(joint.inputs):
-            return self._added(joint, at)
-        if len(having) != 1 or not (_is_product(joint) or isinstance(joint.op, Lookup)):
-            return None
-        (k,) = having
-        side = self._parameter(joint, k, joint.slots(k)[at])
-        return None if side is None else [side]
-
-    def _added(self, joint: Joint, at: At) -> list[_Side] | None:
-        """The parameters that write the terms of a sum, none of which anybody else reads."""
-        found: list[_Side] = []
-        for k, key in enumerate(joint.keys):
+        at = None if joint is None or slot not in joint.whole(-1) else _place_of(joint, -1, slot)
+        terms = () if joint is None or at is None else _terms(joint, at)
+        if joint is None or at is None or not terms:
+            yield None
+            return
+        for k in terms:
             there = joint.slots(k)[at]
-            side = self._parameter(joint, k, there)
-            below = [side] if side is not None else self.writers(key, there)
-            alone = len(self.circuit.readers[key]) == 1 and there in joint.whole(k)
-            if below is None or not alone or self.circuit.is_seen(key):
-                return None
-            found += below
-        return found
+            if (side := self._parameter(joint, k, there)) is not None:
+                found.writers.append(side)
+            else:
+                yield (joint.keys[k], there) if there in joint.whole(k) else None
 
     def _weight(self, joint: Joint, k: int, slot: int) -> _Side | None:
         """The parameter with which a space is contracted."""
@@ -144,6 +153,16 @@ class _Finder:
 def _place_of(joint: Joint, k: int, slot: int) -> At:
     """The label and position of a slot of input k, or of the output (−1)."""
     return next(at for at, s in joint.slots(k).items() if s == slot)
+
+
+def _terms(joint: Joint, at: At) -> list[int]:
+    """The inputs of which an output is a linear function that is alike for all coordinates."""
+    having = [k for k in range(len(joint.inputs)) if at in joint.slots(k)]
+    op = joint.op
+    if type(op) is Sum:
+        return having if len(having) == len(joint.inputs) else []
+    linear = op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, Lookup)
+    return having if (linear or _is_product(joint)) and len(having) == 1 else []
 
 
 def _is_product(joint: Joint) -> bool:
