@@ -41,16 +41,15 @@ def transvections(
     """Every stream with writers that are linear, weights that read it, and others that see no
     common change of its coordinates."""
     finder = _Finder(circuit, unread, parameters)
-    held: set[tuple[Key, int]] = set()
+    known: set[tuple[Key, int]] = set()
     moved: set[tuple[Key, int]] = set()
     for joint in circuit.joints if not circuit.layout.coarse else ():
         for slot, size in joint.out.sizes.items():
-            if (joint.out.key, slot) in held:
+            if (joint.out.key, slot) in known:
                 continue
             stream = finder.stream(joint.out.key, slot)
-            if not stream.moves:
-                held |= stream.members
-            elif not stream.members & moved:  # behind it nobody sees more, or less
+            known |= stream.members
+            if stream.moves and not stream.members & moved:  # behind it nobody sees more, or less
                 moved |= stream.members
                 place = stream.writers[0].name, stream.writers[0].block.key[1], "transvection"
                 yield place, _written(stream.writers, stream.readers, size)
