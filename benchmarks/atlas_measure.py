@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from atlas_classes import Case
+from atlas_page import REASONS
 from torch import nn
 
 from paramsym import audit, find_symmetry, verify
@@ -131,7 +132,12 @@ def _with_wide_norms(model: nn.Module) -> nn.Module | None:
 
 
 def _at_other_weights(model: nn.Module) -> nn.Module | None:
-    """The same model at other weights, with more words where it can have them."""
+    """The same model at other weights, with more words where it can have them.
+
+    A ReLU that is open wherever its layer norm can be leads on in a straight line: at these
+    weights, and not at others. What leaves the function unchanged at all weights does so at each,
+    so that the least count of several draws is an upper bound as each is.
+    """
     other = _with_more_words(model, 1)
     if other is None:
         other = copy.deepcopy(model)
@@ -150,10 +156,7 @@ def _with_more_words(model: nn.Module, seed: int) -> nn.Module | None:
     """The same model with more words, where it has words, builds so, and can be audited.
 
     A layer that sees nothing but words is seen at so many inputs only: with 40 words, the experts
-    beside the first attention of a parallel block have more parameters than values. Or a ReLU
-    that is open wherever its layer norm can be leads on in a straight line: at these weights, and
-    not at others. What leaves the function unchanged at all weights does so at each, so that the
-    least count of several draws is an upper bound as each is.
+    beside the first attention of a parallel block have more parameters than values.
     """
     config = copy.deepcopy(getattr(model, "config", None))
     for part in (config, getattr(config, "get_text_config", lambda: None)()):
@@ -167,6 +170,10 @@ def _with_more_words(model: nn.Module, seed: int) -> nn.Module | None:
     _randomise(made, seed)
     count = sum(p.numel() for p in made.parameters())
     return made if sum(p.numel() for p in model.parameters()) < count <= AUDITED else None
+
+
+_MADE = (lambda model: _with_more_words(model, 0), _at_other_weights, _with_wide_norms)
+_OTHERS: dict[str, Callable[[nn.Module], nn.Module | None]] = dict(zip(REASONS, _MADE, strict=True))
 
 
 def _described(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Any]:
@@ -252,13 +259,6 @@ def _special_tokens(model: nn.Module) -> set[int]:
         value for name, value in table.items()
         if isinstance(value, int) and any(word in name for word in _SPECIAL) and "token" in name
     }  # fmt: skip
-
-
-_OTHERS: dict[str, Callable[[nn.Module], nn.Module | None]] = {
-    "few words": lambda model: _with_more_words(model, 0),
-    "these weights": _at_other_weights,
-    "an ε below 1e-9": _with_wide_norms,
-}
 
 
 class _other_integers:  # noqa: N801 - reads as a statement

@@ -84,7 +84,8 @@ class Bench:
     @cached_property
     def scales(self) -> list[torch.Tensor]:
         """For each output, what a change of an entry counts against; see `measure`."""
-        step, others, found = step_of(self.dtype), [], [scale_of(y) for y in self.values]
+        step, others = step_of(self.dtype), []
+        found: list[torch.Tensor] = []
         largest = max((float(size_of(y).max()) for y in self.values if y.numel()), default=0.0)
         for _ in range(NUDGES):
             state = {

@@ -7,8 +7,8 @@ least: an output column of size 1e13 does not stand for its neighbours. Where a 
 by cancellation, rounding is all that it shows; its size is then at least what a relative unit of
 all parameters would do to it. Rounding is coarse: an entry may be zero, or stay, by chance, so that
 it counts as all those do that are as small and that a little more than rounding turns over. That
-costs another forward pass, so whoever measures often asks for
-it only after an error without it, which is never below the error with it.
+costs another forward pass, so whoever measures often asks for it only after an error without it,
+which is never below the error with it.
 """
 
 from __future__ import annotations

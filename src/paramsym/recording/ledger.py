@@ -76,20 +76,17 @@ class Ledger:
     def add(self, tensor: torch.Tensor, kind: str, name: str = "", data=None) -> Value:
         """Enter a tensor that was not seen before; on a known storage it is a window."""
         key, reading = self._key(tensor), _reading(tensor)
-        owner = self.owners.get(key)
         if key in self.torn:
             return self._from_torn(tensor, key)
-        shares, window = owner is not None and self.kinds[key] == reading, Window(*_layout(tensor))
-        if owner is not None and not shares:
-            # complex numbers as pairs, bits as integers: no window, another function, which later
-            # ones with this reading are windows on; nobody may write here any more
+        window, owner = Window(*_layout(tensor)), self._owner(key, reading)
+        plain = self.kinds.setdefault(key, reading) == reading
+        if not plain:  # complex numbers as pairs, bits as integers: nobody may write any more
             self.mixed.add(key)
-            owner = self.readings.get((key, reading))
-            shares = owner is not None and lies_within(window, owner)
-        value = self._new(window, owner if shares else None, tensor.dtype, kind, name, data)
-        if key not in self.owners:
-            self.owners[key], self.kinds[key] = value, reading
-        elif key in self.mixed and not shares and is_dense(value):
+            owner = owner if owner is not None and lies_within(window, owner) else None
+        value = self._new(window, owner, tensor.dtype, kind, name, data)
+        if plain:
+            self.owners.setdefault(key, value)
+        elif owner is None and is_dense(value):  # another function, which later ones look at
             self.readings.setdefault((key, reading), value)
         self.known[id(tensor)] = value
         self.storages.append(tensor.untyped_storage())
@@ -168,6 +165,12 @@ class Ledger:
         key = int(tensor.untyped_storage()._cdata)
         return self.shadows.get(key, key)
 
+    def _owner(self, key: int, reading: tuple) -> Value | None:
+        """The value on whose layout tensors that read a storage alike are windows."""
+        if self.kinds.get(key) == reading:
+            return self.owners.get(key)
+        return self.readings.get((key, reading))
+
     def _new(
         self, layout: Layout, owner: Value | None, dtype: torch.dtype, kind: str = "activation",
         name: str = "", data: torch.Tensor | None = None,
@@ -184,11 +187,10 @@ class Ledger:
         layout = _layout(tensor)
         if (value.shape, value.strides, value.offset) != layout or value.dtype != tensor.dtype:
             return False
-        owner = self.owners.get(key)
-        if owner is not None and self.kinds[key] != (reading := _reading(tensor)):
-            other = self.readings.get((key, reading))
-            owner = value if other is None or value.storage == value.id else other
-        return owner is not None and value.storage == owner.id
+        reading = _reading(tensor)
+        owner, plain = self._owner(key, reading), self.kinds.get(key, reading) == reading
+        alone = value.storage == value.id and not plain
+        return alone or (owner is not None and value.storage == owner.id)
 
     def _found_outside(self, tensor: torch.Tensor, key: int) -> Value:
         """A tensor that no call returned: a window made unseen, a constant of the model, or else

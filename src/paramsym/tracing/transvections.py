@@ -59,14 +59,14 @@ def transvections(
 class _Stream:
     """Spaces that sums join, one slot of a block each: what is written to one is in all behind it.
 
-    `unseeing` counts the readers that see no common change. A stream is `held` where others read
+    `unseeing` says that some readers see no common change. A stream is `held` where others read
     it than these and weights, or others write it than parameters.
     """
 
     members: set[tuple[Key, int]] = field(default_factory=set)
     writers: list[_Side] = field(default_factory=list)
     readers: list[_Side] = field(default_factory=list)
-    unseeing: int = 0
+    unseeing: bool = False
     held: bool = False
 
     @property
@@ -74,7 +74,7 @@ class _Stream:
         """Whether it can move, each parameter in one way, and no other freedom says so."""
         sides = [*self.writers, *self.readers]
         once = len({side.block.key for side in sides}) == len(sides)
-        return not self.held and once and bool(self.writers and self.readers and self.unseeing)
+        return not self.held and once and self.unseeing and bool(self.writers and self.readers)
 
 
 class _Finder:
@@ -103,7 +103,7 @@ class _Finder:
             if slot not in joint.whole(k):
                 yield None
             elif any(_hides(pattern, slot) for pattern in self.unread.through(joint, k)):
-                found.unseeing += 1
+                found.unseeing = True
             elif (weight := self._weight(joint, k, slot)) is not None:
                 found.readers.append(weight)
             elif (there := joint.forward(k).get(slot)) is None:
@@ -115,11 +115,13 @@ class _Finder:
     def _in_front(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
         """The spaces of which a space is a sum; None where others write it than may."""
         joint = self.circuit.writer(key)
-        at = None if joint is None or slot not in joint.whole(-1) else _place_of(joint, -1, slot)
-        terms = () if joint is None or at is None else _terms(joint, at)
-        if joint is None or at is None or not terms:
+        if joint is None or slot not in joint.whole(-1):
             yield None
             return
+        at = _place_of(joint, -1, slot)
+        terms = _terms(joint, at)
+        if not terms:
+            yield None
         for k in terms:
             there = joint.slots(k)[at]
             if (side := self._parameter(joint, k, there)) is not None:

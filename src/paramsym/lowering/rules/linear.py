@@ -94,8 +94,9 @@ def kron(build: Builder, call: Call) -> Tensor | None:
 @rule("tensordot")
 def tensordot(build: Builder, call: Call) -> Tensor:
     """A product summed over axes that two lists, or a number of last and first ones, pair."""
-    x, y, dims = build.arguments(call, "a|input|self", "b|other", "dims|dims_self", dims=2)
-    theirs = call.args[3] if len(call.args) > 3 and call.args[3] is not None else None
+    x, y, dims, theirs = build.arguments(
+        call, "a|input|self", "b|other", "dims|dims_self", "dims_other?", dims=2
+    )
     if isinstance(dims, int):
         dims, theirs = range(x.ndim - dims, x.ndim), range(dims)
     elif theirs is None:
