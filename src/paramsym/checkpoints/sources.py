@@ -10,10 +10,12 @@ from paramsym.checkpoints.folder import is_configuration_alone, open_folder
 from paramsym.checkpoints.inputs import parse_inputs
 from paramsym.checkpoints.program import open_program
 from paramsym.checkpoints.source import Inputs, Source
+from paramsym.recording.running import uncollected
 
 _EXPECTED = "a .pt2 file, a folder with config.json and safetensors, or package.module:factory"
 
 
+@uncollected()  # importing transformers makes 4·10⁵ objects, which stay
 def open_checkpoint(
     source: str, weights: str | None = None, inputs: str | None = None,
     structure_only: bool = False, key: str | None = None,
@@ -73,6 +75,7 @@ def open_checkpoint(
     return opened
 
 
+@uncollected()
 def open_movable(
     source: str, weights: str | None = None, inputs: str | None = None, key: str | None = None
 ) -> Source:
