@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.lowering.data import Evaluator
-from paramsym.lowering.made import averaged, broadcast, centred_dims, square_of
+from paramsym.lowering.made import broadcast, centred_dims, square_of, sums_to_one
 from paramsym.lowering.memory import AbstractMemory
 from paramsym.lowering.quadratics import quadratic
 from paramsym.primitives import (
@@ -236,8 +236,8 @@ class Builder(AbstractMemory):
             zero=x.zero and not facts.get("fill") or (y.zero and not mask),
         )
         axes = (tuple(xs), tuple(ys), tuple(zs))
-        if not mask and facts.get("power", 1) == 1:
-            out.stochastic = averaged(x, y, axes)
+        if not mask:
+            out.stochastic = sums_to_one(x, y, axes, facts.get("power", 1))
         return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def _counted(

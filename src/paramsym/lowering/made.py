@@ -1,4 +1,4 @@
-"""What tensors are by how they were made: centrings, averages of averages, squares."""
+"""What tensors are by how they were made: centrings, shares, averages of averages, squares."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ def centred_dims(terms: Sequence[tuple[Tensor, float]]) -> tuple[int, ...]:
     if [sign for _, sign in terms] != [1, -1]:
         return ()
     (x, _), (y, _) = terms
-    mean = y.owner.producer
-    if not isinstance(mean, Reduce) or mean.how != "mean" or mean.inputs[0] is not x:
+    return _reduced(x, y, "mean")
+
+
+def _reduced(x: Tensor, y: Tensor, how: str) -> tuple[int, ...]:
+    """The axes of x that y is a sum or mean along, each kept as one entry; () for other tensors."""
+    made = y.owner.producer
+    if not isinstance(made, Reduce) or not _is_of(made, x, how):
         return ()
-    kept = tuple(1 if k in mean.dims else n for k, n in enumerate(x.shape))
+    kept = tuple(1 if k in made.dims else n for k, n in enumerate(x.shape))
     whole = y.offset == y.owner.offset and _steps(y) == _steps(y.owner)
-    return mean.dims if whole and (1,) * (x.ndim - y.ndim) + y.shape == kept else ()
+    return made.dims if whole and (1,) * (x.ndim - y.ndim) + y.shape == kept else ()
+
+
+def _is_of(made: Reduce, x: Tensor, how: str) -> bool:
+    if made.how == "norm2" and how == "sum":  # of the squares that x is
+        return square_of(x) == (made.inputs[0], made.weight)
+    return made.how == how and made.inputs[0] is x
 
 
 def _steps(x: Tensor) -> list[int]:
@@ -28,7 +39,18 @@ def _steps(x: Tensor) -> list[int]:
     return [step for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
 
 
-def averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | None:
+def sums_to_one(
+    x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...], power: int
+) -> int | None:  # fmt: skip
+    """The axis along which a product or quotient sums to one: x / Σx, and averages of averages."""
+    if power == 1:
+        return _averaged(x, y, axes)
+    xs, ys, zs = axes
+    dims = _reduced(x, y, "sum") if xs == zs and ys == zs[len(zs) - len(ys) :] else ()
+    return dims[0] if power == -1 and len(dims) == 1 else None
+
+
+def _averaged(x: Tensor, y: Tensor, axes: tuple[tuple[Any, ...], ...]) -> int | None:
     """The axis of Σₐ xₐ·yₐ along which it sums to one: averages of averages are averages."""
     lost = {label for label in (*axes[0], *axes[1]) if label not in axes[2]}
     if x.stochastic is None or y.stochastic is None:

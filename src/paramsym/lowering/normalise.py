@@ -22,6 +22,7 @@ from paramsym.lowering.recognisers.modulations import modulation
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
+from paramsym.lowering.recognisers.softmaxes import softmax_of_logarithm, softmax_of_quotient
 from paramsym.lowering.recognisers.squares import squares
 from paramsym.lowering.repeats import rewritten, without_repeats
 from paramsym.recording.graph import Call, Graph
@@ -39,10 +40,12 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         (
             *("where", "masked_fill", "setitem", "index_put", "copysign", "heaviside", "lerp"),
             *("maximum", "minimum", "fmax", "fmin", "max", "min", "hypot", "atan2", "sqrt"),
-            *("mul", "div", "rsub", "addcmul", "addcdiv"),
+            *("mul", "rsub", "addcmul", "addcdiv"),
         ),
         (rectifier,),
     ),
+    "div": (softmax_of_quotient, rectifier),
+    "exp": (softmax_of_logarithm,),
     "add": (distances, linear_skip, modulation, common_factors, rectifier),
     "sub": (distances, centring, common_factors, rectifier),
     **dict.fromkeys(("linear", "matmul", "mm"), (product_with_identity,)),

@@ -31,13 +31,14 @@ from paramsym.primitives.directions import (
     Columns,
     Profile,
     Unseen,
+    joined_size,
     renamed_along,
 )
 from paramsym.primitives.gains import Frame, power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter
+from paramsym.primitives.words import Change, Letter, Offset
 
 Labels = tuple[Any, ...]
 NEGLIGIBLE = 1e-9  # an ε below this lets a scale pass a norm: exact up to ε, and said so
@@ -206,6 +207,18 @@ def flat_along(joint: Joint, k: int, dims: Collection[Any]) -> Unseen | None:
     if not all(joint.is_single(k, d) for d in dims):
         return None
     return {s: ONES for at, s in joint.slots(k).items() if at[0] in dims}
+
+
+def known_sum(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> list[Absence]:
+    """The entries of the output along one axis sum to a known number."""
+    place = joint.out.places[dims[0]] if len(dims) == 1 else None
+    if place is None or not place.leaves or not joint.is_single(-1, dims[0]):
+        return []
+    inner, *outer = sorted(joint.out.stride(dims[0], n) for n in range(len(place.leaves)))
+    if not outer:
+        return [Absence(inner, ONES, offset)]
+    size = joined_size((inner, *outer), joint.out.sizes)
+    return [] if offset or size is None else [Absence(inner, ONES, (), tuple(outer), size)]
 
 
 def shared_along(op: Primitive, at: ScaleSite, part: Unknown, dims: Collection[Any]) -> Unknown:

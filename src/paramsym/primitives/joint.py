@@ -64,9 +64,9 @@ class Joint:
         return found
 
     def is_single(self, k: int, axis: int) -> bool:
-        """Whether this joint spans an axis of input k."""
-        length = self.inputs[k].tensor.shape[axis]
-        place = self.inputs[k].places[axis]
+        """Whether this joint spans an axis of input k, or of the output (−1)."""
+        block = self.out if k < 0 else self.inputs[k]
+        length, place = block.tensor.shape[axis], block.places[axis]
         return length == 1 or (
             place is not None and math.prod(leaf.size for leaf, _ in place.leaves) == length
         )

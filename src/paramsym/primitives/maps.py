@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import torch
 
-from paramsym.primitives.base import Entrywise, Primitive, Values, carry, pull
+from paramsym.primitives.base import Entrywise, Primitive, Values, carry, pull, push
 from paramsym.primitives.blocks import Block
-from paramsym.primitives.directions import Absence, Unseen
+from paramsym.primitives.directions import ONES, Absence, Unseen
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.solve import exact
-from paramsym.primitives.words import Change
+from paramsym.primitives.words import Change, Offset, fresh
 
 # what a name alone says, for functions without further arguments
 _PLAIN = (
@@ -59,6 +59,18 @@ class Map(Entrywise):
         if self.shift is not None:
             return pull(joint, k, below)
         return []
+
+    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
+        """What has a known sum has another one once a number is added to each entry."""
+        if self.shift is None:
+            return []
+        found = []
+        for absence in push(joint, 0, known[0]):
+            if absence.profile == ONES and not absence.outer and isinstance(absence.stride, int):
+                total = self.shift * joint.out.sizes[absence.stride]
+                offset = (*absence.offset, Offset(total, (), fresh()))
+                found.append(replace(absence, offset=offset))
+        return found
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
         return None if self.shift is None else carry(joint, k, change)

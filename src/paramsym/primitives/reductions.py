@@ -17,14 +17,15 @@ from paramsym.primitives.base import (
     Values,
     carry,
     flat_along,
+    known_sum,
     pull,
     push,
     shared_along,
 )
-from paramsym.primitives.directions import ONES, Absence, Unseen, joined_size, slots_of
+from paramsym.primitives.directions import Absence, Unseen, slots_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
-from paramsym.primitives.words import Change, Offset, fresh
+from paramsym.primitives.words import Change
 
 _MET = 1e-6  # a least norm below it is never met
 
@@ -160,7 +161,7 @@ class Center(Entrywise):
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         inside = self._inside(joint)
         kept = [a for a in known[0] if a.is_zero and not inside.intersection(a.strides)]
-        return _along(joint, self.dims, ()) + push(joint, 0, kept)
+        return known_sum(joint, self.dims, ()) + push(joint, 0, kept)
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
         inside = self._inside(joint)
@@ -232,7 +233,7 @@ class Normalize(Entrywise):
         return _centred(joint, self.dims) if self.center else []
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        return _along(joint, self.dims, ()) if self.center else []
+        return known_sum(joint, self.dims, ()) if self.center else []
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         (x,) = tensors
@@ -259,11 +260,6 @@ class Softmax(Entrywise):
     ) -> list[Unseen]:
         return _centred(joint, (self.dim,))
 
-    def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        if joint.out.tensor.stochastic is None:
-            return []
-        return _along(joint, (self.dim,), (Offset(1.0, (), fresh()),))
-
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
@@ -278,17 +274,3 @@ def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:
     """What is constant along the axes that are centred does not show."""
     flat = flat_along(joint, 0, dims)
     return [] if flat is None else [flat]
-
-
-def _along(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> list[Absence]:
-    """The entries along one axis have a known sum."""
-    if len(dims) != 1 or not joint.is_single(0, dims[0]):
-        return []
-    place = joint.out.places[dims[0]]
-    if place is None or not place.leaves:
-        return []
-    inner, *outer = sorted(joint.out.stride(dims[0], n) for n in range(len(place.leaves)))
-    if not outer:
-        return [Absence(inner, ONES, offset)]
-    size = joined_size((inner, *outer), joint.out.sizes)
-    return [] if offset or size is None else [Absence(inner, ONES, (), tuple(outer), size)]

@@ -9,8 +9,10 @@ parameters have moved, as long as those that spell the directions stay.
 
 from __future__ import annotations
 
+from paramsym.primitives.base import known_sum
 from paramsym.primitives.directions import Absence, Unseen, meet, minimal, slots_of
 from paramsym.primitives.joint import Joint, Key
+from paramsym.primitives.words import Offset, fresh
 from paramsym.tracing.circuit import Circuit
 
 _LIMIT = 12  # patterns per block that are worth keeping
@@ -27,12 +29,20 @@ class Absent:
             known = [self.found.get(key, []) for key in joint.keys]
             # what others read as longer slots of the same stride is counted in another way there
             whole = joint.whole(-1)
-            found = [a for a in joint.op.absent(joint, known) if whole.issuperset(a.strides)]
+            made = joint.op.absent(joint, known)
+            told = {(a.strides, a.profile) for a in made}
+            made += [a for a in _sums_to_one(joint) if (a.strides, a.profile) not in told]
+            found = [a for a in made if whole.issuperset(a.strides)]
             if found:
                 self.found[joint.out.key] = found[:_LIMIT]
 
     def __getitem__(self, key: Key) -> list[Absence]:
         return self.found.get(key, [])
+
+
+def _sums_to_one(joint: Joint) -> list[Absence]:
+    axis = joint.out.tensor.stochastic
+    return [] if axis is None else known_sum(joint, (axis,), (Offset(1.0, (), fresh()),))
 
 
 class Unread:

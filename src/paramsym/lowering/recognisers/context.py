@@ -160,7 +160,9 @@ class Context:
             return float(found) if isinstance(found, (int, float)) else None
         if call.name in COPIES | CASTS:
             return self.number(call.operands[0])
-        return None
+        found = self._scaled(call)
+        whole = None if found is None else self.number(found[0])
+        return None if found is None or whole is None else whole * found[1]
 
     def multiple(self, item: Any) -> tuple[Value, float] | None:
         """A tensor as a number times a tensor that is no such product itself."""

@@ -12,9 +12,9 @@ from paramsym.recording.graph import Call
 @rule("chosen")
 def chosen(build: Builder, call: Call) -> Tensor:
     """A mask that follows the order of its units, unless scores may be equal for many inputs."""
-    scores, _, dim, ties = build.arguments(call, "input", "k", "dim", "ties")
+    scores, count, dim, ties = build.arguments(call, "input", "k", "dim", "ties")
     dim %= scores.ndim
     if ties:
         ix.freeze(scores.axes[dim], f"equal scores are told apart by their places at {build.where}")
-    out = build.new(scores.shape, scores.axes)
+    out = build.new(scores.shape, scores.axes, stochastic=dim if count == 1 else None)
     return build.emit(Chosen, out, [scores], dim=dim, **build.again(call, call.operands[0]))

@@ -1,0 +1,178 @@
+"""Weights that sum to one, however they are written: softmax by hand, shares, one-hot vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.coverage.measure import Measured, measured
+
+X = torch.randn(8, 7, 5, generator=torch.Generator().manual_seed(2))
+
+
+def softmax(z: Tensor) -> Tensor:
+    return z.softmax(-1)
+
+
+def with_keepdim(z: Tensor) -> Tensor:
+    return z.exp() / z.exp().sum(-1, keepdim=True)
+
+
+def without_keepdim(z: Tensor) -> Tensor:
+    e = torch.exp(z)
+    return e / e.sum(dim=-1).unsqueeze(-1)
+
+
+def below_the_largest(z: Tensor) -> Tensor:
+    e = torch.exp(z - z.max(dim=-1, keepdim=True).values)
+    return torch.div(e, torch.sum(e, -1, keepdim=True))
+
+
+def below_a_detached_largest(z: Tensor) -> Tensor:
+    e = (z - z.detach().amax(-1, True)).exp()
+    return e / e.sum(-1)[..., None]
+
+
+def by_logarithms(z: Tensor) -> Tensor:
+    return (z - torch.logsumexp(z, -1, keepdim=True)).exp()
+
+
+def of_its_logarithm(z: Tensor) -> Tensor:
+    return functional.log_softmax(z, dim=-1).exp()
+
+
+BY_HAND = [with_keepdim, without_keepdim, below_the_largest, below_a_detached_largest,
+           by_logarithms, of_its_logarithm]  # fmt: skip
+
+
+class Attention(nn.Module):
+    """Two heads whose weights are made of scores by some function."""
+
+    def __init__(self, weights: Callable[[Tensor], Tensor], leave: int = 6) -> None:
+        super().__init__()
+        self.weights = weights
+        self.enter, self.leave = nn.Linear(5, 6), nn.Linear(6, leave)
+        self.q, self.k, self.v, self.o = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.enter(x))
+        q, k, v = (
+            each(h).unflatten(-1, (2, 3)).transpose(1, 2) for each in (self.q, self.k, self.v)
+        )
+        mixed = self.weights(q @ k.transpose(-1, -2)) @ v
+        return self.leave(h + self.o(mixed.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("spelling", BY_HAND)
+def test_a_softmax_by_hand_is_a_softmax(spelling: Callable[[Tensor], Tensor]) -> None:
+    torch.testing.assert_close(spelling(X), X.softmax(-1))
+    own, plain = measured(Attention(spelling), (X,)), measured(Attention(softmax), (X,))
+    assert own.error < 1e-9 and own.refuted == ()
+    assert (own.unexplained, own.explained) == (0, plain.explained)
+
+
+def of_squares(z: Tensor) -> Tensor:
+    return z.square() / z.square().sum(-1, keepdim=True)
+
+
+def of_softplus(z: Tensor) -> Tensor:
+    e = functional.softplus(z)
+    return e / e.sum(-1, keepdim=True)
+
+
+def of_what_a_mask_leaves(z: Tensor) -> Tensor:
+    p = z.softmax(-1)
+    p = p * (p > 0.1)
+    return p / p.sum(-1, keepdim=True)
+
+
+def with_an_epsilon(z: Tensor) -> Tensor:
+    e = functional.softplus(z)
+    return e / (e.sum(-1, keepdim=True) + 0.1)
+
+
+def along_another_axis(z: Tensor) -> Tensor:
+    e = functional.softplus(z)
+    return e / e.sum(-2, keepdim=True)
+
+
+def of_something_else(z: Tensor) -> Tensor:
+    return functional.softplus(z) / functional.softplus(2 * z).sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("weights", [of_squares, of_softplus, of_what_a_mask_leaves])
+def test_biases_pass_an_average_by_any_weights(weights: Callable[[Tensor], Tensor]) -> None:
+    found = measured(Attention(weights), (X,))
+    assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    assert "v.bias" in _slides(found)
+
+
+@pytest.mark.parametrize("weights", [with_an_epsilon, along_another_axis, of_something_else])
+def test_no_bias_passes_what_is_no_average(weights: Callable[[Tensor], Tensor]) -> None:
+    found = measured(Attention(weights), (X,))
+    assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    assert "v.bias" not in _slides(found)
+
+
+def _slides(found: Measured) -> set[str]:
+    """The parameters of all shifts."""
+    return {name for shift in found.symmetry.shifts for name in shift.parameters}
+
+
+class Mixed(nn.Module):
+    """A layer that reads weights along its units."""
+
+    def __init__(self, weights: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.weights = weights
+        self.enter, self.inner, self.leave = nn.Linear(5, 4), nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(torch.tanh(self.inner(self.weights(self.enter(x)))))
+
+
+def with_a_floor(z: Tensor) -> Tensor:
+    return 0.9 * z.softmax(-1) + 0.1 / 4
+
+
+def in_groups(z: Tensor) -> Tensor:
+    p = z.unflatten(-1, (2, 2)).softmax(-1)
+    return (0.9 * p + 0.1 * torch.ones_like(p) / 2).flatten(-2)
+
+
+def with_a_straight_gradient(z: Tensor) -> Tensor:
+    p = z.softmax(-1)
+    largest = functional.one_hot(p.argmax(-1), 4).to(p.dtype)
+    return largest + p - p.detach()
+
+
+def of_two_softmaxes(z: Tensor) -> Tensor:
+    return 0.3 * z.softmax(-1) + 0.7 * (2 * z).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "weights", [softmax, of_softplus, of_squares, with_a_floor, of_two_softmaxes, in_groups]
+)
+def test_what_sums_to_one_against_the_next_bias(weights: Callable[[Tensor], Tensor]) -> None:
+    found = measured(Mixed(weights), (X,))
+    assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    assert {"inner.weight", "inner.bias"} <= _slides(found)
+
+
+def test_a_one_hot_vector_sums_to_one() -> None:
+    found = measured(
+        Mixed(with_a_straight_gradient), (torch.cat([X.flatten(0, 1), -X.flatten(0, 1)]),)
+    )
+    assert found.error < 1e-9 and found.refuted == ()
+    assert {"inner.weight", "inner.bias"} <= _slides(found)
+
+
+@pytest.mark.parametrize("weights", [with_an_epsilon, of_something_else])
+def test_what_does_not_sum_to_one_stays(weights: Callable[[Tensor], Tensor]) -> None:
+    found = measured(Mixed(weights), (X,))
+    assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    assert "inner.weight" not in _slides(found)
