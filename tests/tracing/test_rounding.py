@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -80,3 +81,50 @@ def test_a_small_output_denies_what_is_wrong(size: float) -> None:
     claimed = paramsym.find_symmetry(model, inputs, outputs=lambda found: found[0])
     assert paramsym.verify(model, claimed, inputs).error > 1e-3
     assert paramsym.audit(model, inputs, symmetry=claimed).refuted
+
+
+class FarOut(nn.Module):
+    """Attention whose queries are exponentials: at large inputs a derivative is what terms of 1e100
+    that cancel leave. A constant of the keys moves nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(5, 8), nn.Linear(5, 8), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.q(x).unflatten(-1, (2, 4))
+        scores = (z - z[..., :1]).exp().flatten(-2) @ self.k(x).transpose(-1, -2)
+        return (scores - scores.logsumexp(-1, keepdim=True)).exp() @ self.v(x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_derivative_that_is_rounding_denies_nothing(seed: int) -> None:
+    torch.manual_seed(100)
+    model, inputs = FarOut(), (torch.randn(6, 5, 5),)
+    symmetry = paramsym.find_symmetry(model, inputs)
+    assert sum(s.dimension for s in symmetry.shifts if "k.bias" in s.parameters) == 8
+    found = paramsym.audit(model, inputs, generator=torch.Generator().manual_seed(seed))
+    assert found.refuted == {}
+
+
+class Opened(nn.Module):
+    """A network with a gate that only inputs far out open; what it leads to is unread without."""
+
+    def __init__(self, closed: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(5, 6), nn.Linear(6, 3), nn.Linear(5, 3)
+        self.closed = closed
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.c(x.tanh())
+        return y if self.closed else y + torch.relu(x[..., :1] - 40) * self.b(self.a(x).tanh())
+
+
+def test_what_only_inputs_far_out_see_is_still_denied() -> None:
+    """The control: a claim that the function itself denies, where usual inputs see nothing."""
+    inputs = (torch.randn(6, 5, 5, generator=torch.Generator().manual_seed(0)),)
+    claimed = paramsym.find_symmetry(Opened(True), inputs)
+    assert set(claimed.dead) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+    part = replace(claimed, dead=("a.weight", "b.weight"))  # what nobody claims is hunted
+    assert paramsym.audit(Opened(True), inputs, symmetry=part).refuted == {}
+    assert paramsym.audit(Opened(False), inputs, symmetry=part).refuted

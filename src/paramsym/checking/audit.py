@@ -26,6 +26,7 @@ import torch
 from paramsym.arguments import module_of
 from paramsym.checking.bench import progress
 from paramsym.checking.beside import refuted_beside
+from paramsym.checking.borne_out import is_denied
 from paramsym.checking.certificate import FALSE, LOOSE, Certificate, certify
 from paramsym.checking.claimed import AND, Claimed, claimed_directions, places_of
 from paramsym.checking.cost import Cost, Meter, cost_of, plan_of
@@ -283,6 +284,8 @@ def audit(
             _enough_rows(network, cost, claimed, samples, meter),
             claimed, inexact, tolerance, meter.operations, numbers_of(network),
         )  # fmt: skip
+        noise = {n for n in found.refuted - inexact if not is_denied(network, claimed.of(n))}
+        found = found.without(noise)
         hunted = hunt(network, found, cost.outputs, step)
         flat = bool(hunted.unexplained.shape[1] or hunted.undeclared)
         derivative = check_derivative(network, flat)
@@ -350,7 +353,7 @@ def _result(
     count = hunted.unexplained.shape[1]
     explained = found.claimed + len(hunted.dead) + hunted.revived
     places = places_of(network)
-    wrong = {n: r for n, r in {**found.residuals, **hunted.refuted}.items() if r > FALSE}
+    wrong = {n: found.residuals[n] for n in found.refuted} | hunted.refuted
     loose = {n: r for n, r in wrong.items() if n in inexact and r <= LOOSE}
     right = claimed.rows[[name not in wrong for name in claimed.names]]
     basis = sparse(hunted.unexplained, right) if count else hunted.unexplained

@@ -28,7 +28,8 @@ would lie below its rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -78,6 +79,16 @@ class Certificate:
     def dead(self) -> torch.Tensor:
         """The numbers of the parameters whose columns vanish."""
         return (~self.alive).nonzero()[:, 0]
+
+    @property
+    def refuted(self) -> frozenset[str]:
+        """The spaces and shifts with a direction that changes the outputs."""
+        return frozenset(name for name, value in self.residuals.items() if value > FALSE)
+
+    def without(self, noise: Collection[str]) -> Certificate:
+        """The same with claims undecided that only rounding denied."""
+        left = {n: r for n, r in self.residuals.items() if n not in noise}
+        return replace(self, residuals=left, undecided=self.undecided.union(noise))
 
 
 def certify(

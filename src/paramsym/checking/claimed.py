@@ -29,6 +29,10 @@ class Claimed:
     def __getitem__(self, kept: torch.Tensor) -> Claimed:
         return Claimed(self.rows[kept], [self.names[k] for k in kept.nonzero()[:, 0].tolist()])
 
+    def of(self, name: str) -> torch.Tensor:
+        """The velocities of one name, (directions, parameters)."""
+        return self.rows[[each == name for each in self.names]]
+
 
 def claimed_directions(symmetry: ParameterSymmetry, network: Network) -> Claimed:
     """What the symmetry declares, with buffers left where they are.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paramsym.checking.borne_out import Call, is_borne_out
 from paramsym.checking.certificate import FALSE, Certificate
 from paramsym.checking.jacobian import Network
 from paramsym.checking.orthogonal import span
@@ -23,6 +24,7 @@ _FEWEST_ROWS = 4
 _WIDEN = 32  # inputs, until their sizes are drawn from a range twice as wide
 _SEEN = 1e-9  # a derivative along a unit suspect, relative to the row's length
 _ROUNDING = 1e-12  # the same for a column that vanished
+_LOOKED = 3  # rows that deny a claim, at which the function is asked
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,43 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     calls = calls_of(network) if needed(found) else 0
     each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
     seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
-    parts, network = [seen], network.anew()
+    parts, network, made = [seen], network.anew(), list[Call]()
     for low, high in _doubled(calls):
         for some in network.passes(high - low, each):
             spreads = [2.0 ** (1 + k // _WIDEN) for k in range(low, low + some)]
-            parts += [_seen(rows, found) for rows in network.rows(each, spreads)]
+            state = network.generator.get_state()
+            for k, rows in enumerate(network.rows(each, spreads)):
+                parts.append(_seen(rows, found))
+                made += [Call(state, tuple(spreads), k)] * len(rows)
             low += some
             for _ in spreads:
                 called()
         parts = [torch.cat(parts)]
         if not len(found.dead) and not _flat(parts[0], count).shape[1]:
             break
-    return _result(torch.cat(parts), found)
+    seen = torch.cat(parts)
+    while True:
+        result = _result(seen, found)
+        kept = {n for n in result.refuted if _is_denied(network, found, seen, made, n)}
+        if kept == {*result.refuted}:
+            return result
+        noise = torch.cat([found.idle.of(n) for n in {*result.refuted} - kept])
+        moved = noise.abs().amax(0) > 0
+        seen[:, count:] = torch.where(moved.repeat(2), 0, seen[:, count:])
+
+
+def _is_denied(
+    network: Network, found: Certificate, seen: torch.Tensor, made: list[Call], name: str
+) -> bool:
+    """Whether the function itself changes along a claim where its derivative does most."""
+    dead = seen[:, -len(found.dead) :]
+    for row in found.idle.of(name):
+        direction = torch.zeros(network.count, dtype=torch.float64)
+        direction[found.dead] = row
+        most = (dead @ row).abs().topk(min(_LOOKED, len(dead))).indices.tolist()
+        if any(is_borne_out(network, made[k], direction) for k in most):
+            return True
+    return False
 
 
 def _doubled(calls: int) -> list[tuple[int, int]]:
@@ -87,7 +114,7 @@ def _seen(rows: torch.Tensor, found: Certificate) -> torch.Tensor:
     """
     length = torch.linalg.vector_norm(rows[:, found.alive] / found.scale, dim=1, keepdim=True)
     plain = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    rows, length, plain = (t[plain[:, 0] > 0] for t in (rows, length, plain))
+    plain = torch.where(plain > 0, plain, 1.0)
     length, dead = torch.where(length > 0, length, plain), rows[:, found.dead]
     return torch.cat([rows @ found.suspects / length, dead / length, dead / plain], dim=1)
 
