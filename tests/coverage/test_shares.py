@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paramsym.lowering.made import seen_total
+from paramsym.primitives.tensor import Tensor as Typed
 from tests.coverage.measure import Measured, measured
 
 X = torch.randn(8, 7, 5, generator=torch.Generator().manual_seed(2))
@@ -104,7 +106,20 @@ def of_something_else(z: Tensor) -> Tensor:
     return functional.softplus(z) / functional.softplus(2 * z).sum(-1, keepdim=True)
 
 
-@pytest.mark.parametrize("weights", [of_squares, of_softplus, of_what_a_mask_leaves])
+def by_the_mean(z: Tensor) -> Tensor:
+    e = functional.softplus(z)
+    return e / e.mean(-1, keepdim=True)
+
+
+def times_the_reciprocal(z: Tensor) -> Tensor:
+    e = z.sigmoid()
+    return e * (1 / e.sum(-1, keepdim=True)) * 1.5
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [of_squares, of_softplus, of_what_a_mask_leaves, by_the_mean, times_the_reciprocal],
+)
 def test_biases_pass_an_average_by_any_weights(weights: Callable[[Tensor], Tensor]) -> None:
     found = measured(Attention(weights), (X,))
     assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
@@ -155,7 +170,8 @@ def of_two_softmaxes(z: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "weights", [softmax, of_softplus, of_squares, with_a_floor, of_two_softmaxes, in_groups]
+    "weights",
+    [softmax, of_softplus, of_squares, with_a_floor, of_two_softmaxes, in_groups, by_the_mean],
 )
 def test_what_sums_to_one_against_the_next_bias(weights: Callable[[Tensor], Tensor]) -> None:
     found = measured(Mixed(weights), (X,))
@@ -175,4 +191,51 @@ def test_a_one_hot_vector_sums_to_one() -> None:
 def test_what_does_not_sum_to_one_stays(weights: Callable[[Tensor], Tensor]) -> None:
     found = measured(Mixed(weights), (X,))
     assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    assert "inner.weight" not in _slides(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_view_sums_to_what_it_is_said_to(seed: int) -> None:
+    """Windows on a softmax, drawn as strides and an offset: some see whole rows, others cross."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(*choices: int) -> int:
+        return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+    shape = (3, 4, 2) if seed % 2 else (3, 2, 4)
+    axis = shape.index(4)
+    x = torch.rand(shape, generator=generator).softmax(axis)
+    base = Typed(shape, x.stride(), total=(axis, 1.0))
+    found = 0
+    for _ in range(300):
+        sizes = tuple(drawn(1, 2, 3, 4) for _ in range(3))
+        steps = tuple(drawn(1, 2, 4, 8) for _ in range(3))
+        start = drawn(0, 1, 2, 4, 8)
+        if start + sum(s * (n - 1) for n, s in zip(sizes, steps, strict=True)) >= x.numel():
+            continue
+        told = seen_total(base, Typed(sizes, steps, start, base))
+        if told is not None:
+            sums = x.as_strided(sizes, steps, start).sum(told[0])
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+            found += 1
+    assert found
+
+
+CROSSING: dict[str, Callable[[Tensor], Tensor]] = {
+    "windows": lambda p: p.flatten(-2).unfold(-1, 4, 1),
+    "every other window": lambda p: p.flatten(-2).unfold(-1, 4, 2),
+    "a cut": lambda p: p.flatten(-2)[..., 2:6],
+    "in another order": lambda p: p.flatten(-2).roll(1, -1).unflatten(-1, (2, 4)),
+    "transposed": lambda p: p.transpose(-1, -2).reshape(p.shape),
+}
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_a_window_across_two_groups_sums_to_nothing_known(name: str) -> None:
+    def weights(z: Tensor) -> Tensor:
+        return CROSSING[name](torch.cat([z, -z], -1).unflatten(-1, (2, 4)).softmax(-1))
+
+    found = measured(Mixed(weights), (X,))
+    assert found.symmetry.checked is not None and found.symmetry.checked.refuted == ()
+    assert found.error < 1e-9 and found.refuted == ()
     assert "inner.weight" not in _slides(found)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from paramsym.lowering.data import Evaluator
-from paramsym.lowering.made import broadcast, centred_dims, square_of, sums_to_one
+from paramsym.lowering.made import broadcast, centred_dims, square_of, total_of
 from paramsym.lowering.memory import AbstractMemory
 from paramsym.lowering.quadratics import quadratic
 from paramsym.primitives import (
@@ -185,7 +185,7 @@ class Builder(AbstractMemory):
 
     def alias(self, x: Tensor, **facts: Any) -> Tensor:
         """A copy of a tensor (in another layout or precision, or dropout in evaluation mode)."""
-        out = self.new(x.shape, x.axes, zero=x.zero, stochastic=x.stochastic)
+        out = self.new(x.shape, x.axes, zero=x.zero, total=x.total)
         return self.emit(Sum, out, [x], **facts)
 
     def unary(
@@ -204,6 +204,7 @@ class Builder(AbstractMemory):
             return self.frozen(x.shape, "it is multiplied by zero", moves=False, zero=True)
         out = self.new(x.shape, x.axes, zero=x.zero and degree not in (None, 0))
         if linear:
+            out.total = x.total and (x.total[0], x.total[1] * factor)
             return self.emit(Sum, out, [x], factor=factor, **facts)
         return self.emit(
             Map, out, [x], degree=None if degree is None else Fraction(degree), sign=sign,
@@ -237,7 +238,7 @@ class Builder(AbstractMemory):
         )
         axes = (tuple(xs), tuple(ys), tuple(zs))
         if not mask:
-            out.stochastic = sums_to_one(x, y, axes, facts.get("power", 1))
+            out.total = total_of(x, y, axes, facts.get("power", 1))
         return self.emit(Mask if mask else Contract, out, [x, y], axes=axes, **facts)
 
     def _counted(
@@ -327,7 +328,7 @@ class Builder(AbstractMemory):
 
     def softmax(self, x: Tensor, dim: int, log: bool = False, **facts: Any) -> Tensor:
         """Softmax along one axis: its entries sum to one, and a common shift has no effect."""
-        out = self.new(x.shape, x.axes, stochastic=None if log else dim % x.ndim)
+        out = self.new(x.shape, x.axes, total=None if log else (dim % x.ndim, 1.0))
         return self.emit(Softmax, out, [x], dim=dim % x.ndim, log=log, **facts)
 
     def lookup(

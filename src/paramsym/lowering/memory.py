@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from paramsym.lowering.flat import flat_axes
+from paramsym.lowering.made import seen_total
 from paramsym.primitives import index as ix
 from paramsym.primitives.index import Node
 from paramsym.primitives.numbers import read_off
@@ -64,12 +65,7 @@ class AbstractMemory(ABC):
                 value.shape, value.strides, value.offset, base.owner, builder=self,
                 moves=base.moves, zero=base.zero,
             )  # fmt: skip
-            if base.stochastic is not None:  # the same axis of a view still sums to one
-                step, length = base.strides[base.stochastic], base.shape[base.stochastic]
-                made.stochastic = next(
-                    (k for k, n in enumerate(value.shape)
-                     if n == length and value.strides[k] == step), None,
-                )  # fmt: skip
+            made.total = seen_total(base, made)
             if not base.moves:
                 made.base, made.nodes = None, self._axes_of_data(value)
         elif (why := self.graph.held.get(value.name)) and value.storage == value.id:

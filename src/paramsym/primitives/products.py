@@ -200,8 +200,11 @@ class Contract(Primitive):
             passed = (replace(o, frame=combine(o.frame, gain.frame)) for o in found.offset)
             turned = found.profile.framed(_raised(gain.frame, -1))
             return [replace(found, profile=turned, offset=tuple(passed))]
-        kept = absence.is_zero or self._averages(joint, k, Change(1.0, {}))
-        return [found] if kept else []
+        total = 1.0 if absence.is_zero else self._total(joint, k, Change(1.0, {}))
+        if total is None:
+            return []
+        offset = tuple(replace(each, weight=total * each.weight) for each in found.offset)
+        return [replace(found, offset=offset)]
 
     def _image(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:
         """x = W y has no component along the kernel of Wᵀ, which exists if W is tall; where y has
@@ -229,8 +232,8 @@ class Contract(Primitive):
         if self.is_square or (self.power == -1 and k == 1):
             return None
         data = at.depends(other.tensor) is None
-        if change.atom is None and self._averages(joint, k, change):
-            return carry(joint, k, change)
+        if change.atom is None and (total := self._total(joint, k, change)) is not None:
+            return carry(joint, k, change, total)
         if data and (change.atom is not None or self.power == -1):
             return None
         pieces = at.value(other)
@@ -278,19 +281,19 @@ class Contract(Primitive):
     def _leaf(joint: Joint, at: At) -> Node:
         return joint.where[at[0]].leaves[at[1]][0]
 
-    def _averages(self, joint: Joint, k: int, change: Change) -> bool:
-        """Whether the other factor sums to one along what is contracted, where δ is constant."""
+    def _total(self, joint: Joint, k: int, change: Change) -> float | None:
+        """The known sum of the other factor along what is contracted, where δ is constant."""
         mine, theirs = self.axes[k], self.axes[1 - k]
         other = joint.inputs[1 - k].tensor
         summed = [label for label in mine if label not in self.axes[2]]
-        if other.stochastic is None or summed != [theirs[other.stochastic]]:
-            return False
+        if other.total is None or summed != [theirs[other.total[0]]]:
+            return None
         rest = [x for x in theirs if x not in self.axes[2] and x not in summed]
         if any(other.shape[theirs.index(x)] > 1 for x in rest):
-            return False
+            return None
         if any(at[0] == summed[0] and s in change.at for at, s in joint.slots(k).items()):
-            return False
-        return joint.is_single(1 - k, other.stochastic)
+            return None
+        return other.total[1] if joint.is_single(1 - k, other.total[0]) else None
 
     @property
     def has_words(self) -> bool:

@@ -32,7 +32,7 @@ class Tensor:
     name: str = ""  # the first name of a parameter or buffer
     kind: str = "activation"
     zero: bool = False  # known to be all zeros
-    stochastic: int | None = None  # the axis along which the entries sum to one
+    total: tuple[int, float] | None = None  # an axis along which entries have this known sum
     producer: Any = None  # the primitive that wrote it
     value: Value | None = None
     recipe: Recipe | None = field(default=None, repr=False)  # of data that no traced call made

@@ -31,7 +31,7 @@ class Absent:
             whole = joint.whole(-1)
             made = joint.op.absent(joint, known)
             told = {(a.strides, a.profile) for a in made}
-            made += [a for a in _sums_to_one(joint) if (a.strides, a.profile) not in told]
+            made += [a for a in _of_total(joint) if (a.strides, a.profile) not in told]
             found = [a for a in made if whole.issuperset(a.strides)]
             if found:
                 self.found[joint.out.key] = found[:_LIMIT]
@@ -40,9 +40,10 @@ class Absent:
         return self.found.get(key, [])
 
 
-def _sums_to_one(joint: Joint) -> list[Absence]:
-    axis = joint.out.tensor.stochastic
-    return [] if axis is None else known_sum(joint, (axis,), (Offset(1.0, (), fresh()),))
+def _of_total(joint: Joint) -> list[Absence]:
+    if (total := joint.out.tensor.total) is None:
+        return []
+    return known_sum(joint, total[:1], (Offset(total[1], (), fresh()),))
 
 
 class Unread:

@@ -49,7 +49,7 @@ def attend(
         scores = _hide(build, scores, _causal_mask(build, scores), True)
     weights = build.softmax(scores, -1, compute=_softmax_or_zero)
     if not _leaves_a_key(build, masks, keeps):
-        weights.stochastic = None
+        weights.total = None
     if dropped:  # a symmetry holds in distribution, as if nothing were dropped
         build.is_random(call)
         weights = build.alias(weights, compute=untold)

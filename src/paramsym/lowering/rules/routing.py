@@ -16,5 +16,5 @@ def chosen(build: Builder, call: Call) -> Tensor:
     dim %= scores.ndim
     if ties:
         ix.freeze(scores.axes[dim], f"equal scores are told apart by their places at {build.where}")
-    out = build.new(scores.shape, scores.axes, stochastic=dim if count == 1 else None)
+    out = build.new(scores.shape, scores.axes, total=(dim, count))
     return build.emit(Chosen, out, [scores], dim=dim, **build.again(call, call.operands[0]))
