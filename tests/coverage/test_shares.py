@@ -239,3 +239,37 @@ def test_a_window_across_two_groups_sums_to_nothing_known(name: str) -> None:
     assert found.symmetry.checked is not None and found.symmetry.checked.refuted == ()
     assert found.error < 1e-9 and found.refuted == ()
     assert "inner.weight" not in _slides(found)
+
+
+class Loss(nn.Module):
+    """A loss of a linear layer's scores."""
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.head, self.loss = nn.Linear(5, 4), loss
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(self.head(x), y)
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": functional.cross_entropy,
+    "one by one": lambda z, y: functional.cross_entropy(z, y, reduction="none"),
+    "by name": lambda z, y: functional.cross_entropy(input=z, target=y, label_smoothing=0.1),
+    "along the second axis": lambda z, y: functional.cross_entropy(z.mT[None], y[None]),
+    "nll_loss": lambda z, y: functional.nll_loss(z.log_softmax(-1), y, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_sees_no_common_shift_of_scores(name: str) -> None:
+    x, y = X.flatten(0, 1), torch.arange(56) % 4
+    found = measured(Loss(LOSSES[name]), (x, y))
+    assert found.error < 1e-9 and found.refuted == () and found.symmetry.unknown == {}
+    assert (found.explained, found.unexplained) == (6, 0)
+
+
+def test_saturated_losses_hide_nothing_from_an_audit() -> None:
+    """The control: a freedom that is not found is counted, however far out inputs are drawn."""
+    found = measured(Loss(lambda z, y: z[:, 0] - z.logsumexp(1)), (X.flatten(0, 1), torch.ones(1)))
+    assert (found.explained, found.unexplained) == (0, 6)

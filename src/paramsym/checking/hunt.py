@@ -120,8 +120,8 @@ def _seen(rows: torch.Tensor, found: Certificate) -> torch.Tensor:
 
 
 def _flat(seen: torch.Tensor, count: int) -> torch.Tensor:
-    """Combinations of the first `count` columns that no row sees."""
-    columns = seen[:, :count]
+    """Combinations of the first `count` columns that no row sees, one row with another."""
+    columns = seen[:, :count] / max(1, len(seen)) ** 0.5
     missing = max(0, count - len(columns))
     columns = torch.cat([columns, columns.new_zeros(missing, count)])
     _, values, right = torch.linalg.svd(columns, full_matrices=False)

@@ -22,7 +22,11 @@ from paramsym.lowering.recognisers.modulations import modulation
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
-from paramsym.lowering.recognisers.softmaxes import softmax_of_logarithm, softmax_of_quotient
+from paramsym.lowering.recognisers.softmaxes import (
+    softmax_in_a_loss,
+    softmax_of_logarithm,
+    softmax_of_quotient,
+)
 from paramsym.lowering.recognisers.squares import squares
 from paramsym.lowering.repeats import rewritten, without_repeats
 from paramsym.recording.graph import Call, Graph
@@ -46,6 +50,7 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
     ),
     "div": (softmax_of_quotient, rectifier),
     "exp": (softmax_of_logarithm,),
+    "cross_entropy": (softmax_in_a_loss,),
     "add": (distances, linear_skip, modulation, common_factors, rectifier),
     "sub": (distances, centring, common_factors, rectifier),
     **dict.fromkeys(("linear", "matmul", "mm"), (product_with_identity,)),

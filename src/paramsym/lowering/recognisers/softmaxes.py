@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from paramsym.lowering.recognisers.context import Context, argument, is_real
 from paramsym.recording.graph import Call, Value
@@ -42,6 +43,19 @@ def softmax_of_logarithm(context: Context, call: Call) -> list[Call] | None:
         return None
     dim = _reduced(context, less[0], less[1], "logsumexp")
     return None if dim is None else _softmax(context, _unshifted(context, less[0], dim), dim, out)
+
+
+def softmax_in_a_loss(context: Context, call: Call) -> list[Call] | None:
+    """Cross entropy sees its scores by the logarithm of their softmax alone, which it takes."""
+    scores, out = argument(call, 0, "input"), call.outputs[0]
+    if not is_real(scores, out):
+        return None
+    seen = context.value(scores.shape, scores)
+    log = context.call(F.log_softmax, (scores, min(1, len(scores.shape) - 1)), seen)
+    given, named = (seen, *call.args[1:]), call.kwargs
+    if not call.args:
+        given, named = (), {**call.kwargs, "input": seen}
+    return [log, context.call(F.cross_entropy, given, out, **named)]
 
 
 def _softmax(context: Context, x: Value, dim: int, out: Value) -> list[Call] | None:

@@ -306,3 +306,9 @@ def scatter(build: Builder, call: Call) -> list[Tensor]:
     """Entries go to places that data chooses."""
     reason = f"entries are placed by data ({call.name}) at {call.where}"
     return build.opaque_call(call, call.outputs, reason)
+
+
+@rule("cross_entropy", "nll_loss")
+def loss(build: Builder, call: Call) -> list[Tensor]:
+    """What labels choose from the logarithms of probabilities."""
+    return build.opaque_call(call, call.outputs, f"labels say its order at {call.where}")
