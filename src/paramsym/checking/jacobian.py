@@ -32,6 +32,7 @@ _FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
 _BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
 _TOGETHER = 64  # calls in one pass, at most
 _SEEN = 1 << 17  # entries of all their inputs
+_LEAST = 1e-6  # of a vector's largest entry: the size that smaller ones count as
 
 
 class NotFinite(ValueError):
@@ -149,7 +150,10 @@ class Network:
             self.shapes, *(y.split(lengths) for y in (values, *others)), strict=True
         ):
             y, *rest = (z.reshape(shape) for z in each)
-            found.append(around(y, rest, step_of(torch.float64)).reshape(-1))
+            sizes = around(y, rest, step_of(torch.float64)).reshape(-1)
+            if sum(n > 1 for n in shape) == 1:  # a slice of a vector is one entry, and a loss of
+                sizes = sizes.clamp_min(_LEAST * sizes.max())  # 1e-15 the rounding of log(1 + x)
+            found.append(sizes)
         return torch.cat(found)
 
     def _nudged(self) -> Iterator[list[torch.Tensor]]:

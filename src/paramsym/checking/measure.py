@@ -22,7 +22,6 @@ from paramsym.checking.generic_weights import unit
 
 _ROUNDINGS = 64  # how far parameters are nudged, in roundings of their dtype
 SMALL = 1e-9  # of the largest output of a call: what may be the rounding of larger numbers
-_LEAST = 1e-6  # of a vector's largest entry: the size that smaller ones count as
 NUDGES = 3  # rounding comes in steps, and may come out alike once or twice
 _TURNED = 4  # what rounding moves by a quarter is rounding
 _COARSEST = 1 / 16  # and at most: in half precision 64 roundings are no small change
@@ -53,17 +52,12 @@ def size_of(y: torch.Tensor) -> torch.Tensor:
 
 
 def slicewise(sizes: torch.Tensor) -> torch.Tensor:
-    """Of the slices through each entry, along every axis, the least of their largest numbers.
-
-    A slice of a vector is one entry; a loss of 1e-15 beside others is the rounding of log(1 + x).
-    """
+    """Of the slices through each entry, along every axis, the least of their largest numbers."""
     scale = sizes.max() if sizes.numel() else sizes
     for axis in range(sizes.ndim):
         if sizes.numel():
             others = [k for k in range(sizes.ndim) if k != axis]
             scale = torch.minimum(scale, sizes.amax(others, keepdim=True) if others else sizes)
-    if sum(n > 1 for n in sizes.shape) == 1:
-        scale = scale.clamp_min(_LEAST * sizes.max())
     return scale.expand(sizes.shape)
 
 

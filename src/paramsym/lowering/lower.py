@@ -7,6 +7,7 @@ from collections.abc import Collection
 import torch
 
 from paramsym.lowering import rules as rules
+from paramsym.lowering.beyond import hold_beyond
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.data import moving_values
 from paramsym.lowering.held import hold
@@ -65,6 +66,7 @@ def lower(graph: Graph, kept: Collection[str] = ()) -> Builder:
     build.ops = _live_ops(build, [*seen, *ties])
     settle_origins(build)
     slide_origins(build)
+    hold_beyond(build)
     hold(build)
     if ties:
         build.beside = {*build.ops}.difference(_live_ops(build, seen))

@@ -11,6 +11,7 @@ from collections import defaultdict
 
 import torch
 
+from paramsym.lowering.beyond import BEYOND, parts_of
 from paramsym.lowering.builder import Builder
 from paramsym.lowering.data import Evaluator
 from paramsym.primitives import Lookup, Primitive
@@ -18,13 +19,27 @@ from paramsym.primitives.tensor import Tensor
 
 
 def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Rows (positions on the first axis) that no lookup reads, by parameter."""
+    """Rows (positions on the first axis) that nothing reads beside rows that are read, by name."""
     reads = _reads(build)
     found = {}
     for name, tensor in parameters.items():
         positions = reads.get(tensor.serial)
-        if positions is not None and (rest := set(range(tensor.shape[0])) - positions):
+        rest = _beyond(tensor)
+        if positions is not None:
+            rest |= set(range(tensor.shape[0])) - positions
+        if rest:
             found[name] = tuple(sorted(rest))
+    return found
+
+
+def _beyond(tensor: Tensor) -> set[int]:
+    """The rows of a table that is cut which are beyond the cut."""
+    found: set[int] = set()
+    if not tensor.ndim:
+        return found
+    for start, part in parts_of(tensor.axes[0]) if tensor.kind == "parameter" else ():
+        if part.frozen == BEYOND:
+            found |= {*range(start, start + part.size)}
     return found
 
 
