@@ -81,7 +81,9 @@ def find_symmetry(
                 symmetry = infer(graph)
         if not check:
             return symmetry
-        return refute(model, symmetry, example_inputs, outputs, training, table_lengths(graph))
+        return refute(
+            model, symmetry, example_inputs, outputs, training, table_lengths(graph, model)
+        )
 
 
 def _numbers_exist() -> AbstractContextManager[Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from paramsym.lowering.data import Evaluator
 from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.record import split_inputs
 
@@ -20,22 +22,26 @@ Lookups = list[tuple[Value, int]]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def table_lengths(graph: Graph) -> dict[int, int]:
+def table_lengths(graph: Graph, model: torch.nn.Module | None = None) -> dict[int, int]:
     """The number of admissible values of each integer input that indexes a table, by position.
 
-    It is 0 where the numbers of an input, also one that floats, decide what is computed: another
-    one might select otherwise, and a symmetry is claimed for inputs that select likewise.
+    What is added to it first is known from constants, and from the buffers of a model. It is 0
+    where the numbers of an input, also one that floats, decide what is computed: another one might
+    select otherwise, and a symmetry is claimed for inputs that select likewise.
     """
     inputs = [value for value in graph.values if value.kind == "input"]
+    numbers = Evaluator(graph, closed={value.id for value in inputs})
+    buffers = {} if model is None else dict(model.named_buffers())
+    numbers.known |= {v.id: buffers[n] for n, v in graph.buffers.items() if n in buffers}
     found: dict[int, int] = {}
     for call in graph.calls:
         if call.name not in _LOOKUPS:
             continue
         for index, length in _lookups(call):
-            root = _root(graph, index)
-            if root is not None and root.kind == "input" and not root.dtype.is_floating_point:
+            root, added = _root(graph, index, numbers) or (None, 0)
+            if root is not None and not root.dtype.is_floating_point and length > added:
                 at = inputs.index(root)
-                found[at] = min(length, found.get(at, length))
+                found[at] = min(length - added, found.get(at, length))
     return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
 
 
@@ -70,36 +76,69 @@ def _of_index_select(given: Given) -> Lookups:
     return []
 
 
-def _of_brackets(given: Given) -> Lookups:
-    """Each integer tensor in brackets indexes the axis at its place."""
+def _of_brackets(given: Given, none: int = 0) -> Lookups:
+    """Each integer tensor in brackets indexes the axis at its place; None takes `none` axes."""
     table, items = given.get(0, given.get("input")), given.get(1)
-    items = items if isinstance(items, (tuple, list)) else (items,)
-    if not isinstance(table, Value) or any(item is None or item is Ellipsis for item in items):
+    items = [*items] if isinstance(items, (tuple, list)) else [items]
+    if not isinstance(table, Value):
         return []
-    return [
-        (item, table.shape[dim])
-        for dim, item in enumerate(items)
-        if isinstance(item, Value) and item.dtype in (torch.int64, torch.int32)
-    ]
+    widths = [_width(item, none) for item in items]
+    found, dim = [], 0
+    for item, width in zip(items, widths, strict=True):
+        if item is Ellipsis:
+            dim += len(table.shape) - sum(widths)
+        elif isinstance(item, Value) and item.dtype in (torch.int64, torch.int32):
+            found.append((item, table.shape[dim]))
+        dim += width
+    return found
+
+
+def _width(item: Any, none: int) -> int:
+    """How many axes of what is indexed an item takes; of booleans, as many as they have."""
+    if item is None or item is Ellipsis:
+        return none if item is None else 0
+    return len(item.shape) if isinstance(item, Value) and item.dtype == torch.bool else 1
 
 
 _LOOKUPS: dict[str, Callable[[Given], Lookups]] = {
     "embedding": _of_embedding, "embedding_bag": _of_embedding, "one_hot": _of_one_hot,
-    "index_select": _of_index_select, "getitem": _of_brackets, "index": _of_brackets,
+    "index_select": _of_index_select, "getitem": _of_brackets,
+    "index": partial(_of_brackets, none=1),
 }  # fmt: skip
 
 
-def _root(graph: Graph, value: Value) -> Value | None:
-    """The input that a value is a view or a cast of."""
+def _root(graph: Graph, value: Value, numbers: Evaluator) -> tuple[Value, int] | None:
+    """The input that a value is a view or a cast of, and the largest number that is added to it: a
+    table of several fields is read at places that begin anew for each."""
+    added = 0
     while value.kind != "input":
-        owner = graph.values[value.storage]
+        owner, call = graph.values[value.storage], value.call
         if owner is not value:
             value = owner
-        elif value.call is not None and value.call.name in _CASTS and value.call.operands:
-            value = value.call.operands[0]
+        elif call is not None and call.name in _CASTS and call.operands:
+            value = call.operands[0]
+        elif call is not None and call.name == "add" and len(call.args) == 2 and not call.kwargs:
+            pairs = [(x, _largest(y, numbers)) for x, y in (call.args, call.args[::-1])]
+            found = [(x, n) for x, n in pairs if isinstance(x, Value) and n is not None]
+            if not found:
+                return None
+            value, added = found[0][0], added + found[0][1]
         else:
             return None
-    return value
+    return value, added
+
+
+def _largest(item: Any, numbers: Evaluator) -> int | None:
+    """The largest of some integers of the model, if they are known and none is negative."""
+    if isinstance(item, Value):
+        known = None if item.dtype.is_floating_point else numbers.number(item)
+        made = numbers.graph.values[item.storage].call
+        if made is not None and made.name == "new_tensor":  # of the input it takes the dtype alone
+            known = torch.as_tensor(made.args[1])
+        if known is None or not known.numel() or int(known.min()) < 0:
+            return None
+        return int(known.max())
+    return item if isinstance(item, int) and item >= 0 else None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Network:
     generator: torch.Generator
 
     def __post_init__(self) -> None:
-        self.lengths = table_lengths(record(self.model, self.inputs, self.outputs, self.training))
+        graph = record(self.model, self.inputs, self.outputs, self.training)
+        self.lengths = table_lengths(graph, self.model)
         self.covering = covering(self.inputs, self.lengths)
         self.continuous = any(
             isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())

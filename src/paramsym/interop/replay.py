@@ -42,7 +42,7 @@ class Replay:
         self.model, self.dialect = model, dialect
         self.offsets, self.layers = symmetry.offsets, layers_of(model, symmetry)
         self.generator = torch.Generator().manual_seed(seed)
-        lengths = table_lengths(record(model, inputs, None, False))
+        lengths = table_lengths(record(model, inputs, None, False), model)
         with preserved(model, training=False):
             source = Source(self.generator, torch.float64, pooled=False)
             state = generic_state(model, symmetry.offsets, source)

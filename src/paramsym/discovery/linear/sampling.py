@@ -119,7 +119,8 @@ class Sampler:
 
     def _lengths(self, inputs: Inputs) -> dict[int, int]:
         try:
-            return table_lengths(record(self.model, inputs, self.outputs, self.training))
+            graph = record(self.model, inputs, self.outputs, self.training)
+            return table_lengths(graph, self.model)
         except TraceError:  # no graph: what indexes a table is not known, and integers are kept
             return {}
 

@@ -111,7 +111,7 @@ def with_tokens(
     found = replace(found, inputs={**found.inputs, **dict.fromkeys(names, Feature(axis))})
     with preserved(model, False):
         try:
-            trial = _trial(model, found, kwargs or args, outputs, table_lengths(graph))
+            trial = _trial(model, found, kwargs or args, outputs, table_lengths(graph, model))
         except Unusable as error:
             raise TraceError(
                 f"{caller}: nothing could be tried on numbers ({error}), and a model with outputs "

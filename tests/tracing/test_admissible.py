@@ -1,0 +1,57 @@
+"""Which integers an input may hold, as it is the place in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramsym import audit
+from paramsym.checking.generic import table_lengths
+from paramsym.recording.record import record
+
+
+class Read(nn.Module):
+    """A table of 60 rows, another of three planes, and where the fields of the first begin."""
+
+    def __init__(self, read: Callable[[Read, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table, self.planes = nn.Embedding(60, 4), nn.Parameter(torch.randn(3, 10, 4))
+        self.register_buffer("starts", torch.tensor([0, 20]))
+        self.begin, self.read = torch.tensor([0, 50]), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self, x)
+
+
+READ: dict[str, tuple[Callable[[Read, Tensor], Tensor], dict[int, int]]] = {
+    "a table": (lambda m, x: m.table(x), {0: 60}),
+    "fields by a buffer": (lambda m, x: m.table(x + m.starts), {0: 40}),
+    "fields by a constant": (lambda m, x: m.table(m.begin + x), {0: 10}),
+    "fields as DeepFM has them": (
+        lambda m, x: m.table(x + x.new_tensor([0, 30]).unsqueeze(0)), {0: 30},
+    ),
+    "a number twice": (lambda m, x: m.table(x + 1 + 2), {0: 57}),
+    "a new axis": (lambda m, x: m.table.weight[None, x], {0: 60}),
+    "behind an ellipsis": (lambda m, x: m.planes[..., x, :], {0: 10}),
+    "behind a slice": (lambda m, x: m.planes[:, x], {0: 10}),
+    "behind a mask": (lambda m, x: m.planes[torch.tensor([True, False, True])][0, x], {0: 10}),
+    "less than nothing": (lambda m, x: m.table((x - 1).clamp_min(0)), {}),
+    "a product": (lambda m, x: m.table(x * x), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_the_places_that_a_table_has(name: str) -> None:
+    read, expected = READ[name]
+    model = Read(read)
+    graph = record(model, (torch.randint(0, 7, (5, 2)),), None, False)
+    assert table_lengths(graph, model) == expected
+
+
+def test_all_rows_of_all_fields_are_read_in_an_audit() -> None:
+    found = audit(Read(READ["fields by a buffer"][0]), torch.zeros(8, 2, dtype=torch.int64))
+    assert found.unexplained == 0
+    assert found.dead == 3 * 10 * 4  # the planes alone
