@@ -376,3 +376,34 @@ def test_a_threshold_that_is_held_holds_what_it_meets(function: Callable) -> Non
     symmetry = find_symmetry(model, inputs())
     assert not scaled(symmetry) and not symmetry.checked.refuted
     assert errors(model, symmetry, inputs(), each=False)["everything"] <= 1e-12
+
+
+class Modulated(nn.Module):
+    """A norm whose gain and bias another layer computes, as adaptive norms of diffusion have it."""
+
+    def __init__(self, modulate: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.enter, self.norm, self.leave = nn.Linear(5, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+        self.gain, self.bias, self.modulate = nn.Linear(5, 6), nn.Linear(5, 6), modulate
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = self.gain(x.tanh()), self.bias(x.tanh())
+        return self.leave(torch.tanh(self.modulate(self.norm(self.enter(x)), *given)))
+
+
+MODULATED: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], int]] = {
+    "written out": (lambda h, g, b: h * (g + 1) + b, 18),
+    "addcmul": (lambda h, g, b: torch.addcmul(b, h, g + 1), 18),
+    "a half of it": (lambda h, g, b: torch.addcmul(b, h, g, value=0.5), 18),
+    "in place": (lambda h, g, b: b.clone().addcmul_(h, g + 1), 18),
+    "addcdiv": (lambda h, g, b: torch.addcdiv(b, h, g.exp() + 1), 6),
+}
+
+
+@pytest.mark.parametrize("name", MODULATED)
+def test_a_sum_with_a_product_is_a_sum_and_a_product(name: str) -> None:
+    modulate, explained = MODULATED[name]
+    x = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    found = measured(Modulated(modulate), (x,))
+    assert found.error < 1e-9 and found.refuted == () and found.symmetry.unknown == {}
+    assert (found.explained, found.unexplained) == (explained, 0)

@@ -19,6 +19,7 @@ from paramsym.lowering.recognisers.factors import common_factors
 from paramsym.lowering.recognisers.gathered import gathered
 from paramsym.lowering.recognisers.identities import product_with_identity
 from paramsym.lowering.recognisers.modulations import modulation
+from paramsym.lowering.recognisers.products import sum_with_product
 from paramsym.lowering.recognisers.rectifiers import rectifier
 from paramsym.lowering.recognisers.routing import routing
 from paramsym.lowering.recognisers.skips import linear_skip
@@ -44,10 +45,11 @@ RECOGNISERS: Mapping[str, tuple[Recogniser, ...]] = {
         (
             *("where", "masked_fill", "setitem", "index_put", "copysign", "heaviside", "lerp"),
             *("maximum", "minimum", "fmax", "fmin", "max", "min", "hypot", "atan2", "sqrt"),
-            *("mul", "rsub", "addcmul", "addcdiv"),
+            *("mul", "rsub"),
         ),
         (rectifier,),
     ),
+    **dict.fromkeys(("addcmul", "addcdiv"), (rectifier, sum_with_product)),
     "div": (softmax_of_quotient, rectifier),
     "exp": (softmax_of_logarithm,),
     "cross_entropy": (softmax_in_a_loss,),
