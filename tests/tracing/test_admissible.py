@@ -38,6 +38,8 @@ READ: dict[str, tuple[Callable[[Read, Tensor], Tensor], dict[int, int]]] = {
     "behind an ellipsis": (lambda m, x: m.planes[..., x, :], {0: 10}),
     "behind a slice": (lambda m, x: m.planes[:, x], {0: 10}),
     "behind a mask": (lambda m, x: m.planes[torch.tensor([True, False, True])][0, x], {0: 10}),
+    "written": (lambda m, x: torch.zeros(60, 4).index_copy(0, x[0], m.table(x)[0]), {0: 0}),
+    "added": (lambda m, x: torch.zeros(60, 4).index_add(0, x[0], m.table(x)[0]), {0: 60}),
     "less than nothing": (lambda m, x: m.table((x - 1).clamp_min(0)), {}),
     "a product": (lambda m, x: m.table(x * x), {}),
 }  # fmt: skip
@@ -55,3 +57,24 @@ def test_all_rows_of_all_fields_are_read_in_an_audit() -> None:
     found = audit(Read(READ["fields by a buffer"][0]), torch.zeros(8, 2, dtype=torch.int64))
     assert found.unexplained == 0
     assert found.dead == 3 * 10 * 4  # the planes alone
+
+
+class Cache(nn.Module):
+    """Keys are written to places of a buffer, which is read as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.leave = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.register_buffer("cache", torch.zeros(2, 8, 6))
+        self.register_buffer("turn", torch.rand(8, 6) + 0.5)
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        kept = self.cache
+        kept[:, places] = self.key(x) * self.turn[places]
+        return self.leave(kept.sum(1))
+
+
+def test_places_that_are_written_stay_apart() -> None:
+    """Two writes to one place leave one, and autograd says that both are seen."""
+    found = audit(Cache().double(), (torch.randn(2, 4, 5), torch.arange(4)))
+    assert found.refuted == {} and not found.derivative.wrong

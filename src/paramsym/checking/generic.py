@@ -12,9 +12,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramsym.lowering.data import Evaluator
-from paramsym.recording.graph import Call, Graph, Value
+from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.recording.record import split_inputs
 
+_WRITES = {"setitem", "index_put", "index_copy", "index_fill", "scatter"}  # the last one stays
 _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
 
 Given = dict[Any, Any]  # the arguments of a call by position and by name
@@ -27,7 +28,8 @@ def table_lengths(graph: Graph, model: torch.nn.Module | None = None) -> dict[in
 
     What is added to it first is known from constants, and from the buffers of a model. It is 0
     where the numbers of an input, also one that floats, decide what is computed: another one might
-    select otherwise, and a symmetry is claimed for inputs that select likewise.
+    select otherwise, and a symmetry is claimed for inputs that select likewise. So it is where an
+    input says places that are written: which of two writes to one place is last, nothing says.
     """
     inputs = [value for value in graph.values if value.kind == "input"]
     numbers = Evaluator(graph, closed={value.id for value in inputs})
@@ -42,6 +44,9 @@ def table_lengths(graph: Graph, model: torch.nn.Module | None = None) -> dict[in
             if root is not None and not root.dtype.is_floating_point and length > added:
                 at = inputs.index(root)
                 found[at] = min(length - added, found.get(at, length))
+    written = (v for call in graph.calls if call.name in _WRITES for v in values_in(call.args[1:]))
+    roots = (_root(graph, v, numbers) for v in written if not v.dtype.is_floating_point)
+    found |= {inputs.index(root[0]): 0 for root in roots if root is not None}
     return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
 
 
