@@ -48,7 +48,7 @@ _STEEP = 1e3  # a jump between neighbouring singular values that cannot be chanc
 _PROBES = 64
 _MOVED = 1 << 24  # entries of rows that are moved at once
 _PICTURE = 512  # columns up to which all singular values are computed, for the report
-_REDUCED = 1e-7  # a claimed direction with so little of it in live parameters moves dead ones only
+REDUCED = 1e-7  # a claimed direction with so little of it in live parameters moves dead ones only
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _among_live(
     """(claims on live parameters, scaled as the columns and to unit length; those on dead ones;
     the names of those that reach from live into hidden columns, which are neither)."""
     part = claimed.rows[:, alive]
-    present = torch.linalg.vector_norm(part, dim=1) > _REDUCED
+    present = torch.linalg.vector_norm(part, dim=1) > REDUCED
     idle, undecided = claimed[~present], claimed[present & beyond].names
     present = present & ~beyond
     part = part if bool(present.all()) else part[present]

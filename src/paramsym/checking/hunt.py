@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from paramsym.checking.borne_out import Call, is_borne_out
-from paramsym.checking.certificate import FALSE, Certificate
+from paramsym.checking.certificate import FALSE, REDUCED, Certificate
 from paramsym.checking.jacobian import Network
 from paramsym.checking.orthogonal import span
 
@@ -134,9 +134,9 @@ def _result(seen: torch.Tensor, found: Certificate) -> Hunted:
     largest = seen.abs().amax(dim=0) if len(seen) else seen.new_zeros(count + 2 * other)
     sizes, alive = largest[count : count + other], largest[count + other :] > _ROUNDING
     seen = seen[:, : count + other]
-    idle = found.idle.rows[:, alive] * sizes[alive]  # in units of the columns' sizes
-    covering = torch.linalg.vector_norm(idle, dim=1) > 0
-    idle = idle[covering]
+    idle = found.idle.rows[:, alive]
+    covering = torch.linalg.vector_norm(idle, dim=1) > REDUCED  # less is rounding of the others
+    idle = idle[covering] * sizes[alive]  # in units of the columns' sizes
     idle = idle / torch.linalg.vector_norm(idle, dim=1, keepdim=True)
     columns = torch.cat([seen[:, :count], seen[:, count:][:, alive] / sizes[alive]], dim=1)
     residual = torch.linalg.vector_norm(columns[:, count:] @ idle.T, dim=0)
