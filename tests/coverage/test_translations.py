@@ -142,3 +142,29 @@ def test_a_tied_table_slides_along_what_its_head_never_receives(
     assert found.error < 1e-12
     assert not positions or found.unexplained == 0  # else eleven vectors are all that it reads
     assert (led_by(found.symmetry, "words.weight") == 1) == (positions and bias and normed)
+
+
+class Bare(nn.Module):
+    """A table of tokens that is the last layer as well, behind a norm without a bias: nanoGPT."""
+
+    def __init__(self, norm: nn.Module, positions: bool = True) -> None:
+        super().__init__()
+        self.words, self.norm = nn.Embedding(70, 5), norm
+        self.positions = nn.Embedding(6, 5) if positions else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.words(ids)
+        if self.positions is not None:
+            h = h + self.positions(torch.arange(ids.shape[1]))
+        return functional.linear(self.norm(h), self.words.weight)
+
+
+@pytest.mark.parametrize("name", ["centred", "biased", "root mean square", "no positions"])
+def test_a_tied_table_slides_along_what_its_head_never_sees(name: str) -> None:
+    """Along 1/γ the head sees nothing of what the positions take back; a bias it would see."""
+    norms = {"biased": nn.LayerNorm(5), "root mean square": nn.RMSNorm(5, eps=0.01)}
+    model = Bare(norms.get(name, nn.LayerNorm(5, bias=False)), name != "no positions")
+    ids = torch.randint(0, 70, (12, 6), generator=torch.Generator().manual_seed(0))
+    found = measured(model, (ids,))
+    assert (found.refuted, found.unexplained) == ((), 0) and found.error < 1e-12
+    assert (led_by(found.symmetry, "words.weight") == 1) == (name == "centred")

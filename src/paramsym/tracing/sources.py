@@ -188,7 +188,7 @@ class Sources:
         weighing = [n for n, (joint, _) in enumerate(readers) if _is_product(joint.op)]
         if len(readers) > 1 == len(weighing):
             (reader,) = weighing
-            for cut, absences in self._received(*readers[reader]).items():
+            for cut, absences in self._received(*readers[reader], nothing=True).items():
                 for absence in absences if cut not in pinned else ():
                     yield from self._tied_source(name, block, cut, absence, reader, pinned)
 
@@ -206,8 +206,13 @@ class Sources:
             return block.tensor.zero
         return all(map(self._is_zero, joint.inputs))
 
-    def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
-        """Absences of what a weight is contracted with, seen from the weight, by its slot."""
+    def _received(
+        self, joint: Joint, k: int, nothing: bool = False
+    ) -> dict[int, list[Absence]]:  # fmt: skip
+        """Absences of what a weight is contracted with, seen from the weight, by its slot.
+
+        Where κ = 0 a change along w is unread by this reader: of no interest, unless others see it.
+        """
         found: dict[int, list[Absence]] = defaultdict(list)
         data = joint.inputs[1 - k] if _is_product(joint.op) else None
         if data is None or self.effects.depends(data.tensor) is not None:
@@ -215,9 +220,10 @@ class Sources:
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         place = {s: at for at, s in theirs.items()}
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
-        for absence in self.absent[data.key]:  # where κ = 0, a change along w is unread
+        for absence in self.absent[data.key]:
             seen = absence.renamed(rename, joint.inputs[k].sizes)
-            if seen is None or absence.is_zero or any(place[s] in target for s in absence.strides):
+            wanted = nothing or not absence.is_zero
+            if seen is None or not wanted or any(place[s] in target for s in absence.strides):
                 continue
             whole = joint.whole(1 - k).issuperset(absence.strides)
             whole = whole and joint.whole(k).issuperset(seen.strides)
