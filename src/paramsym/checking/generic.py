@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from paramsym.lowering.data import Evaluator
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.recording.record import split_inputs
 
+_INTEGERS = (torch.int64, torch.int32)
 _WRITES = {"setitem", "index_put", "index_copy", "index_fill", "scatter"}  # the last one stays
 _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
 
@@ -36,18 +37,21 @@ def table_lengths(graph: Graph, model: torch.nn.Module | None = None) -> dict[in
     buffers = {} if model is None else dict(model.named_buffers())
     numbers.known |= {v.id: buffers[n] for n, v in graph.buffers.items() if n in buffers}
     found: dict[int, int] = {}
-    for call in graph.calls:
-        if call.name not in _LOOKUPS:
-            continue
-        for index, length in _lookups(call):
-            root, added = _root(graph, index, numbers) or (None, 0)
-            if root is not None and not root.dtype.is_floating_point and length > added:
-                at = inputs.index(root)
-                found[at] = min(length - added, found.get(at, length))
-    written = (v for call in graph.calls if call.name in _WRITES for v in values_in(call.args[1:]))
-    roots = (_root(graph, v, numbers) for v in written if not v.dtype.is_floating_point)
-    found |= {inputs.index(root[0]): 0 for root in roots if root is not None}
+    for index, length in _read_and_written(graph):
+        root, added = _root(graph, index, numbers) or (None, 0)
+        if root is not None and root.dtype in _INTEGERS and (length > added or not length):
+            at = inputs.index(root)
+            found[at] = min(max(0, length - added), found.get(at, length))
     return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
+
+
+def _read_and_written(graph: Graph) -> Iterator[tuple[Value, int]]:
+    """(index, length of the table) of all that is read; with 0 for places that are written."""
+    for call in graph.calls:
+        if call.name in _LOOKUPS:
+            yield from _lookups(call)
+        if call.name in _WRITES:
+            yield from ((v, 0) for v in values_in(call.args[1:]) if v.dtype in _INTEGERS)
 
 
 def _lookups(call: Call) -> Lookups:
@@ -92,7 +96,7 @@ def _of_brackets(given: Given, none: int = 0) -> Lookups:
     for item, width in zip(items, widths, strict=True):
         if item is Ellipsis:
             dim += len(table.shape) - sum(widths)
-        elif isinstance(item, Value) and item.dtype in (torch.int64, torch.int32):
+        elif isinstance(item, Value) and item.dtype in _INTEGERS:
             found.append((item, table.shape[dim]))
         dim += width
     return found

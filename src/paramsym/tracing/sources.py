@@ -171,7 +171,7 @@ class Sources:
     def _along_absences(self, name: str, block: Block) -> Iterator[Source]:
         """W += (δ/κ) ⊗ w where w·x = κ for whatever W reads: the output moves by δ."""
         readers = self._readers(block)
-        received = [self._received(*reader) for reader in readers]
+        received = [_with_sums(self._received(*reader)) for reader in readers]
         if not received:
             return
         first, *others = received
@@ -188,7 +188,7 @@ class Sources:
         weighing = [n for n, (joint, _) in enumerate(readers) if _is_product(joint.op)]
         if len(readers) > 1 == len(weighing):
             (reader,) = weighing
-            for cut, absences in self._received(*readers[reader], nothing=True).items():
+            for cut, absences in self._received(*readers[reader]).items():
                 for absence in absences if cut not in pinned else ():
                     yield from self._tied_source(name, block, cut, absence, reader, pinned)
 
@@ -206,13 +206,8 @@ class Sources:
             return block.tensor.zero
         return all(map(self._is_zero, joint.inputs))
 
-    def _received(
-        self, joint: Joint, k: int, nothing: bool = False
-    ) -> dict[int, list[Absence]]:  # fmt: skip
-        """Absences of what a weight is contracted with, seen from the weight, by its slot.
-
-        Where κ = 0 a change along w is unread by this reader: of no interest, unless others see it.
-        """
+    def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
+        """Absences of what a weight is contracted with, seen from the weight, by its slot."""
         found: dict[int, list[Absence]] = defaultdict(list)
         data = joint.inputs[1 - k] if _is_product(joint.op) else None
         if data is None or self.effects.depends(data.tensor) is not None:
@@ -222,8 +217,7 @@ class Sources:
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
         for absence in self.absent[data.key]:
             seen = absence.renamed(rename, joint.inputs[k].sizes)
-            wanted = nothing or not absence.is_zero
-            if seen is None or not wanted or any(place[s] in target for s in absence.strides):
+            if seen is None or any(place[s] in target for s in absence.strides):
                 continue
             whole = joint.whole(1 - k).issuperset(absence.strides)
             whole = whole and joint.whole(k).issuperset(seen.strides)
@@ -319,6 +313,11 @@ def _joined(block: Block) -> Iterator[tuple[int, ...]]:
 def _is_product(op: Primitive) -> bool:
     """Whether an operation is a plain product of two different tensors."""
     return type(op) is Contract and op.power == 1 and not op.is_square
+
+
+def _with_sums(received: Mapping[int, list[Absence]]) -> dict[int, list[Absence]]:
+    """Those with κ ≠ 0: where it is 0, a change along w is unread."""
+    return {cut: [a for a in absences if not a.is_zero] for cut, absences in received.items()}
 
 
 def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:

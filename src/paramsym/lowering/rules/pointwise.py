@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -291,19 +290,13 @@ def where(build: Builder, call: Call) -> Tensor | None:
             for t, taken in choices
         ]
     choices.sort(key=lambda choice: (-choice[0].ndim, not choice[0].moves))
-    first, keeps = choices[0]
-    kept = build.contract(
-        first, mask, *_broadcast(first, mask), mask=True, hides=hides, keeps=keeps,
-        fill=fill,
-    )  # fmt: skip
-    for item, taken in choices[1:]:
-        kept = build.same([kept, item], shape, linear=False, given=(mask,), compute=_pick(taken))
-    return kept if kept.shape == shape else build.same([kept], shape)
-
-
-def _pick(value: bool) -> Callable[..., torch.Tensor]:
-    """Entries of the second tensor where the mask, which comes third, has a value."""
-    return lambda x, y, mask: torch.where(mask.bool() == value, y, x)
+    parts = [
+        build.contract(
+            item, mask, *_broadcast(item, mask), mask=True, hides=hides, keeps=keeps, fill=fill
+        )
+        for item, keeps in choices
+    ]  # what is taken from one operand is zero in the part of the other
+    return parts[0] if [part.shape for part in parts] == [shape] else build.same(parts, shape)
 
 
 def _number(build: Builder, item: Any) -> float | None:
