@@ -213,3 +213,39 @@ def test_a_loop_that_does_more_stops_the_trace(loop: Loop) -> None:
     torch.manual_seed(0)
     with pytest.raises(TraceError):
         find_symmetry(Mixture(loop).eval(), (torch.randn(40, WIDTH),))
+
+
+WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], None]] = {
+    "a mask": lambda out, hit, y: out.__setitem__(hit, y),
+    "places": lambda out, hit, y: out.__setitem__(hit.nonzero(as_tuple=True)[0], y),
+    "added": lambda out, hit, y: out.index_add_(0, hit.nonzero(as_tuple=True)[0], y),
+}
+
+
+class Switch(nn.Module):
+    """One expert for each token, which writes its rows into a tensor of zeros."""
+
+    def __init__(self, write: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+        super().__init__()
+        self.router, self.leave, self.write = nn.Linear(5, 3), nn.Linear(5, 2), write
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 5)) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, 1)
+        share, chosen = self.router(flat).softmax(-1).max(-1)
+        out = torch.zeros_like(flat)
+        for number, expert in enumerate(self.experts):
+            hit = chosen == number
+            self.write(out, hit, expert(flat[hit]))
+        return self.leave(out * share[:, None])
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_experts_that_write_their_rows_share_the_basis_of_what_reads_them(name: str) -> None:
+    x = torch.randn(20, 4, 5, generator=torch.Generator().manual_seed(0))
+    found = measured(Switch(WRITES[name]), (x,))
+    assert found.error < 1e-9 and found.refuted == () and found.unexplained == 0
+    groups = sorted(str(space.group) for space in found.symmetry.spaces.values())
+    assert groups == ["GeneralLinear(5)", *["Monomial(4)"] * 3]
