@@ -218,6 +218,9 @@ def test_a_loop_that_does_more_stops_the_trace(loop: Loop) -> None:
 WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], None]] = {
     "a mask": lambda out, hit, y: out.__setitem__(hit, y),
     "places": lambda out, hit, y: out.__setitem__(hit.nonzero(as_tuple=True)[0], y),
+    "places of whole rows": lambda out, hit, y: out.__setitem__(
+        (hit.nonzero(as_tuple=True)[0], slice(None)), y
+    ),
     "added": lambda out, hit, y: out.index_add_(0, hit.nonzero(as_tuple=True)[0], y),
 }
 

@@ -65,9 +65,9 @@ class Selections:
         if args and id(args[0]) in self.lifted:
             return self._lowered(func, args, kwargs)
         if name == "getitem":
-            return self._read(args[0], args[1])
+            return self._read(args[0], _first(args[1]))
         if name == "setitem":
-            return self._written(*args)
+            return self._written(args[0], _first(args[1]), *args[2:])
         if args and self._is_apart(args[0]):
             return self._moved(name, args[0], args[1:])
         if self.made and name in ("index_add", "index_select"):
@@ -364,3 +364,10 @@ class Selections:
 
 def _is_column(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and item[0] == slice(None) and item[1] == 0
+
+
+def _first(index: Any) -> Any:
+    """What is in brackets, without axes behind the first that are read as a whole."""
+    rest = index[1:] if isinstance(index, tuple) else ()
+    whole = all(isinstance(item, slice) and item == slice(None) for item in rest)
+    return index[0] if rest and whole else index
