@@ -96,7 +96,7 @@ def _of_brackets(given: Given, none: int = 0) -> Lookups:
     for item, width in zip(items, widths, strict=True):
         if item is Ellipsis:
             dim += len(table.shape) - sum(widths)
-        elif isinstance(item, Value) and item.dtype in _INTEGERS:
+        elif isinstance(item, Value) and item.dtype in _INTEGERS and dim < len(table.shape):
             found.append((item, table.shape[dim]))
         dim += width
     return found
@@ -104,7 +104,7 @@ def _of_brackets(given: Given, none: int = 0) -> Lookups:
 
 def _width(item: Any, none: int) -> int:
     """How many axes of what is indexed an item takes; of booleans, as many as they have."""
-    if item is None or item is Ellipsis:
+    if item is None or item is Ellipsis or isinstance(item, bool):
         return none if item is None else 0
     return len(item.shape) if isinstance(item, Value) and item.dtype == torch.bool else 1
 
@@ -142,8 +142,8 @@ def _largest(item: Any, numbers: Evaluator) -> int | None:
     if isinstance(item, Value):
         known = None if item.dtype.is_floating_point else numbers.number(item)
         made = numbers.graph.values[item.storage].call
-        if made is not None and made.name == "new_tensor":  # of the input it takes the dtype alone
-            known = torch.as_tensor(made.args[1])
+        if made is not None and made.name == "new_tensor" and not [*values_in(made.args[1:])]:
+            known = torch.as_tensor(made.args[1])  # of the input it takes the dtype alone
         if known is None or not known.numel() or int(known.min()) < 0:
             return None
         return int(known.max())

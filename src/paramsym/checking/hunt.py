@@ -8,12 +8,12 @@ products with the suspects: O(parameters · suspects), and no factorisation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 import torch
 
-from paramsym.checking.borne_out import Call, is_borne_out
+from paramsym.checking.borne_out import Call, is_borne_out, mixed
 from paramsym.checking.certificate import FALSE, REDUCED, Certificate
 from paramsym.checking.jacobian import Network
 from paramsym.checking.orthogonal import span
@@ -24,7 +24,7 @@ _FEWEST_ROWS = 4
 _WIDEN = 32  # inputs, until their sizes are drawn from a range twice as wide
 _SEEN = 1e-9  # a derivative along a unit suspect, relative to the row's length
 _ROUNDING = 1e-12  # the same for a column that vanished
-_LOOKED = 3  # rows that deny a claim, at which the function is asked
+_LOOKED = 3  # rows that deny a claim, at which the function is asked, so many times
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,28 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
         parts = [torch.cat(parts)]
         if not len(found.dead) and not _flat(parts[0], count).shape[1]:
             break
-    seen = torch.cat(parts)
+    return _borne_out(network, found, torch.cat(parts), made)
+
+
+def _borne_out(
+    network: Network, found: Certificate, seen: torch.Tensor, made: list[Call]
+) -> Hunted:  # fmt: skip
+    """What rows say, without columns that come alive by rounding alone."""
+    count = found.suspects.shape[1]
     while True:
         result = _result(seen, found)
-        kept = {n for n in result.refuted if _is_denied(network, found, seen, made, n)}
-        if kept == {*result.refuted}:
-            return result
-        noise = torch.cat([found.idle.of(n) for n in {*result.refuted} - kept])
-        moved = noise.abs().amax(0) > 0
-        seen[:, count:] = torch.where(moved.repeat(2), 0, seen[:, count:])
+        denied = [n for n in result.refuted if _is_denied(network, found, seen, made, n)]
+        noise = _moved(found, {*result.refuted} - {*denied}) & ~_moved(found, denied)
+        noise &= (seen[:, count:].unflatten(1, (2, -1)) != 0).any(0).any(0)
+        if not bool(noise.any()):
+            return replace(result, refuted={n: result.refuted[n] for n in denied})
+        seen[:, count:] = torch.where(noise.repeat(2), 0, seen[:, count:])
+
+
+def _moved(found: Certificate, names: Collection[str]) -> torch.Tensor:
+    """Which of the vanished columns some claims move."""
+    rows = found.idle.rows[[name in names for name in found.idle.names]]
+    return (rows != 0).any(0)
 
 
 def _is_denied(
@@ -86,7 +99,8 @@ def _is_denied(
 ) -> bool:
     """Whether the function itself changes along a claim where its derivative does most."""
     dead = seen[:, -len(found.dead) :]
-    for row in found.idle.of(name):
+    for seed in range(_LOOKED):
+        row = mixed(found.idle.of(name), seed)
         direction = torch.zeros(network.count, dtype=torch.float64)
         direction[found.dead] = row
         most = (dead @ row).abs().topk(min(_LOOKED, len(dead))).indices.tolist()
