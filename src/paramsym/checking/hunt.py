@@ -134,12 +134,16 @@ def _seen(rows: torch.Tensor, found: Certificate) -> torch.Tensor:
 
 
 def _flat(seen: torch.Tensor, count: int) -> torch.Tensor:
-    """Combinations of the first `count` columns that no row sees, one row with another."""
-    columns = seen[:, :count] / max(1, len(seen)) ** 0.5
+    """Combinations of the first `count` columns that no row sees by itself.
+
+    What all rows see together may be the sum of their rounding.
+    """
+    columns = seen[:, :count]
     missing = max(0, count - len(columns))
     columns = torch.cat([columns, columns.new_zeros(missing, count)])
     _, values, right = torch.linalg.svd(columns, full_matrices=False)
-    return right[values < _SEEN].T
+    kept = right[values < _SEEN * max(1, len(seen)) ** 0.5]
+    return kept[((columns @ kept.T).abs() < _SEEN).all(0)].T
 
 
 def _result(seen: torch.Tensor, found: Certificate) -> Hunted:
