@@ -8,10 +8,9 @@ what the derivative says, for steps of more than one size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
 
+from paramsym.checking.generic import Arguments
 from paramsym.checking.jacobian import Network
 
 _STEPS = [10.0**-k for k in range(8)]  # in what is usual for a parameter
@@ -21,22 +20,12 @@ _COMBINATIONS = 4  # of the outputs
 _CALLS = 32  # usual inputs at which a claim is looked at
 
 
-@dataclass(frozen=True)
-class Call:
-    """Which of the inputs that a network draws from a state of its generator on."""
-
-    state: torch.Tensor
-    spreads: tuple[float, ...]
-    number: int
-
-
 def is_denied(network: Network, directions: torch.Tensor) -> bool:
     """Whether at some usual inputs the function changes along some directions, (directions,
     parameters)."""
     network = network.anew()
-    call = Call(network.generator.get_state(), (1.0,) * _CALLS, 0)
-    calls = (replace(call, number=k) for k in range(_CALLS))
-    return any(is_borne_out(network, each, mixed(directions, each.number)) for each in calls)
+    drawn = network.draws([1.0] * _CALLS)
+    return any(is_borne_out(network, drawn[k], mixed(directions, k)) for k in range(_CALLS))
 
 
 def mixed(directions: torch.Tensor, seed: int) -> torch.Tensor:
@@ -46,32 +35,28 @@ def mixed(directions: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.nn.functional.normalize(weights @ directions, dim=0)
 
 
-def is_borne_out(network: Network, call: Call, direction: torch.Tensor) -> bool:
-    """Whether outputs move along a direction as their derivative says, at the inputs of a call.
+def is_borne_out(network: Network, arguments: Arguments, direction: torch.Tensor) -> bool:
+    """Whether outputs move along a direction as their derivative says, at some inputs.
 
     Args:
         network: the model as a function of its parameters.
-        call: the inputs.
+        arguments: the inputs.
         direction: (parameters,), of unit length.
     """
-    network.generator.set_state(call.state)
-    arguments = network.draws(call.spreads)[call.number]
-    values, leaves = network.outputs_at(arguments, scaled=True)
-    weights = network.drawn(_COMBINATIONS, values)
-    sizes = network.sizes_at(arguments)
+    values, leaves = network.outputs_at(arguments)
+    weights = network.drawn(_COMBINATIONS, values) / network.sizes_at(arguments)
     said = network.products(values, leaves, weights) @ direction
     parts = direction.split([leaf.numel() for leaf in leaves])
     usual = float(torch.cat([leaf.detach().abs().reshape(-1) for leaf in leaves]).median()) or 1.0
 
     @torch.no_grad()
     def moved(step: float) -> torch.Tensor:
-        own = [
-            x + step * part.reshape(x.shape).to(x) for x, part in zip(leaves, parts, strict=True)
-        ]
-        return (network.outputs_of(own, arguments) / sizes).cpu()
+        pairs = zip(leaves, parts, strict=True)
+        own = [x + step * part.reshape(x.shape).to(x) for x, part in pairs]
+        return network.outputs_of(own, arguments)
 
     agreed = 0
     for step in (usual * each for each in _STEPS):
-        difference = weights.cpu() @ (moved(step) - moved(-step)) / (2 * step)
+        difference = (weights @ (moved(step) - moved(-step))).cpu() / (2 * step)
         agreed += bool((difference - said).norm() <= _AGREE * said.norm())
     return agreed >= _TWICE and bool(said.norm() > 0)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramsym.checking.borne_out import Call, is_borne_out, mixed
+from paramsym.checking.borne_out import is_borne_out, mixed
 from paramsym.checking.certificate import FALSE, REDUCED, Certificate
+from paramsym.checking.generic import Arguments
 from paramsym.checking.jacobian import Network
 from paramsym.checking.orthogonal import span
 
@@ -25,6 +26,19 @@ _WIDEN = 32  # inputs, until their sizes are drawn from a range twice as wide
 _SEEN = 1e-9  # a derivative along a unit suspect, relative to the row's length
 _ROUNDING = 1e-12  # the same for a column that vanished
 _LOOKED = 3  # rows that deny a claim, at which the function is asked, so many times
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Which of the inputs that a network drew from a state of its generator on."""
+
+    state: torch.Tensor
+    spreads: list[float]
+    number: int
+
+    def again(self, network: Network) -> Arguments:
+        network.generator.set_state(self.state)
+        return network.draws(self.spreads)[self.number]
 
 
 @dataclass(frozen=True)
@@ -56,14 +70,14 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     calls = calls_of(network) if needed(found) else 0
     each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
     seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
-    parts, network, made = [seen], network.anew(), list[Call]()
+    parts, network, made = [seen], network.anew(), list[_Call]()
     for low, high in _doubled(calls):
         for some in network.passes(high - low, each):
             spreads = [2.0 ** (1 + k // _WIDEN) for k in range(low, low + some)]
             state = network.generator.get_state()
             for k, rows in enumerate(network.rows(each, spreads)):
                 parts.append(_seen(rows, found))
-                made += [Call(state, tuple(spreads), k)] * len(rows)
+                made += [_Call(state, spreads, k)] * len(rows)
             low += some
             for _ in spreads:
                 called()
@@ -74,7 +88,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
 
 
 def _borne_out(
-    network: Network, found: Certificate, seen: torch.Tensor, made: list[Call]
+    network: Network, found: Certificate, seen: torch.Tensor, made: list[_Call]
 ) -> Hunted:  # fmt: skip
     """What rows say, without columns that come alive by rounding alone."""
     count = found.suspects.shape[1]
@@ -95,7 +109,7 @@ def _moved(found: Certificate, names: Collection[str]) -> torch.Tensor:
 
 
 def _is_denied(
-    network: Network, found: Certificate, seen: torch.Tensor, made: list[Call], name: str
+    network: Network, found: Certificate, seen: torch.Tensor, made: list[_Call], name: str
 ) -> bool:
     """Whether the function itself changes along a claim where its derivative does most."""
     dead = seen[:, -len(found.dead) :]
@@ -104,7 +118,7 @@ def _is_denied(
         direction = torch.zeros(network.count, dtype=torch.float64)
         direction[found.dead] = row
         most = (dead @ row).abs().topk(min(_LOOKED, len(dead))).indices.tolist()
-        if any(is_borne_out(network, made[k], direction) for k in most):
+        if any(is_borne_out(network, made[k].again(network), direction) for k in most):
             return True
     return False
 

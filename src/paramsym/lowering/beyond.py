@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import torch
 
 from paramsym.lowering.builder import Builder, Tensor
+from paramsym.lowering.held import read_all
 from paramsym.primitives import index as ix
 from paramsym.primitives.index import Node
 
@@ -25,8 +26,8 @@ def hold_beyond(build: Builder) -> None:
     """Freeze the part of an axis that nobody reads beside one that is read, and tie it to it."""
     build.where = "what is beyond these inputs"
     for tensor, axis, start, length, beside in [*_beyond(build)]:
-        rest = _cut(build, tensor, axis, start, length)
-        build.same([rest, _cut(build, tensor, axis, beside, 1)], signs=(1, -1))
+        rest, row = build.narrow(tensor, axis, start, length), build.narrow(tensor, axis, beside, 1)
+        build.same([rest, row], signs=(1, -1))
 
 
 def _beyond(build: Builder) -> Iterator[tuple[Tensor, int, int, int, int]]:
@@ -37,11 +38,11 @@ def _beyond(build: Builder) -> Iterator[tuple[Tensor, int, int, int, int]]:
         tensor = build.tensor(value)
         for axis, node in enumerate(tensor.axes):
             parts = [*parts_of(node)]
-            if len(parts) < 2 or not any(_is_frozen(part) for _, part in parts):
+            if len(parts) < 2 or not any(ix.is_frozen(part) for _, part in parts):
                 continue
             read = _read(tensor, windows[tensor.serial], axis)
             beside = [(k, part) for k, part in parts if read[k : k + part.size].any()]
-            if not beside or not all(_is_frozen(part) for _, part in beside):
+            if not beside or not all(ix.is_frozen(part) for _, part in beside):
                 continue  # units, of which some are not used
             for start, part in parts:
                 if not read[start : start + part.size].any():
@@ -50,16 +51,12 @@ def _beyond(build: Builder) -> Iterator[tuple[Tensor, int, int, int, int]]:
                         yield tensor, axis, start, part.size, beside[0][0]
 
 
-def _is_frozen(node: Node) -> bool:
-    return all(leaf.frozen for leaf in ix.leaves(node))
-
-
 def _windows(build: Builder) -> dict[int, list[Tensor]]:
     """What operations and outputs look at, by the tensor whose storage it is."""
+    read_all(build)  # windows divide what they look at when they are read
     found: dict[int, list[Tensor]] = defaultdict(list)
     outputs = map(build.tensor, build.graph.outputs)
     for tensor in [*(t for op in build.ops for t in op.inputs), *outputs]:
-        _ = tensor.axes  # windows divide what they look at when they are read
         found[tensor.owner.serial].append(tensor)
     return found
 
@@ -78,8 +75,3 @@ def parts_of(node: Node) -> Iterator[tuple[int, Node]]:
     for part in ix.summands(node):
         yield start, part
         start += part.size
-
-
-def _cut(build: Builder, x: Tensor, axis: int, start: int, length: int) -> Tensor:
-    shape = [*x.shape[:axis], length, *x.shape[axis + 1 :]]
-    return build.view(x, shape, x.strides, x.offset + start * x.strides[axis])

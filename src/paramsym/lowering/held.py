@@ -49,7 +49,7 @@ def hold(build: Builder) -> None:
 
 
 def _hold(build: Builder) -> None:
-    _read_all(build)
+    read_all(build)
     layout = Layout()
     for op in build.ops:
         for tensors, nodes in disagreements(op, layout):
@@ -63,7 +63,7 @@ def _hold(build: Builder) -> None:
                 build.held.setdefault(tensor.owner.serial, _INTEGRAL)
 
 
-def _read_all(build: Builder) -> None:
+def read_all(build: Builder) -> None:
     """Read every view, as that refines what others share; an unreadable one adds an operation."""
     done = 0
     while done < len(build.ops):

@@ -8,6 +8,7 @@ from typing import Any
 
 from paramsym.primitives import Contract, Map, Reduce, Sum
 from paramsym.primitives.tensor import Tensor
+from paramsym.recording.layout import steps
 
 
 def centred_dims(terms: Sequence[tuple[Tensor, float]]) -> tuple[int, ...]:
@@ -25,13 +26,8 @@ def _reduction(x: Tensor, y: Tensor) -> Reduce | None:
     if not isinstance(made, Reduce):
         return None
     kept = tuple(1 if k in made.dims else n for k, n in enumerate(x.shape))
-    whole = y.offset == y.owner.offset and _steps(y) == _steps(y.owner)
+    whole = y.offset == y.owner.offset and steps(y) == steps(y.owner)
     return made if whole and (1,) * (x.ndim - y.ndim) + y.shape == kept else None
-
-
-def _steps(x: Tensor) -> list[int]:
-    """The strides of the axes that have several entries."""
-    return [step for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
 
 
 Total = tuple[int, float]  # an axis, and what the entries along it sum to

@@ -20,6 +20,7 @@ from paramsym.primitives.index import Node
 from paramsym.primitives.numbers import read_off
 from paramsym.primitives.tensor import Tensor, compose, contiguous
 from paramsym.recording.graph import Graph, Value
+from paramsym.recording.layout import steps
 
 
 class AbstractMemory(ABC):
@@ -86,10 +87,9 @@ class AbstractMemory(ABC):
         channels last) is read through a copy that lies as it does.
         """
         base, owner = self.tensors[storage], self.graph.values[storage]
-        lies = [s for s, n in zip(base.strides, base.shape, strict=True) if n > 1]
         if not base.moves or base.base is not None or owner.kind not in ("parameter", "buffer"):
             return base
-        if lies == [s for s, n in zip(owner.strides, owner.shape, strict=True) if n > 1]:
+        if steps(base) == steps(owner):
             return base
         if storage not in self.relaid:
             made = self.relaid[storage] = self.alias(base)

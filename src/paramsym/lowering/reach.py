@@ -34,13 +34,8 @@ def unreached_rows(build: Builder, parameters: dict[str, Tensor]) -> dict[str, t
 
 def _beyond(tensor: Tensor) -> set[int]:
     """The rows of a table that is cut which are beyond the cut."""
-    found: set[int] = set()
-    if not tensor.ndim:
-        return found
-    for start, part in parts_of(tensor.axes[0]) if tensor.kind == "parameter" else ():
-        if part.frozen == BEYOND:
-            found |= {*range(start, start + part.size)}
-    return found
+    parts = parts_of(tensor.axes[0]) if tensor.ndim and tensor.kind == "parameter" else ()
+    return {k + n for k, part in parts if part.frozen == BEYOND for n in range(part.size)}
 
 
 def _reads(build: Builder) -> dict[int, set[int]]:

@@ -68,11 +68,7 @@ class Layout:
         return found
 
     def _is_whole(self, node: Node) -> bool:
-        return self.coarse and node.kind == "sum" and _all_frozen(node)
-
-
-def _all_frozen(node: Node) -> bool:
-    return all(leaf.frozen for leaf in ix.leaves(node))
+        return self.coarse and node.kind == "sum" and ix.is_frozen(node)
 
 
 @dataclass(frozen=True, eq=False)

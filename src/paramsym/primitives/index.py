@@ -117,6 +117,11 @@ def freeze(node: Node, reason: str) -> None:
         item.frozen = item.frozen or reason
 
 
+def is_frozen(node: Node) -> bool:
+    """Whether the order of every unit below is fixed."""
+    return all(leaf.frozen for leaf in leaves(node))
+
+
 def _bind(node: Node, target: Node) -> None:
     """Let a leaf be described by another node, which inherits that its order is frozen."""
     target = resolve(target)

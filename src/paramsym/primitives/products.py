@@ -203,7 +203,7 @@ class Contract(Primitive):
         total = 1.0 if absence.is_zero else self._total(joint, k, Change(1.0, {}))
         if total is None:
             return []
-        offset = tuple(replace(each, weight=total * each.weight) for each in found.offset)
+        offset = tuple(each.scaled(total) for each in found.offset)
         return [replace(found, offset=offset)]
 
     def _image(self, joint: Joint, k: int, known: list[Absence]) -> list[Absence]:

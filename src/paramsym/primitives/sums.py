@@ -96,7 +96,7 @@ class Sum(Additive):
         """What one summand contributes: absences of its own, or a known value along any w."""
         weight = self.weight(k)
         found = [
-            replace(a, offset=tuple(_scaled(o, weight) for o in a.offset))
+            replace(a, offset=tuple(o.scaled(weight) for o in a.offset))
             for a in push(joint, k, known)
         ]
         if len(self.inputs) > 1 and not found:
@@ -173,10 +173,6 @@ def _without_offset(absence: Absence) -> Absence | None:
         return None
     kernel = tuple(sorted({*profile.kernel, *columns}))
     return replace(absence, profile=replace(profile, kernel=kernel), offset=())
-
-
-def _scaled(offset: Offset, weight: float) -> Offset:
-    return replace(offset, weight=offset.weight * weight)
 
 
 def _add(a: Absence, b: Absence) -> Absence | None:

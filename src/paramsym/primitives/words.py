@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Columns, Profile
@@ -118,6 +118,10 @@ class Offset:
     letter: Letter
     at: tuple[tuple[int, Letter], ...] = ()
     frame: Frame = ()
+
+    def scaled(self, by: float) -> Offset:
+        """The same word of a multiple."""
+        return replace(self, weight=self.weight * by)
 
     def spelled(self, profile: Profile, parameters: Mapping[str, Tensor]) -> tuple[Word, ...]:
         """The factors with those of w in its frame, w being 1 in it."""

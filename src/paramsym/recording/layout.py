@@ -40,6 +40,11 @@ def same_layout(a: Layout, b: Layout) -> bool:
     return (a.shape, a.strides, a.offset) == (b.shape, b.strides, b.offset)
 
 
+def steps(layout: Layout) -> list[int]:
+    """The strides of the axes that have several entries."""
+    return [step for n, step in zip(layout.shape, layout.strides, strict=True) if n > 1]
+
+
 def _outermost_first(layout: Layout) -> list[int]:
     """Axes of more than one entry by falling stride."""
     axes = [k for k, n in enumerate(layout.shape) if n > 1]

@@ -38,8 +38,8 @@ def centring(context: Context, call: Call) -> list[Call] | None:
 
 def _writer(context: Context, value: Value, name: str) -> Call | None:
     """The plain call of a name that computes a value."""
-    call = context.writer(value) if value.storage == value.id else None
-    return call if call is not None and call.name == name and _is_plain(call) else None
+    call = context.written_by(name, value)
+    return call if call is not None and _is_plain(call) else None
 
 
 def _is_plain(call: Call) -> bool:

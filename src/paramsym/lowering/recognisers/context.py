@@ -113,6 +113,11 @@ class Context:
         call = self._writers.get(value.id, value.call)
         return call if call is not None and len(call.outputs) == 1 else None
 
+    def written_by(self, name: str, value: Value) -> Call | None:
+        """The call of a name that computes a value as a whole, which is no view."""
+        call = self.writer(value) if value.storage == value.id else None
+        return call if call is not None and call.name == name else None
+
     def content(self, value: Value) -> Content:
         """What tells whether two tensors are the same numbers in the same shape."""
         seen = self.uncopied(value)

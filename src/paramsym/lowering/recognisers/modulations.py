@@ -20,8 +20,8 @@ def modulation(context: Context, call: Call) -> list[Call] | None:
     if not is_real(*terms, out):
         return None
     for x, product in (terms, terms[::-1]):
-        made = context.writer(product) if product.storage == product.id else None
-        if made is None or made.name != "mul" or context.readers_of(product) != [call]:
+        made = context.written_by("mul", product)
+        if made is None or context.readers_of(product) != [call]:
             continue
         gain = _other_factor(context, made, x)
         if gain is None or context.is_output(product) or product.shape != out.shape:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from paramsym.lowering.recognisers.context import Context, argument, is_real
 from paramsym.recording.graph import Call, Value
+from paramsym.recording.layout import steps
 
 
 def softmax_of_quotient(context: Context, call: Call) -> list[Call] | None:
@@ -92,18 +93,12 @@ def _reduced(context: Context, x: Value, made: Value, name: str) -> int | None:
     dims = [given] if isinstance(given, int) else given
     if not isinstance(dims, (tuple, list)) or len(dims) != 1 or dims[0] % len(x.shape) != found[0]:
         return None
-    whole = made.offset == owner.offset and _steps(made) == _steps(owner)
+    whole = made.offset == owner.offset and steps(made) == steps(owner)
     same = context.content(call.operands[0]) == context.content(x)
     return found[0] if whole and same else None
 
 
-def _steps(x: Value) -> list[tuple[int, int]]:
-    """The lengths and strides of the axes that have several entries."""
-    return [each for each in zip(x.shape, x.strides, strict=True) if each[0] > 1]
-
-
 def _writer(context: Context, value: Any, name: str) -> Call | None:
     """The call of a name that computes a tensor as a whole."""
-    source = context.uncopied(value)
-    call = context.writer(source) if source.storage == source.id else None
-    return call if call is not None and call.name == name and "out" not in call.kwargs else None
+    call = context.written_by(name, context.uncopied(value))
+    return call if call is not None and "out" not in call.kwargs else None
