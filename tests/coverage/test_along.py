@@ -37,6 +37,17 @@ class Messages(nn.Module):
         return self.update(torch.cat([h, gathered], -1))
 
 
+class Settled(Messages):
+    """The same with a place for each of five nodes."""
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        super().__init__(aggregate)
+        self.register_buffer("places", torch.ones(5, 1))
+
+    def forward(self, x: Tensor, *edges: Tensor) -> Tensor:
+        return super().forward(x * self.places, *edges)
+
+
 def wide(index: Tensor, like: Tensor) -> Tensor:
     return index[:, None].expand_as(like)
 
@@ -83,8 +94,10 @@ def test_sums_over_edges_let_every_basis_pass(name: str, given: bool) -> None:
 
 @pytest.mark.parametrize("name", MEANS)
 def test_means_over_known_edges_let_constants_pass(name: str) -> None:
-    found = sound(measured(Messages(MEANS[name]).double(), (NODES,)))
+    found = sound(measured(Settled(MEANS[name]).double(), (NODES,)))
     assert (found.explained, found.unexplained) == (63, 0)
+    more = sound(measured(Messages(MEANS[name]).double(), (NODES,)))
+    assert (more.explained, more.unexplained) == (59, 0)  # a sixth node would have no edge
     unknown = sound(measured(Messages(MEANS[name]).double(), (NODES, SOURCES, TARGETS)))
     assert (unknown.explained, unknown.unexplained) == (59, 0)  # a node may have no edge
 

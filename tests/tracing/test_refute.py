@@ -12,6 +12,7 @@ from torch import nn
 from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.algebra import GeneralLinear, Monomial, Permutation
 from paramsym.checking import refute as module
+from paramsym.checking import trials
 from paramsym.checking.refute import refute
 from tests.tracing.corruptions import CORRUPTIONS, grown
 from tests.tracing.random_networks import STEPS, RandomNetwork
@@ -319,7 +320,7 @@ def test_meta_tensors_and_large_models_are_left_out(monkeypatch) -> None:
 
 
 def test_large_models_are_tried_in_float32_and_judged_in_float64(monkeypatch) -> None:
-    monkeypatch.setattr(module, "SMALL", 10)
+    monkeypatch.setattr(trials, "SMALL", 10)
     for name in ("convolutions", "Llama", "BERT", "LSTM"):
         model, inputs = build(name)
         checked = find_symmetry(model, inputs).checked

@@ -266,6 +266,7 @@ def audit(
     network = Network(model, inputs, outputs, training, generator)
     symmetry = symmetry or find_symmetry(model, inputs, outputs, training)
     _require_closed(model, symmetry)
+    network.also_at(symmetry.checked.lengths if symmetry.checked else ())
     claims = min(generic_dimension(symmetry, network.state).value, network.count)
     cost = cost_of(network, claims, samples)
     if network.count > limit:

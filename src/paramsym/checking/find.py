@@ -35,7 +35,8 @@ def find_symmetry(
     The model is run once on fake tensors; no weight is read, and models on the meta device work
     as well. What has no rule is held fixed and listed in `unknown` with its place in the model.
     Then the result is tried on numbers, at generic weights that are drawn by shape; what fails
-    there is taken out, and `checked` reports it.
+    there is taken out, and `checked` reports it. So is what fails at shorter or longer inputs with
+    which a small model runs: a sum over a set, say, counts its elements.
 
     Where inputs, buffers or constants decide what is computed (`lengths.tolist()`, `x[mask]`,
     `if mask.any():`), the example's own numbers are used. What is found holds for all inputs that

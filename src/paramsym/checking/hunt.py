@@ -33,11 +33,13 @@ class _Call:
     """Which of the inputs that a network drew from a state of its generator on."""
 
     state: torch.Tensor
+    turn: int
     spreads: list[float]
     number: int
 
     def again(self, network: Network) -> Arguments:
         network.generator.set_state(self.state)
+        network.turn = self.turn
         return network.draws(self.spreads)[self.number]
 
 
@@ -77,7 +79,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
             state = network.generator.get_state()
             for k, rows in enumerate(network.rows(each, spreads)):
                 parts.append(_seen(rows, found))
-                made += [_Call(state, spreads, k)] * len(rows)
+                made += [_Call(state, network.turn, spreads, k)] * len(rows)
             low += some
             for _ in spreads:
                 called()

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from paramsym.checking.computed import AsComputed
 from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, table_lengths
+from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.measure import NUDGES, SMALL, around, nudged, size_of, step_of
 from paramsym.checking.together import agree, batching, together
 from paramsym.recording.precision import converted, functional
@@ -70,13 +71,19 @@ class Network:
         self.count = sum(real_entries(self.state[n]) for n in names)
         self.shapes: list[torch.Size] = []  # of the outputs, since the last call
         self.batched = True  # until several calls in one pass failed
+        self.kinds, self.turn = [self.inputs], 0  # of inputs, one in each pass, by turns
         # apart from the inputs, so that these are the same however many rows are taken
         self.seed = int(torch.randint(1 << 62, (), generator=self.generator))
         self.combining = torch.Generator().manual_seed(self.seed)
 
+    def also_at(self, lengths: Sequence[Lengths]) -> None:
+        """Draw inputs of other lengths as well, by turns."""
+        self.kinds += [at_lengths(self.inputs, changes) for changes in lengths]
+
     def anew(self) -> Network:
         """The same network, with inputs that do not depend on how many were drawn before."""
         other = copy.copy(self)
+        other.turn = 0
         other.generator = torch.Generator().manual_seed(self.seed + 1)
         return other
 
@@ -86,10 +93,11 @@ class Network:
         entries = sum(x.numel() for x in inputs if isinstance(x, torch.Tensor))
         held = max(1, self.count) * max(8, rows)
         most = max(1, min(_BATCH // held, _SEEN // max(1, entries), _TOGETHER))
+        most = min(most, max(1, calls // len(self.kinds)))
         while calls > 0:
             taken = min(calls, most if self.batched else 1)
             yield taken
-            calls -= taken
+            calls, self.turn = calls - taken, self.turn + 1
 
     def fresh_inputs(self) -> Arguments:
         """Generic positional and keyword arguments."""
@@ -97,7 +105,8 @@ class Network:
 
     def draws(self, spreads: Sequence[float]) -> Draws:
         """Generic arguments of as many calls as there are spreads."""
-        return draws(self.inputs, self.lengths, self.generator, spreads)
+        kind = self.kinds[self.turn % len(self.kinds)]
+        return draws(kind, self.lengths, self.generator, spreads)
 
     def outputs_of_fresh_inputs(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """All output entries of one call as a vector, and the parameters to derive by.

@@ -7,13 +7,14 @@ ruled out by structure: parameters that overlap in storage, integers that round 
 were, rows and branches that the given shapes never reach.
 
 An alarm of one trial counts only if it repeats at fresh weights and inputs, in float64, at the
-shapes that the user gave, beyond what rounding does to the outputs.
+shapes that the user gave, beyond what rounding does to the outputs. What holds there and falls at
+other lengths of the inputs is no defect; it is taken out all the same, and said to be so.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch.utils import _pytree as pytree
@@ -22,9 +23,10 @@ from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.checking.bench import progress
 from paramsym.checking.ends import Ends
-from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
-from paramsym.checking.trial import Outputs, State, Trial, Unusable, first_axis
+from paramsym.checking.trial import Outputs, State, Trial, Unusable
+from paramsym.checking.trials import Trials
 from paramsym.checking.weaker import fitting, weaker
 from paramsym.recording.record import Inputs, preserved, split_inputs
 from paramsym.structure.checked import Checked
@@ -32,11 +34,9 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
-SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
 TINY = 2_000  # parameters up to which three draws of weights are tried: few units may all be closed
 _FURTHER = (100, 200)  # seeds of the second and the third
 _COINS = (1, 2, 3)  # seeds that are tried, as one of them may draw the same
-BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
 APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
 
@@ -71,9 +71,9 @@ def refute(
     if reason := _unsuitable(model, symmetry, inputs):
         return symmetry.with_checked(Checked(note=reason))
     with preserved(model, training):
-        trials = _Trials(model, symmetry, inputs, outputs, training, lengths or {})
+        trials = Trials(model, symmetry, inputs, outputs, training, lengths or {})
         try:
-            return _outcome(trials, symmetry)
+            return _at_other_lengths(trials, _outcome(trials, symmetry))
         except Unusable as error:
             return symmetry.with_checked(Checked(note=str(error)))
 
@@ -103,65 +103,6 @@ def _unsuitable(model: torch.nn.Module, symmetry: ParameterSymmetry, inputs: Inp
     return ""
 
 
-# -- trials ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Trials:
-    """Makes trials of one model."""
-
-    model: torch.nn.Module
-    symmetry: ParameterSymmetry
-    inputs: Inputs
-    outputs: Outputs
-    training: bool
-    lengths: dict[int, int]
-
-    def __post_init__(self) -> None:
-        self.count = sum(p.numel() for p in self.model.parameters())
-        self.small = self.count <= SMALL
-        self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
-        freed = [*self.symmetry.inputs.values(), *self.symmetry.outputs.values()]
-        if not self.small or any(feature.axis == 0 for feature in freed):
-            self.more = 1  # what is freed along the batch has its length
-
-    def quick(self, seed: int = 0) -> Trial:
-        """A trial in one call: at a larger batch for small models, in float32 for large ones."""
-        dtype = torch.float64 if self.small else torch.float32
-        try:
-            return self._trial(seed, dtype, repeat=self.more)
-        except Unusable:  # the batch is part of the model, or its casts need float64
-            return self.careful(seed)
-
-    def careful(self, seed: int) -> Trial:
-        """A trial in float64 at the shapes that were given, several times for small models."""
-        try:
-            return self._trial(seed, torch.float64, calls=self.more)
-        except Unusable:
-            if self.small:
-                raise
-            return self._trial(seed, torch.float32)  # it may have constants in float32
-
-    def _trial(self, seed: int, dtype: torch.dtype, repeat: int = 1, calls: int = 1) -> Trial:
-        reason = Unusable()
-        for positive in (False, True):  # some models take roots of their parameters
-            generator = torch.Generator().manual_seed(seed)
-            try:
-                source = Source(generator, dtype, pooled=not self.small)
-                state = generic_state(self.model, self.symmetry.offsets, source, positive)
-                return Trial(
-                    self.model, state, self.inputs, self.lengths, self.outputs, self.training,
-                    generator, repeat, calls,
-                )  # fmt: skip
-            except Unusable as error:
-                reason = error
-            except Exception as error:  # whatever a user's forward pass may raise
-                text = (str(error).strip().splitlines() or [""])[0][:200]
-                stopped = f"{type(error).__name__}: {text}"
-                reason = Unusable(f"the forward pass at generic weights stopped with {stopped}")
-        raise reason
-
-
 # -- what to do with a trial -----------------------------------------------------------------------
 
 
@@ -173,7 +114,7 @@ def _all_passes(symmetry: ParameterSymmetry, many: bool) -> list[tuple[Pass, flo
     return passes
 
 
-def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
+def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     """All passes on a quick trial, and the search for what is wrong after an alarm."""
     trial = trials.quick()
     symmetry, refuted = fitting(symmetry, trial.state, trial.interfaces())
@@ -181,7 +122,8 @@ def _outcome(trials: _Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     if moves_nothing(symmetry):
         return symmetry.with_checked(Checked(refuted=refuted, note="nothing moves"))
     notes = _steadiness(trial, symmetry) if trials.small else []
-    alarm, worst = _compare(trial, symmetry, passes)
+    some = [*passes[:1], *passes[2:]] if trials.elsewhere else passes  # the second is made there
+    alarm, worst = _compare(trial, symmetry, some)
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
     del trial  # of a large model: the search needs the memory
     brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
@@ -273,6 +215,43 @@ def _other(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (0.5 + drawn).to(tensor)
 
 
+def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
+    """What holds at other lengths as well; where something falls, these and what fell are noted.
+
+    What nothing reads at the given lengths may be read at others, and is left out.
+    """
+    checked, kept = symmetry.checked, replace(symmetry, dead=(), unreached={})
+    if checked is None or moves_nothing(kept) or not trials.elsewhere:
+        return symmetry
+    fallen, lengths = list[str](), list[Lengths]()
+    for changes, there in trials.elsewhere:
+        if _falls(trials, kept, changes, there):
+            others = replace(trials, inputs=at_lengths(trials.inputs, changes))
+            symmetry, found, _ = _Search(others, symmetry).run()
+            fallen, lengths = [*fallen, *found], [*lengths, *[changes] * bool(found)]
+    if not fallen:
+        return symmetry
+    text = f"true at the lengths of the example alone: {'; '.join(fallen)}"
+    note = "; ".join(filter(None, (checked.note, text)))
+    return symmetry.with_checked(replace(checked, lengths=tuple(lengths), note=note))
+
+
+def _falls(trials: Trials, symmetry: ParameterSymmetry, changes: Lengths, there: Trial) -> bool:
+    """Whether a move of everything shows at other lengths; of few units at two draws of weights."""
+    one, tolerance = _all_passes(symmetry, many=False)[1]
+    for seed in (0, *_FURTHER[:1]) if trials.count <= TINY else (0,):
+        if seed:
+            try:
+                there = trials.quick(seed).elsewhere(at_lengths(trials.inputs, changes))
+            except Unusable:  # at these weights
+                continue
+        generator = torch.Generator().manual_seed(seed + 1)
+        state, ends = moved(symmetry, one, there.state, generator, there.dtype)
+        if there.error(state, ends, tolerance, hasty=True) > tolerance:
+            return True
+    return False
+
+
 # -- the search for what is wrong ------------------------------------------------------------------
 
 
@@ -283,7 +262,7 @@ class _Search:
     are all closed sees nothing, and would speak for whatever is claimed.
     """
 
-    def __init__(self, trials: _Trials, symmetry: ParameterSymmetry):
+    def __init__(self, trials: Trials, symmetry: ParameterSymmetry):
         self.trials, self.symmetry, self.worst = trials, symmetry, 0.0
         self.made: dict[int, Trial] = {}
         self.spare = 2 if trials.small else 0  # trials that may see nothing

@@ -6,6 +6,7 @@ forward pass sets are put back, random numbers start from one seed, and dropout 
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import warnings
@@ -71,19 +72,30 @@ class Trial:
         calls: int = 1,
     ):
         self.model, self.state, self.outputs, self.training = model, state, outputs, training
+        self.lengths = lengths
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
         self.walk = Walk(model, state.keys())
         self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
-        given = _repeated(inputs, repeat)
-        drawn = [generic_inputs(given, lengths, generator) for _ in range(calls)]
+        self._look(_repeated(inputs, repeat), generator, calls)
+
+    def elsewhere(self, inputs: Inputs) -> Trial:
+        """The same model at the same weights, in one call with other inputs."""
+        other = copy.copy(self)
+        other.__dict__.pop("_nudged", None)
+        other._look(inputs, torch.Generator().manual_seed(0), 1)
+        return other
+
+    def _look(self, inputs: Inputs, generator: torch.Generator, calls: int) -> None:
+        """Draw inputs in the likeness of these, and keep the outputs that must stay."""
+        drawn = [generic_inputs(inputs, self.lengths, generator) for _ in range(calls)]
         self.calls = [
             (converted_inputs(args, self.dtype)[0], converted_inputs(kwargs, self.dtype)[1])
             for args, kwargs in drawn
         ]
-        self.values = self.function(state)
+        self.values = self.function(self.state)
         self.scales = [scale_of(y) for y in self.values]
         self.sizes = [float(s.max()) if s.numel() else 0.0 for s in self.scales]
         if not any(self.sizes):

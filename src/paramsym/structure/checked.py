@@ -14,7 +14,9 @@ class Checked:
     `passes` counts the finite moves that were compared, 0 where nothing could be compared; `note`
     then says why. `error` is the largest relative change of an output under what was kept, and
     `tolerance` what was allowed. `refuted` lists what was derived and does not hold: it has been
-    taken out of the symmetry, and it is a defect of paramsym that is worth a report.
+    taken out of the symmetry, and it is a defect of paramsym that is worth a report. `lengths`
+    are changes of inputs (an axis, its entries, and how many they became), each at which something
+    does not hold that is true at the example's; it has been taken out, too, and `note` names it.
     """
 
     passes: int = 0
@@ -23,6 +25,7 @@ class Checked:
     error: float = 0.0
     refuted: tuple[str, ...] = ()
     note: str = ""
+    lengths: tuple[tuple[tuple[int, int, int], ...], ...] = ()
 
     def __str__(self) -> str:
         if self.passes:
@@ -48,4 +51,8 @@ class Checked:
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Checked:
         """The inverse of `to_dict`."""
-        return Checked(**{**data, "refuted": tuple(data["refuted"])})
+        lengths = tuple(
+            tuple((axis, before, after) for axis, before, after in changes)
+            for changes in data.get("lengths", ())
+        )
+        return Checked(**{**data, "refuted": tuple(data["refuted"]), "lengths": lengths})

@@ -1,0 +1,97 @@
+"""Trials of one model: quick ones first, careful ones after an alarm, and one at other lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from paramsym.checking.generic_weights import Source, generic_state
+from paramsym.checking.lengths import Lengths, other_lengths
+from paramsym.checking.trial import Outputs, Trial, Unusable, first_axis
+from paramsym.recording.record import Inputs
+from paramsym.structure.symmetry import ParameterSymmetry
+
+SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
+BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
+
+
+@dataclass
+class Trials:
+    """Makes trials of one model."""
+
+    model: torch.nn.Module
+    symmetry: ParameterSymmetry
+    inputs: Inputs
+    outputs: Outputs
+    training: bool
+    lengths: dict[int, int]
+
+    def __post_init__(self) -> None:
+        self.count = sum(p.numel() for p in self.model.parameters())
+        self.small = self.count <= SMALL
+        self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
+        self.made: dict[int, Trial] = {}
+        self.freed = [*self.symmetry.inputs.values(), *self.symmetry.outputs.values()]
+        if not self.small or any(feature.axis == 0 for feature in self.freed):
+            self.more = 1  # what is freed along the batch has its length
+
+    def quick(self, seed: int = 0) -> Trial:
+        """A trial in one call: at a larger batch for small models, in float32 for large ones."""
+        if seed in self.made:
+            return self.made[seed]
+        dtype = torch.float64 if self.small else torch.float32
+        try:
+            trial = self._trial(seed, dtype, repeat=self.more)
+        except Unusable:  # the batch is part of the model, or its casts need float64
+            trial = self.careful(seed)
+        if self.small:
+            self.made[seed] = trial
+        return trial
+
+    def careful(self, seed: int) -> Trial:
+        """A trial in float64 at the shapes that were given, several times for small models."""
+        try:
+            return self._trial(seed, torch.float64, calls=self.more)
+        except Unusable:
+            if self.small:
+                raise
+            return self._trial(seed, torch.float32)  # it may have constants in float32
+
+    def _trial(self, seed: int, dtype: torch.dtype, repeat: int = 1, calls: int = 1) -> Trial:
+        reason = Unusable()
+        for positive in (False, True):  # some models take roots of their parameters
+            generator = torch.Generator().manual_seed(seed)
+            try:
+                source = Source(generator, dtype, pooled=not self.small)
+                state = generic_state(self.model, self.symmetry.offsets, source, positive)
+                return Trial(
+                    self.model, state, self.inputs, self.lengths, self.outputs, self.training,
+                    generator, repeat, calls,
+                )  # fmt: skip
+            except Unusable as error:
+                reason = error
+            except Exception as error:  # whatever a user's forward pass may raise
+                text = (str(error).strip().splitlines() or [""])[0][:200]
+                stopped = f"{type(error).__name__}: {text}"
+                reason = Unusable(f"the forward pass at generic weights stopped with {stopped}")
+        raise reason
+
+    @cached_property
+    def elsewhere(self) -> list[tuple[Lengths, Trial]]:
+        """Other lengths at which a small model runs, as many at once as it does, and trials there
+        at the weights of the first quick one."""
+        made: list[Trial] = []
+
+        def runs(inputs: Inputs) -> bool:
+            try:
+                made.append(self.quick().elsewhere(inputs))
+            except Exception:  # as of a layer whose features they are
+                return False
+            return True
+
+        if not self.small or self.freed:
+            return []
+        return [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]

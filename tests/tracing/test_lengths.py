@@ -1,0 +1,179 @@
+"""What is found from inputs of one length holds for inputs of others."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramsym import ParameterSymmetry, act, audit, find_symmetry
+from paramsym.checking.lengths import at_lengths, other_lengths
+from paramsym.structure.checked import Checked
+from tests.tracing.zoo import randomise
+
+Pool = Callable[[Tensor], Tensor]
+
+
+class Pooled(nn.Module):
+    """A network on sets whose elements are joined by a function, along some axis."""
+
+    def __init__(self, pool: Pool):
+        super().__init__()
+        self.pool = pool
+        self.one, self.two = nn.Linear(3, 5), nn.Linear(5, 4)
+        self.three, self.four = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        elements = self.two(torch.tanh(self.one(x)))
+        return self.four(torch.tanh(self.three(self.pool(elements))))
+
+
+class Graph(Pooled):
+    """Messages along edges, and the sum or the mean of all nodes."""
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        h = torch.tanh(self.one(x))
+        h = h.index_add(0, edges[1], h[edges[0]])
+        return self.four(torch.tanh(self.three(self.pool(self.two(h)))))
+
+
+def over_elements(h: Tensor) -> Tensor:
+    return 0.2 * h.sum(-2)
+
+
+def over_the_batch(h: Tensor) -> Tensor:
+    return 0.2 * h.sum(0)
+
+
+def by_a_window(h: Tensor) -> Tensor:
+    """The sum of each pair of neighbours, then the largest of each unit."""
+    return (h[..., 1:, :] + h[..., :-1, :]).amax(-2)
+
+
+def by_the_length(h: Tensor) -> Tensor:
+    """A sum divided by the root of the number of its terms."""
+    return h.sum(-2) / h.shape[-2] ** 0.5
+
+
+def by_the_mean(h: Tensor) -> Tensor:
+    return h.mean(-2)
+
+
+def by_the_largest(h: Tensor) -> Tensor:
+    return h.amax(-2)
+
+
+torch.manual_seed(0)
+SETS, POINTS = (torch.randn(2, 7, 3),), (torch.randn(7, 3),)
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 2, 2, 5, 0], [1, 2, 3, 4, 5, 6, 0, 0, 5, 1, 3]])
+GRAPH = (torch.randn(7, 3), EDGES)
+COUNTED = {
+    "elements": (Pooled, over_elements, SETS), "one set": (Pooled, over_elements, POINTS),
+    "batch": (Pooled, over_the_batch, SETS), "nodes": (Graph, over_elements, GRAPH),
+    "two elements": (Pooled, over_elements, (torch.randn(3, 2, 3),)),
+    "root of the length": (Pooled, by_the_length, SETS),
+}  # fmt: skip
+AVERAGED = {
+    "window": (Pooled, by_a_window, SETS), "mean": (Pooled, by_the_mean, SETS),
+    "largest": (Pooled, by_the_largest, POINTS), "mean of nodes": (Graph, by_the_mean, GRAPH),
+}  # fmt: skip
+
+
+def change(model: nn.Module, symmetry: ParameterSymmetry, inputs: tuple[Tensor, ...]) -> float:
+    """How far a random element moves the outputs; by torch alone."""
+    state = {n: p.detach() for n, p in model.named_parameters()}
+    moved = act(symmetry, symmetry.sample(torch.Generator().manual_seed(3)), state)
+    before = model(*inputs)
+    after = torch.func.functional_call(model, moved, inputs)
+    return float(((after - before).abs().max() / before.abs().max()).detach())
+
+
+def other_sizes(inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+    """Sets, batches and graphs of other sizes than those that are tried; edges stay."""
+    x, *rest = inputs
+    sizes = [(*x.shape[:-2], n, 3) for n in (7, 8, 12)]
+    sizes += [(n, *x.shape[1:]) for n in (7, 9)] if x.ndim == 3 else []
+    return [(torch.randn(size, dtype=x.dtype), *rest) for size in sizes]
+
+
+def built(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    kind, pool, inputs = (COUNTED | AVERAGED)[name]
+    x, *rest = inputs
+    return randomise(kind(pool)).double(), (x.double(), *rest)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_counts_the_elements_is_left_out(name: str) -> None:
+    model, inputs = built(name)
+    found = find_symmetry(model, inputs)
+    assert found.checked is not None and not found.checked.refuted
+    assert "at the lengths of the example alone: shift" in found.checked.note
+    assert found.checked.lengths and not found.shifts
+    assert max(change(model, found, each) for each in [inputs, *other_sizes(inputs)]) < 1e-10
+    assert audit(model, inputs, symmetry=found).complete
+
+    alone = find_symmetry(model, inputs, check=False)  # the control: true for this number alone
+    assert alone.shifts and change(model, alone, inputs) < 1e-10
+    assert max(change(model, alone, each) for each in other_sizes(inputs)) > 1e-5
+    assert audit(model, inputs, symmetry=alone).complete
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_what_counts_nothing_stays(name: str) -> None:
+    model, inputs = built(name)
+    found = find_symmetry(model, inputs)
+    assert found.checked is not None and not found.checked.lengths and found.shifts
+    assert max(change(model, found, each) for each in [inputs, *other_sizes(inputs)]) < 1e-10
+    assert audit(model, inputs, symmetry=found).complete
+
+
+def test_a_number_that_no_input_changes_is_no_length() -> None:
+    model = nn.Sequential(
+        nn.Linear(3, 20),
+        nn.Unflatten(-1, (4, 5)),
+        Sum(),
+        nn.Linear(5, 6),
+        nn.Tanh(),
+        nn.Linear(6, 2),
+    )
+    found = find_symmetry(model, (torch.randn(7, 3),))
+    assert found.checked is not None and not found.checked.lengths and found.shifts
+
+
+class Sum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum(-2)
+
+
+def test_axes_change_together_or_by_themselves_shorter_and_longer() -> None:
+    tried = []
+
+    def runs(words: bool, features: bool, given: dict[str, Tensor]) -> bool:
+        tried.append({n: tuple(x.shape) for n, x in given.items()})
+        (_, t), (_, n, d) = tried[-1].values()
+        return (words or t == n) and (not features or d == 4)
+
+    text = {"mask": torch.zeros(1, 4), "x": torch.zeros(1, 4, 4)}
+    found = [*other_lengths(text, lambda given: runs(False, True, given))]
+    assert found == [((1, 4, 3),), ((0, 1, 2), (1, 4, 9))]  # features stay, words go with the mask
+    assert {"mask": (2, 9), "x": (2, 9, 4)} in tried
+    assert [*other_lengths(text, lambda given: False)] == []
+    together = [*other_lengths(text, lambda given: True)]
+    assert together == [((1, 4, 3), (2, 4, 3)), ((0, 1, 2), (1, 4, 9), (2, 4, 9))]
+
+
+def test_entries_are_cut_or_the_last_one_goes_on() -> None:
+    x, edges = torch.arange(6.0).reshape(2, 3), torch.tensor([0, 1])
+    assert at_lengths((x, 5), [(1, 3, 2)])[0].tolist() == [[0, 1], [3, 4]]
+    longer = at_lengths({"x": x, "edges": edges}, [(0, 2, 4)])
+    assert longer["x"].tolist() == [[0, 1, 2], [3, 4, 5], [3, 4, 5], [3, 4, 5]]
+    assert longer["edges"].tolist() == [0, 1, 1, 1]
+    assert at_lengths((x,), [(0, 2, 3), (1, 3, 2)])[0].tolist() == [[0, 1], [3, 4], [3, 4]]
+    assert at_lengths((x,), [(1, 2, 3)])[0] is x
+
+
+def test_what_was_tried_is_written_and_read() -> None:
+    checked = Checked(3, "float64", 1e-8, 0.0, lengths=(((1, 7, 6), (0, 2, 3)), ((1, 7, 14),)))
+    assert Checked.from_dict(checked.to_dict()) == checked
+    before = {n: v for n, v in checked.to_dict().items() if n != "lengths"}  # an older file
+    assert Checked.from_dict(before).lengths == ()
