@@ -126,6 +126,21 @@ def test_what_a_pass_does_not_compute_is_computed_one_by_one(function: Any) -> N
     assert_same(model, inputs)
 
 
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_a_pass_that_torch_cannot_derive_is_made_one_by_one(kind: type[nn.Module]) -> None:
+    """Over one place torch refuses the gradient of a convolution whose batch lies in its groups."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 6), kind(6, 6, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x).transpose(1, 2)).tanh()
+
+    assert_same(Model().double(), (torch.randn(1, 1, 3).double(),))
+
+
 def test_values_of_moved_parameters_are_those_of_each_call() -> None:
     model, inputs = build(TABLE[0])
     one, other = network(model, inputs), network(model, inputs, batched=False)

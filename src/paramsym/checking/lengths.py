@@ -25,8 +25,8 @@ def other_lengths(inputs: Inputs, runs: Callable[[Any], bool]) -> Iterator[Lengt
     """Shorter inputs, and then longer ones; each with as many other lengths as the model runs at.
 
     Axes of one length change together, as those of words and of their mask, and each by itself
-    where that does not run: a set may have as many elements as features. What becomes longer is
-    doubled and is even where it was odd, so that what windows and strides make of it differs too.
+    where that does not run: a set may have as many elements as features. Lengths are halved, and
+    doubled to what is even where they are odd, so that windows and strides leave something else.
 
     Args:
         inputs: as for `find_symmetry`.
@@ -60,11 +60,11 @@ def _changed(
 
 
 def _shorter(n: int) -> list[int]:
-    return [n - 1] if n > 2 else []  # one entry alone is stretched to whatever it meets
+    return [m for m in (n // 2, n - 1) if m > 1]  # one alone is stretched to whatever it meets
 
 
 def _longer(n: int) -> list[int]:
-    return [2 * n + (n + 1) % 2, n + 1] if n else []
+    return [2 * n + (n + 1) % 2, 2 * n, n + 1] if n else []
 
 
 def at_lengths(inputs: Inputs, lengths: Sequence[Length]) -> Any:

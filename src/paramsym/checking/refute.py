@@ -34,7 +34,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
-TINY = 2_000  # parameters up to which three draws of weights are tried: few units may all be closed
 _FURTHER = (100, 200)  # seeds of the second and the third
 _COINS = (1, 2, 3)  # seeds that are tried, as one of them may draw the same
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
@@ -127,7 +126,7 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
     del trial  # of a large model: the search needs the memory
     brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
-    for seed in _FURTHER if trials.count <= TINY else ():
+    for seed in _FURTHER if trials.tiny else ():
         if alarm:
             break
         try:
@@ -239,10 +238,11 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
 def _falls(trials: Trials, symmetry: ParameterSymmetry, changes: Lengths, there: Trial) -> bool:
     """Whether a move of everything shows at other lengths; of few units at two draws of weights."""
     one, tolerance = _all_passes(symmetry, many=False)[1]
-    for seed in (0, *_FURTHER[:1]) if trials.count <= TINY else (0,):
+    for seed in (0, *_FURTHER[:1]) if trials.tiny else (0,):
         if seed:
             try:
-                there = trials.quick(seed).elsewhere(at_lengths(trials.inputs, changes))
+                inputs = at_lengths(trials.inputs, changes)
+                there = trials.quick(seed).elsewhere(inputs, trials.calls)
             except Unusable:  # at these weights
                 continue
         generator = torch.Generator().manual_seed(seed + 1)

@@ -81,11 +81,11 @@ class Trial:
         self.dropped = False  # whether dropout was left out somewhere
         self._look(_repeated(inputs, repeat), generator, calls)
 
-    def elsewhere(self, inputs: Inputs) -> Trial:
-        """The same model at the same weights, in one call with other inputs."""
+    def elsewhere(self, inputs: Inputs, calls: int = 1) -> Trial:
+        """The same model at the same weights, in calls with other inputs."""
         other = copy.copy(self)
         other.__dict__.pop("_nudged", None)
-        other._look(inputs, torch.Generator().manual_seed(0), 1)
+        other._look(inputs, torch.Generator().manual_seed(0), calls)
         return other
 
     def _look(self, inputs: Inputs, generator: torch.Generator, calls: int) -> None:

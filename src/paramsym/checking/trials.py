@@ -15,6 +15,7 @@ from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
+TINY = 2_000  # parameters up to which several weights are tried: few units may all be closed
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 
 
@@ -31,7 +32,8 @@ class Trials:
 
     def __post_init__(self) -> None:
         self.count = sum(p.numel() for p in self.model.parameters())
-        self.small = self.count <= SMALL
+        self.small, self.tiny = self.count <= SMALL, self.count <= TINY
+        self.calls = 3 if self.tiny else 1  # elsewhere: one alone may saturate what it meets
         self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
         self.made: dict[int, Trial] = {}
         self.freed = [*self.symmetry.inputs.values(), *self.symmetry.outputs.values()]
@@ -87,7 +89,7 @@ class Trials:
 
         def runs(inputs: Inputs) -> bool:
             try:
-                made.append(self.quick().elsewhere(inputs))
+                made.append(self.quick().elsewhere(inputs, self.calls))
             except Exception:  # as of a layer whose features they are
                 return False
             return True
