@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from paramsym import audit, find_symmetry, orbit_dimension
 from paramsym.algebra import PositiveScaling
+from paramsym.checking import trials
 from paramsym.checking import twin as twins
 from paramsym.checking.audit import AuditTooLarge
+from paramsym.checking.find import derived
 from paramsym.checking.twin import NotATwin, differences_between, structure_of
 from paramsym.structure.same_structure import Roles, differences
 from tests.tracing.networks import randomise
@@ -55,6 +57,34 @@ def on_meta(kind: type[nn.Module], *args: Any, **options: Any) -> nn.Module:
 def test_the_large_model_may_be_on_the_meta_device() -> None:
     found = audit(on_meta(Chain, 4000, 6), (X,), twin=(small(), (X[:2],)))
     assert found.complete and found.full is not None and found.full.parameters > 9e7
+
+
+def test_a_convolution_gets_inputs_of_the_dtype_of_its_generic_weights() -> None:
+    def pixels(width: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, width, 3), nn.ReLU(), nn.Conv2d(width, 2, 1))
+
+    assert audit(pixels(30), (torch.randn(4, 3, 5, 5),), twin=pixels(5)).complete
+
+
+class Summed(nn.Module):
+    """A network on sets that adds their elements up."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, width), nn.Linear(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.last(0.2 * self.first(x).sum(1)))
+
+
+@pytest.mark.parametrize("limit", [50, 10**6], ids=["large", "small"])
+def test_a_twin_is_looked_at_as_its_model_is(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Other lengths are not tried of large models, and then not of their twins."""
+    monkeypatch.setattr(trials, "SMALL", limit)
+    sets = (torch.randn(5, 7, 3),)
+    tried = [bool(find_symmetry(Summed(width), sets).checked.lengths) for width in (20, 4)]
+    assert tried == [limit > 50, True]
+    assert audit(Summed(20), sets, twin=Summed(4)).complete
 
 
 def test_a_twin_is_audited_at_generic_weights_and_keeps_its_own() -> None:
@@ -178,7 +208,7 @@ def scaled(symmetry: Any) -> Any:
 
 def test_a_false_claim_about_both_is_not_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     """A derivation that is wrong for both passes the comparison, and the twin refutes it."""
-    monkeypatch.setattr(twins, "find_symmetry", lambda *a, **k: scaled(find_symmetry(*a, **k)))
+    monkeypatch.setattr(twins, "derived", lambda *a, **k: scaled(derived(*a, **k)))
     found = audit(Chain(), (X,), twin=small())
     assert found.refuted and not found.complete
     assert found.verdict.startswith("on the twin of 86 parameters: refuted")
@@ -186,9 +216,9 @@ def test_a_false_claim_about_both_is_not_certified(monkeypatch: pytest.MonkeyPat
 
 def test_a_missing_claim_about_both_is_not_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(*args: Any, **options: Any) -> Any:
-        return replace(find_symmetry(*args, **options), spaces={}, signature={})
+        return replace(derived(*args, **options), spaces={}, signature={})
 
-    monkeypatch.setattr(twins, "find_symmetry", lacking)
+    monkeypatch.setattr(twins, "derived", lacking)
     found = audit(Attention(8, 2), (SEQUENCES,), twin=Attention(4, 2))
     assert found.unexplained == 64 and not found.complete
     assert found.verdict.startswith("on the twin of 240 parameters: not complete: 64 directions")

@@ -44,6 +44,7 @@ from paramsym.checking.twin import (
     structure_of,
 )
 from paramsym.checking.unexplained import Unexplained, describe, sparse
+from paramsym.recording.precision import converted_inputs
 from paramsym.recording.record import Inputs
 from paramsym.structure.axes import spaces_of
 from paramsym.structure.counting import generic_dimension
@@ -305,9 +306,11 @@ def _in_its_place(
     if symmetry is not None:
         _require_closed(model, symmetry)
     large = structure_of(model, inputs, outputs, training, symmetry)
-    own = structure_of(small, its_inputs, outputs, training)
+    own = structure_of(small, its_inputs, outputs, training, like=large)
     full = require_twin(model, large, small, own)
-    return full, at_generic_weights(small, own.symmetry, generator), its_inputs, own.symmetry
+    args, kwargs = converted_inputs(its_inputs, torch.float64)  # as its weights will be
+    made = at_generic_weights(small, own.symmetry, generator)
+    return full, made, kwargs or args, own.symmetry
 
 
 def _require_closed(model: torch.nn.Module, symmetry: ParameterSymmetry) -> None:

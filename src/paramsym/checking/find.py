@@ -71,20 +71,30 @@ def find_symmetry(
             meta device), what it returns holds no floating tensor that is seen, or
             what is to be freed is unknown, is no floating-point tensor, or has no such axis.
     """
+    return derived(
+        model, example_inputs, outputs, training, check, free_inputs, free_outputs, elsewhere=True
+    )
+
+
+def derived(
+    model: torch.nn.Module, inputs: Inputs, outputs: Callable[[Any], Any] | None = None,
+    training: bool = False, check: bool = True, free_inputs: Freed = None,
+    free_outputs: Freed = None, *, elsewhere: bool,
+) -> ParameterSymmetry:  # fmt: skip
+    """`find_symmetry`; `elsewhere` says whether what holds has to hold at other lengths as well."""
     model = module_of(model)
     with _numbers_exist():
         with uncollected():
-            graph = record(model, example_inputs, outputs, training)
+            graph = record(model, inputs, outputs, training)
             if free_inputs or free_outputs:
-                opened = record(model, example_inputs, outputs, training, free_inputs, free_outputs)
+                opened = record(model, inputs, outputs, training, free_inputs, free_outputs)
                 symmetry = infer(opened, graph)
             else:
                 symmetry = infer(graph)
         if not check:
             return symmetry
-        return refute(
-            model, symmetry, example_inputs, outputs, training, table_lengths(graph, model)
-        )
+        lengths = table_lengths(graph, model)
+        return refute(model, symmetry, inputs, outputs, training, lengths, elsewhere)
 
 
 def _numbers_exist() -> AbstractContextManager[Any]:

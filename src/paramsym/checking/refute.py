@@ -47,6 +47,7 @@ def refute(
     outputs: Outputs = None,
     training: bool = False,
     lengths: dict[int, int] | None = None,
+    elsewhere: bool = True,
 ) -> ParameterSymmetry:
     """Try every claim of a symmetry by finite moves at generic weights; keep what holds.
 
@@ -62,6 +63,7 @@ def refute(
         outputs: as for `find_symmetry`.
         training: try the function of the training mode, with dropout left out.
         lengths: of the tables that integer inputs index, by position; see `table_lengths`.
+        elsewhere: try a small model at other lengths of its inputs as well.
 
     Returns:
         The symmetry that survives, equal to the given one where nothing is refuted. Its `checked`
@@ -72,7 +74,8 @@ def refute(
     with preserved(model, training):
         trials = Trials(model, symmetry, inputs, outputs, training, lengths or {})
         try:
-            return _at_other_lengths(trials, _outcome(trials, symmetry))
+            found = _outcome(trials, symmetry)
+            return _at_other_lengths(trials, found) if elsewhere else found
         except Unusable as error:
             return symmetry.with_checked(Checked(note=str(error)))
 
@@ -227,6 +230,7 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
         if _falls(trials, kept, changes, there):
             others = replace(trials, inputs=at_lengths(trials.inputs, changes))
             symmetry, found, _ = _Search(others, symmetry).run()
+            kept = replace(symmetry, dead=(), unreached={})
             fallen, lengths = [*fallen, *found], [*lengths, *[changes] * bool(found)]
     if not fallen:
         return symmetry

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paramsym.checking.find import find_symmetry
+from paramsym.checking.find import derived
 from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.recording.record import Inputs, record
 from paramsym.structure.counting import Count, generic_dimension
@@ -67,12 +67,18 @@ def structure_of(
     outputs: Callable[[Any], Any] | None = None,
     training: bool = False,
     symmetry: ParameterSymmetry | None = None,
+    like: Structure | None = None,
 ) -> Structure:
-    """Derive what a model is compared by; it may be on the meta device."""
+    """Derive what a model is compared by; it may be on the meta device.
+
+    Where something of the model that it is to be like fell at other lengths, its own is tried
+    there, too: of large models that is not known.
+    """
+    elsewhere = like is None or bool(like.symmetry.checked and like.symmetry.checked.lengths)
     graph = record(model, inputs, outputs, training)
     named = model.named_parameters(remove_duplicate=False)
     return Structure(
-        symmetry or find_symmetry(model, inputs, outputs, training),
+        symmetry or derived(model, inputs, outputs, training, elsewhere=elsewhere),
         frozenset(call.name for call in graph.calls),
         {name: parameter.ndim for name, parameter in named},
     )

@@ -114,7 +114,8 @@ class _Search:
                 return None
             twin = build(type(self.model), config, "cpu")
             inputs = dict(inputs_from_config(twin, config))
-            why = differences_between(self.large, structure_of(twin, inputs, None, self.training))
+            own = structure_of(twin, inputs, None, self.training, like=self.large)
+            why = differences_between(self.large, own)
         except Exception as error:  # whatever a configuration that nobody meant can raise
             self.tried.append(_Attempt(changes, (f"building it: {first_line(error)}",), False))
             return None
