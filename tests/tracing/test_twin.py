@@ -71,20 +71,22 @@ class Summed(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(3, width), nn.Linear(width, 2)
+        self.first, self.second = nn.Linear(3, width), nn.Linear(width, width)
+        self.last = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.last(0.2 * self.first(x).sum(1)))
+        pooled = 0.2 * self.second(torch.tanh(self.first(x))).sum(1)
+        return torch.tanh(self.last(pooled)).sum(-1)
 
 
-@pytest.mark.parametrize("limit", [50, 10**6], ids=["large", "small"])
+@pytest.mark.parametrize("limit", [100, 10**6], ids=["large", "small"])
 def test_a_twin_is_looked_at_as_its_model_is(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """Other lengths are not tried of large models, and then not of their twins."""
     monkeypatch.setattr(trials, "SMALL", limit)
     sets = (torch.randn(5, 7, 3),)
-    tried = [bool(find_symmetry(Summed(width), sets).checked.lengths) for width in (20, 4)]
-    assert tried == [limit > 50, True]
-    assert audit(Summed(20), sets, twin=Summed(4)).complete
+    tried = [bool(find_symmetry(Summed(width), sets).checked.lengths) for width in (20, 5)]
+    assert tried == [limit > 100, True]
+    assert audit(Summed(20), sets, twin=Summed(5)).complete
 
 
 def test_a_twin_is_audited_at_generic_weights_and_keeps_its_own() -> None:
