@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paramsym import ParameterSymmetry, act, audit, find_symmetry
+from paramsym import ParameterSymmetry, act, audit, find_symmetry, verify
 from paramsym.checking.lengths import at_lengths, other_lengths
 from paramsym.structure.checked import Checked
 from tests.tracing.zoo import randomise
@@ -118,6 +119,15 @@ def test_what_counts_the_elements_is_left_out(name: str) -> None:
     assert alone.shifts and change(model, alone, inputs) < 1e-10
     assert max(change(model, alone, each) for each in other_sizes(inputs)) > 1e-5
     assert audit(model, inputs, symmetry=alone).complete
+
+
+@pytest.mark.parametrize("freed", [{"free_inputs": "x"}, {"free_outputs": True}], ids=str)
+@pytest.mark.parametrize("name", ["elements", "nodes"])
+def test_so_is_it_where_inputs_or_outputs_move(name: str, freed: dict[str, Any]) -> None:
+    model, inputs = built(name)
+    found = find_symmetry(model, inputs, **freed)
+    assert found.checked is not None and found.checked.lengths and not found.shifts
+    assert not found.checked.refuted and verify(model, found, inputs).error < 1e-10
 
 
 @pytest.mark.parametrize("name", AVERAGED)

@@ -36,8 +36,8 @@ class Trials:
         self.calls = 3 if self.tiny else 1  # elsewhere: one alone may saturate what it meets
         self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
         self.made: dict[int, Trial] = {}
-        self.freed = [*self.symmetry.inputs.values(), *self.symmetry.outputs.values()]
-        if not self.small or any(feature.axis == 0 for feature in self.freed):
+        freed = self.symmetry.features.values()
+        if not self.small or any(feature.axis == 0 for feature in freed):
             self.more = 1  # what is freed along the batch has its length
 
     def quick(self, seed: int = 0) -> Trial:
@@ -89,11 +89,15 @@ class Trials:
 
         def runs(inputs: Inputs) -> bool:
             try:
-                made.append(self.quick().elsewhere(inputs, self.calls))
+                there = self.quick().elsewhere(inputs, self.calls)
             except Exception:  # as of a layer whose features they are
                 return False
+            shapes, freed = there.interfaces(), self.symmetry.features.items()
+            if any(not f.fits(shapes.get(n, ()), self.symmetry.sizes) for n, f in freed):
+                return False
+            made.append(there)
             return True
 
-        if not self.small or self.freed:
+        if not self.small:
             return []
         return [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
