@@ -19,6 +19,7 @@ Length = tuple[int, int, int]  # an axis, its entries, and how many they become
 Lengths = tuple[Length, ...]  # changed together
 Axes = list[tuple[int, int]]  # with their entries
 Ways = Callable[[int], list[int]]  # from a length to others, the best first
+_FAR = 64  # entries that are doubled at most: no window takes all of more, and time is finite
 
 
 def other_lengths(inputs: Inputs, runs: Callable[[Any], bool]) -> Iterator[Lengths]:
@@ -64,7 +65,8 @@ def _shorter(n: int) -> list[int]:
 
 
 def _longer(n: int) -> list[int]:
-    return [2 * n + (n + 1) % 2, 2 * n, n + 1] if n else []
+    doubled = [2 * n + (n + 1) % 2, 2 * n] if n <= _FAR else []
+    return [*doubled, n + 1] if n else []
 
 
 def at_lengths(inputs: Inputs, lengths: Sequence[Length]) -> Any:
