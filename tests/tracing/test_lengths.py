@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paramsym import ParameterSymmetry, act, audit, find_symmetry, verify
+from paramsym.checking import refute as refutation
 from paramsym.checking.lengths import at_lengths, other_lengths
+from paramsym.checking.moves import Pass, moved
 from paramsym.structure.checked import Checked
 from tests.tracing.zoo import randomise
 
@@ -128,6 +130,24 @@ def test_so_is_it_where_inputs_or_outputs_move(name: str, freed: dict[str, Any])
     found = find_symmetry(model, inputs, **freed)
     assert found.checked is not None and found.checked.lengths and not found.shifts
     assert not found.checked.refuted and verify(model, found, inputs).error < 1e-10
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_no_move_is_left_out(monkeypatch: pytest.MonkeyPatch, elsewhere: bool) -> None:
+    """Everything at half the strength is moved at other lengths, or else at the given ones."""
+    strengths = []
+
+    def seen(symmetry: ParameterSymmetry, one: Pass, *rest: Any) -> Any:
+        strengths.append(one.strength)
+        return moved(symmetry, one, *rest)
+
+    monkeypatch.setattr(refutation, "moved", seen)
+    model, inputs = built("mean")
+    left = refutation.refute(
+        model, find_symmetry(model, inputs, check=False), inputs, elsewhere=elsewhere
+    )
+    assert left.checked is not None and not left.checked.refuted
+    assert strengths.count(0.5) == (4 if elsewhere else 1)  # at two lengths and draws of weights
 
 
 @pytest.mark.parametrize("name", AVERAGED)

@@ -72,10 +72,9 @@ def refute(
     if reason := _unsuitable(model, symmetry, inputs):
         return symmetry.with_checked(Checked(note=reason))
     with preserved(model, training):
-        trials = Trials(model, symmetry, inputs, outputs, training, lengths or {})
+        trials = Trials(model, symmetry, inputs, outputs, training, lengths or {}, elsewhere)
         try:
-            found = _outcome(trials, symmetry)
-            return _at_other_lengths(trials, found) if elsewhere else found
+            return _at_other_lengths(trials, _outcome(trials, symmetry))
         except Unusable as error:
             return symmetry.with_checked(Checked(note=str(error)))
 
@@ -124,7 +123,7 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     if moves_nothing(symmetry):
         return symmetry.with_checked(Checked(refuted=refuted, note="nothing moves"))
     notes = _steadiness(trial, symmetry) if trials.small else []
-    some = [*passes[:1], *passes[2:]] if trials.elsewhere else passes  # the second is made there
+    some = [*passes[:1], *passes[2:]] if trials.others else passes  # the second is made there
     alarm, worst = _compare(trial, symmetry, some)
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
     del trial  # of a large model: the search needs the memory
@@ -223,14 +222,14 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     What nothing reads at the given lengths may be read at others, and is left out.
     """
     checked, kept = symmetry.checked, replace(symmetry, dead=(), unreached={})
-    if checked is None or moves_nothing(kept) or not trials.elsewhere:
+    if checked is None or moves_nothing(kept) or not trials.others:
         return symmetry
     fallen, lengths = list[str](), list[Lengths]()
-    for changes, there in trials.elsewhere:
-        if _falls(trials, kept, changes, there):
-            others = replace(trials, inputs=at_lengths(trials.inputs, changes))
+    for changes, there in trials.others:
+        inputs = at_lengths(trials.inputs, changes)
+        if _falls(trials, kept, inputs, there):
             try:
-                symmetry, found, _ = _Search(others, symmetry).run()
+                symmetry, found, _ = _Search(replace(trials, inputs=inputs), symmetry).run()
             except Unusable:  # at other weights: nothing was learned
                 continue
             kept = replace(symmetry, dead=(), unreached={})
@@ -242,9 +241,9 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     return symmetry.with_checked(replace(checked, lengths=tuple(lengths), note=note))
 
 
-def _falls(trials: Trials, symmetry: ParameterSymmetry, changes: Lengths, there: Trial) -> bool:
-    """Whether a move of everything shows at other lengths; of few units at two draws of weights."""
-    one, inputs = _all_passes(symmetry, many=False)[1:2], at_lengths(trials.inputs, changes)
+def _falls(trials: Trials, symmetry: ParameterSymmetry, inputs: Inputs, there: Trial) -> bool:
+    """Whether a move of everything shows at other inputs; of few units at two draws of weights."""
+    one = _all_passes(symmetry, many=False)[1:2]
     for seed in (0, *_FURTHER[:1]) if trials.tiny else (0,):
         try:
             trial = trials.quick(seed).elsewhere(inputs, trials.calls) if seed else there

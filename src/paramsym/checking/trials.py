@@ -29,6 +29,7 @@ class Trials:
     outputs: Outputs
     training: bool
     lengths: dict[int, int]
+    elsewhere: bool  # whether a small model is tried at other lengths as well
 
     def __post_init__(self) -> None:
         self.count = sum(p.numel() for p in self.model.parameters())
@@ -82,8 +83,8 @@ class Trials:
         raise reason
 
     @cached_property
-    def elsewhere(self) -> list[tuple[Lengths, Trial]]:
-        """Other lengths at which a small model runs, as many at once as it does, and trials there
+    def others(self) -> list[tuple[Lengths, Trial]]:
+        """Other lengths at which the model runs, as many at once as it does, and trials there
         at the weights of the first quick one."""
         made: list[Trial] = []
 
@@ -98,6 +99,6 @@ class Trials:
             made.append(there)
             return True
 
-        if not self.small:
+        if not (self.small and self.elsewhere):
             return []
         return [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
