@@ -26,7 +26,7 @@ from paramsym.checking.ends import Ends
 from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
 from paramsym.checking.trial import Outputs, State, Trial, Unusable
-from paramsym.checking.trials import Trials
+from paramsym.checking.trials import FURTHER, Trials
 from paramsym.checking.weaker import fitting, weaker
 from paramsym.recording.record import Inputs, preserved, split_inputs
 from paramsym.structure.checked import Checked
@@ -34,7 +34,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
-_FURTHER = (100, 200)  # seeds of the second and the third
 _COINS = (1, 2, 3)  # seeds that are tried, as one of them may draw the same
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
 APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
@@ -128,7 +127,7 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
     del trial  # of a large model: the search needs the memory
     brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
-    for seed in _FURTHER if trials.tiny else ():
+    for seed in FURTHER if trials.tiny else ():
         if alarm:
             break
         try:
@@ -225,33 +224,21 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     if checked is None or moves_nothing(kept) or not trials.others:
         return symmetry
     fallen, lengths = list[str](), list[Lengths]()
-    for changes, there in trials.others:
-        inputs = at_lengths(trials.inputs, changes)
-        if _falls(trials, kept, inputs, there):
-            try:
-                symmetry, found, _ = _Search(replace(trials, inputs=inputs), symmetry).run()
-            except Unusable:  # at other weights: nothing was learned
+    for start, (changes, there) in enumerate(trials.others, 1):
+        try:
+            if not _compare(there, kept, _all_passes(kept, many=False)[1:2], start)[0]:
                 continue
-            kept = replace(symmetry, dead=(), unreached={})
-            fallen, lengths = [*fallen, *found], [*lengths, *[changes] * bool(found)]
+            search = _Search(replace(trials, inputs=at_lengths(trials.inputs, changes)), symmetry)
+            symmetry, found, _ = search.run()
+        except Unusable:  # at other weights: nothing was learned
+            continue
+        kept = replace(symmetry, dead=(), unreached={})
+        fallen, lengths = [*fallen, *found], [*lengths, *[changes] * bool(found)]
     if not fallen:
         return symmetry
     text = f"true at the lengths of the example alone: {'; '.join(fallen)}"
     note = "; ".join(filter(None, (checked.note, text)))
-    return symmetry.with_checked(replace(checked, lengths=tuple(lengths), note=note))
-
-
-def _falls(trials: Trials, symmetry: ParameterSymmetry, inputs: Inputs, there: Trial) -> bool:
-    """Whether a move of everything shows at other inputs; of few units at two draws of weights."""
-    one = _all_passes(symmetry, many=False)[1:2]
-    for seed in (0, *_FURTHER[:1]) if trials.tiny else (0,):
-        try:
-            trial = trials.quick(seed).elsewhere(inputs, trials.calls) if seed else there
-            if _compare(trial, symmetry, one, seed + 1)[0]:
-                return True
-        except Exception:  # whatever a forward pass may raise at other weights
-            continue
-    return False
+    return symmetry.with_checked(replace(checked, lengths=tuple(dict.fromkeys(lengths)), note=note))
 
 
 # -- the search for what is wrong ------------------------------------------------------------------

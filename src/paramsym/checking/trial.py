@@ -1,7 +1,8 @@
 """One trial: a model at generic weights over generic inputs, and the outputs that must stay.
 
 Every evaluation starts from the same place: inputs and buffers are cloned, the attributes that the
-forward pass sets are put back, random numbers start from one seed, and dropout is left out.
+forward pass sets are put back, random numbers start from one seed, and dropout is left out. Who
+makes a trial gives back the states of the generators (`preserved`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from paramsym.checking.measure import NUDGES, change, nudged, scale_of, step_of
 from paramsym.recording.freed import named_arguments
 from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
-from paramsym.recording.precision import converted_inputs, lifted
+from paramsym.recording.precision import Lift, converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
 from paramsym.recording.running import Walk, call_at, seeded
 
@@ -95,7 +96,9 @@ class Trial:
             (converted_inputs(args, self.dtype)[0], converted_inputs(kwargs, self.dtype)[1])
             for args, kwargs in drawn
         ]
+        self.asked, self.listens = False, True  # for float32: whether the first run did
         self.values = self.function(self.state)
+        self.listens = self.asked
         self.scales = [scale_of(y) for y in self.values]
         self.sizes = [float(s.max()) if s.numel() else 0.0 for s in self.scales]
         if not any(self.sizes):
@@ -109,24 +112,10 @@ class Trial:
     def function(self, state: State, ends: Ends | None = None, seed: int = 0) -> list[torch.Tensor]:
         """The outputs at other weights, call after call, by way of moved inputs and outputs."""
         found: list[torch.Tensor] = []
-        with self._from(seed):
+        with _from(seed):
             for args, kwargs in self.calls:
                 found += self._call(state, pytree.tree_map(_clone, (args, kwargs)), ends)
         return found
-
-    @contextmanager
-    def _from(self, seed: int) -> Iterator[None]:
-        """Run a block with all generators at a seed; afterwards they are where they were."""
-        cuda = sorted({t.device.index for t in self.state.values() if t.device.type == "cuda"})
-        with torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=cuda):
-            warnings.simplefilter("ignore")
-            outside = random.getstate(), np.random.get_state()
-            seeded(seed)
-            try:
-                yield
-            finally:
-                random.setstate(outside[0])
-                np.random.set_state(outside[1])
 
     def _call(
         self, state: State, given: Arguments, ends: Ends | None, afresh: bool = True
@@ -138,17 +127,17 @@ class Trial:
             (args, kwargs), outputs = ends.forth(model, given), ends.back(outputs)
         if afresh:
             state = self._cloned(state)
-        wide = lifted() if self.dtype == torch.float64 else nullcontext()
+        wide = lifted(self.listens) if self.dtype == torch.float64 else nullcontext(Lift())
         without = quiet if self.training else nullcontext()
         try:
-            with without, wide:
+            with without, wide as lift:
                 returned = call_at(model, state, args, kwargs, self.walk.places)
                 chosen = returned if outputs is None else outputs(returned)
                 named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:
             if afresh:
                 self.walk.attributes.restore()
-        self.dropped |= quiet.met
+        self.dropped, self.asked = self.dropped | quiet.met, self.asked | lift.met
         self.named = dict(named)
         return [y for _, y in named]
 
@@ -254,7 +243,7 @@ class Trial:
         state, given, found = self._cloned(self.state), self.calls[0], []
         try:
             for seed in seeds:
-                with self._from(seed):
+                with _from(seed):
                     start, again = _generators(), pytree.tree_map(_clone, given)
                     one = self._call(state, again, None, afresh=False)
                     found.append((one, _generators() != start))
@@ -263,6 +252,15 @@ class Trial:
         finally:
             self.walk.attributes.restore()
         return found
+
+
+@contextmanager
+def _from(seed: int) -> Iterator[None]:
+    """Run a block without derivatives and warnings, with all generators at a seed."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seeded(seed)
+        yield
 
 
 def _generators() -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +10,14 @@ from functools import cached_property
 import torch
 
 from paramsym.checking.generic_weights import Source, generic_state
-from paramsym.checking.lengths import Lengths, other_lengths
+from paramsym.checking.lengths import Lengths, at_lengths, other_lengths
 from paramsym.checking.trial import Outputs, Trial, Unusable, first_axis
 from paramsym.recording.record import Inputs
 from paramsym.structure.symmetry import ParameterSymmetry
 
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
 TINY = 2_000  # parameters up to which several weights are tried: few units may all be closed
+FURTHER = (100, 200)  # seeds of the second and the third
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 
 
@@ -34,7 +36,6 @@ class Trials:
     def __post_init__(self) -> None:
         self.count = sum(p.numel() for p in self.model.parameters())
         self.small, self.tiny = self.count <= SMALL, self.count <= TINY
-        self.calls = 3 if self.tiny else 1  # elsewhere: one alone may saturate what it meets
         self.more = max(1, math.ceil(BATCH / max(1, first_axis(self.inputs))))
         self.made: dict[int, Trial] = {}
         freed = self.symmetry.features.values()
@@ -84,21 +85,35 @@ class Trials:
 
     @cached_property
     def others(self) -> list[tuple[Lengths, Trial]]:
-        """Other lengths at which the model runs, as many at once as it does, and trials there
-        at the weights of the first quick one."""
+        """Other lengths at which the model runs, as many at once as it does, with trials there.
+
+        Of few units one input may saturate what it meets, and one draw of weights close them all:
+        several inputs are taken, and for each of the lengths other weights.
+        """
+        if not (self.small and self.elsewhere):
+            return []
         made: list[Trial] = []
 
         def runs(inputs: Inputs) -> bool:
-            try:
-                there = self.quick().elsewhere(inputs, self.calls)
-            except Exception:  # as of a layer whose features they are
-                return False
-            shapes, freed = there.interfaces(), self.symmetry.features.items()
-            if any(not f.fits(shapes.get(n, ()), self.symmetry.sizes) for n, f in freed):
-                return False
-            made.append(there)
-            return True
+            if (there := self._elsewhere(inputs)) is not None:
+                made.append(there)
+            return there is not None
 
-        if not (self.small and self.elsewhere):
-            return []
-        return [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
+        found = [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
+        if not self.tiny:
+            return found
+        several = [
+            (lengths, self._elsewhere(at_lengths(self.inputs, lengths), seed, calls=3))
+            for seed, (lengths, _) in zip((0, FURTHER[0]), itertools.cycle(found), strict=False)
+        ]
+        return [(lengths, there) for lengths, there in several if there is not None]
+
+    def _elsewhere(self, inputs: Inputs, seed: int = 0, calls: int = 1) -> Trial | None:
+        """A trial with other inputs, if the model runs, and what is freed keeps its size."""
+        try:
+            there = self.quick(seed).elsewhere(inputs, calls)
+        except Exception:  # as of a layer whose features they are
+            return None
+        shapes, freed = there.interfaces(), self.symmetry.features.items()
+        fit = all(f.fits(shapes.get(n, ()), self.symmetry.sizes) for n, f in freed)
+        return there if fit else None

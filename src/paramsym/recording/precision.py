@@ -38,17 +38,28 @@ _WIDER = {
 _CASTS = {"float", "half", "bfloat16", "cfloat"}
 
 
-class _Lift(TorchFunctionMode):
+class Lift(TorchFunctionMode):
+    """Reads requests for a narrower floating type as float64; see `lifted`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False  # whether anything was asked for that is read otherwise
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = canonical_name(func)
         if name in _CASTS and isinstance(args[0], torch.Tensor):
+            self.met = True
             return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
+        kwargs = kwargs or {}
         # dtypes are never nested, and trees take long to walk
-        args = tuple(map(_widened, args))
-        kwargs = {key: _widened(value) for key, value in kwargs.items()} if kwargs else {}
-        if name == "embedding":
+        if any(_widened(item) is not item for item in (*args, *kwargs.values())):
+            self.met = True
+            args = tuple(map(_widened, args))
+            kwargs = {key: _widened(value) for key, value in kwargs.items()}
+        if name == "embedding":  # whose values are the same
             args, kwargs = _plain_lookup(args, kwargs)
         if name in ("grouped_mm", "_grouped_mm"):
+            self.met = True
             func = _grouped_product
         try:
             return func(*args, **kwargs)
@@ -56,6 +67,7 @@ class _Lift(TorchFunctionMode):
             # A constant that is neither parameter nor buffer meets a widened operand.
             if "dtype" not in str(error) and "scalar type" not in str(error):
                 raise
+            self.met = True
             args, kwargs = pytree.tree_map(_widened_tensor, (args, kwargs))
             return func(*args, **kwargs)
 
@@ -106,19 +118,26 @@ def _plain_lookup(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 @contextmanager
-def lifted() -> Iterator[None]:
+def lifted(needed: bool = True) -> Iterator[Lift]:
     """Read every request for a narrower floating type as float64, and create in float64.
 
     `.float()`, `.to(torch.float32)`, `dtype=torch.float32` and factories without a dtype all give
     float64 (complex128 for complex types). Derivatives of embeddings are those of the function.
     The default dtype belongs to the process, so that other threads of this library wait.
+
+    Args:
+        needed: False for values, not derivatives, of what ran before and met no such request but
+            those of factories (`Lift.met`): listening takes as long as a small operator.
     """
     with exclusive:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with _Lift():
-                yield
+            if needed:
+                with Lift() as mode:
+                    yield mode
+            else:
+                yield Lift()
         finally:
             torch.set_default_dtype(before)
 
