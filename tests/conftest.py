@@ -15,24 +15,29 @@ AT_ONCE = Path(__file__).with_name("at_once.json")
 
 @pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` takes its choice
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that take long `make test` runs the instances that are listed, of some none.
+    """Of tests with instances `make test` runs some: so many, spread evenly, or those named.
 
-    The others are slow, and left to `make reproduce`.
+    The others are slow, and left to `make reproduce`, as is a test of which there are to be 0.
     """
     table = json.loads(AT_ONCE.read_text())
-    missing = {
-        (f, t, i) for f, tests in table.items() for t, kept in tests.items() for i in [*kept, None]
-    }
+    wanted = {(f, t): kept for f, tests in table.items() for t, kept in tests.items()}
+    collected: dict[tuple[str, str], list[tuple[str, pytest.Item]]] = {}
     for item in items:
         path, _, name = item.nodeid.partition("::")
         test, _, instance = name.removesuffix("]").partition("[")
-        kept = table.get(path, {}).get(test)
-        if kept is not None and instance not in kept:
-            item.add_marker(pytest.mark.slow)
-        missing -= {(path, test, instance), (path, test, None)}
-    if missing and config.args == config.getini("testpaths"):  # the whole suite was collected
-        named = sorted(map(str, missing))
-        raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {named}")
+        collected.setdefault((path, test), []).append((instance, item))
+    for test in wanted.keys() & collected.keys():
+        names, kept = [instance for instance, _ in collected[test]], wanted[test]
+        if isinstance(kept, int):
+            kept = [names[k * len(names) // kept] for k in range(min(kept, len(names)))]
+        for instance, item in collected[test]:
+            if instance not in kept:
+                item.add_marker(pytest.mark.slow)
+    if config.args == config.getini("testpaths"):  # the whole suite was collected
+        there = {(*test, i) for test, found in collected.items() for i, _ in found}
+        named = {(*t, i) for t, kept in wanted.items() if isinstance(kept, list) for i in kept}
+        if missing := [*map(str, (wanted.keys() - collected.keys()) | (named - there))]:
+            raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {missing}")
 
 
 def pytest_collection() -> None:
