@@ -132,6 +132,21 @@ def test_so_is_it_where_inputs_or_outputs_move(name: str, freed: dict[str, Any])
     assert not found.checked.refuted and verify(model, found, inputs).error < 1e-10
 
 
+@pytest.mark.parametrize("pool", [over_elements, by_the_mean])
+def test_a_large_model_is_tried_elsewhere_too(pool: Pool) -> None:
+    model = Pooled(pool)
+    model.one, model.two, model.three = (
+        nn.Linear(3, 1000),
+        nn.Linear(1000, 1000),
+        nn.Linear(1000, 6),
+    )
+    found = find_symmetry(randomise(model), SETS)
+    assert found.checked is not None and found.checked.dtype == "float32"
+    counted = pool is over_elements
+    assert bool(found.checked.lengths) == counted == ("two.bias" in found.checked.note)
+    assert max(change(model, found, each) for each in [SETS, *other_sizes(SETS)]) < 1e-4
+
+
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_no_move_is_left_out(monkeypatch: pytest.MonkeyPatch, elsewhere: bool) -> None:
     """Everything at half the strength is moved at other lengths, or else at the given ones."""

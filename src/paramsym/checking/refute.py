@@ -62,7 +62,7 @@ def refute(
         outputs: as for `find_symmetry`.
         training: try the function of the training mode, with dropout left out.
         lengths: of the tables that integer inputs index, by position; see `table_lengths`.
-        elsewhere: try a small model at other lengths of its inputs as well.
+        elsewhere: try other lengths of the inputs as well, of a large model those that come first.
 
     Returns:
         The symmetry that survives, equal to the given one where nothing is refuted. Its `checked`
@@ -125,7 +125,6 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     some = [*passes[:1], *passes[2:]] if trials.others else passes  # the second is made there
     alarm, worst = _compare(trial, symmetry, some)
     dtype, notes, count = trial.dtype, [*notes, *trial.notes()], len(passes)
-    del trial  # of a large model: the search needs the memory
     brief = [each for k, each in enumerate(passes) if not k or each[0].lone]
     for seed in FURTHER if trials.tiny else ():
         if alarm:
@@ -136,6 +135,8 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
             continue
         worst, count = max(worst, error), count + len(brief)
     if alarm:
+        del trial  # of a large model: the search needs the memory
+        trials.forget()
         search = _Search(trials, symmetry)
         if search.first.is_random():
             raise Unusable("the forward pass draws random numbers, so that outputs do not repeat")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle, islice
 
 import torch
 
@@ -31,7 +31,7 @@ class Trials:
     outputs: Outputs
     training: bool
     lengths: dict[int, int]
-    elsewhere: bool  # whether a small model is tried at other lengths as well
+    elsewhere: bool  # whether other lengths of the inputs are tried as well
 
     def __post_init__(self) -> None:
         self.count = sum(p.numel() for p in self.model.parameters())
@@ -44,16 +44,18 @@ class Trials:
 
     def quick(self, seed: int = 0) -> Trial:
         """A trial in one call: at a larger batch for small models, in float32 for large ones."""
-        if seed in self.made:
-            return self.made[seed]
-        dtype = torch.float64 if self.small else torch.float32
-        try:
-            trial = self._trial(seed, dtype, repeat=self.more)
-        except Unusable:  # the batch is part of the model, or its casts need float64
-            trial = self.careful(seed)
-        if self.small:
-            self.made[seed] = trial
-        return trial
+        if seed not in self.made:
+            dtype = torch.float64 if self.small else torch.float32
+            try:
+                self.made[seed] = self._trial(seed, dtype, repeat=self.more)
+            except Unusable:  # the batch is part of the model, or its casts need float64
+                self.made[seed] = self.careful(seed)
+        return self.made[seed]
+
+    def forget(self) -> None:
+        """What was made, which of a large model takes as much memory as the model."""
+        self.made.clear()
+        self.__dict__.pop("others", None)
 
     def careful(self, seed: int) -> Trial:
         """A trial in float64 at the shapes that were given, several times for small models."""
@@ -88,9 +90,10 @@ class Trials:
         """Other lengths at which the model runs, as many at once as it does, with trials there.
 
         Of few units one input may saturate what it meets, and one draw of weights close them all:
-        several inputs are taken, and for each of the lengths other weights.
+        several inputs are taken, and for each of the lengths other weights. A large model is tried
+        at the first lengths that are found.
         """
-        if not (self.small and self.elsewhere):
+        if not self.elsewhere:
             return []
         made: list[Trial] = []
 
@@ -99,12 +102,13 @@ class Trials:
                 made.append(there)
             return there is not None
 
-        found = [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
+        ways = islice(other_lengths(self.inputs, runs), None if self.small else 1)
+        found = [(lengths, made[-1]) for lengths in ways]
         if not self.tiny:
             return found
         several = [
             (lengths, self._elsewhere(at_lengths(self.inputs, lengths), seed, calls=3))
-            for seed, (lengths, _) in zip((0, FURTHER[0]), itertools.cycle(found), strict=False)
+            for seed, (lengths, _) in zip((0, FURTHER[0]), cycle(found), strict=False)
         ]
         return [(lengths, there) for lengths, there in several if there is not None]
 
