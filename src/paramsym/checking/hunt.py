@@ -25,6 +25,7 @@ _FEWEST_ROWS = 4
 _WIDEN = 32  # inputs, until their sizes are drawn from a range twice as wide
 _SEEN = 1e-9  # a derivative along a unit suspect, relative to the row's length
 _ROUNDING = 1e-12  # the same for a column that vanished
+_WEAK = 1e-5  # likewise: a row that sees less may be rounding, where an output is saturated
 _LOOKED = 3  # rows that deny a claim, at which the function is asked, so many times
 
 
@@ -84,9 +85,33 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
             for _ in spreads:
                 called()
         parts = [torch.cat(parts)]
-        if not len(found.dead) and not _flat(parts[0], count).shape[1]:
+        if not (len(found.dead) or _left(network, found, parts[0], made)):
             break
     return _borne_out(network, found, torch.cat(parts), made)
+
+
+def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_Call]) -> int:
+    """How many independent combinations of suspects no row sees.
+
+    What a row sees weakly may be the rounding of a saturated output. Where the function itself
+    does not change along what only this row sees, its word is taken from it.
+    """
+    count, state, turn = found.suspects.shape[1], network.generator.get_state(), network.turn
+    left, rest = count, seen[:, :count].clone()
+    while left and len(rest):
+        sizes = torch.linalg.vector_norm(rest, dim=1)
+        row = int(sizes.argmax())
+        if sizes[row] < _SEEN:
+            break
+        along = rest[row] / sizes[row]
+        direction = torch.nn.functional.normalize(found.suspects @ along, dim=0)
+        if sizes[row] > _WEAK or is_borne_out(network, made[row].again(network), direction):
+            rest, left = rest - torch.outer(rest @ along, along), left - 1
+        else:
+            seen[row, :count], rest[row] = 0, 0
+    network.generator.set_state(state)
+    network.turn = turn
+    return left
 
 
 def _borne_out(
@@ -94,6 +119,7 @@ def _borne_out(
 ) -> Hunted:  # fmt: skip
     """What rows say, without columns that come alive by rounding alone."""
     count = found.suspects.shape[1]
+    _left(network, found, seen, made)
     while True:
         result = _result(seen, found)
         denied = [n for n in result.refuted if _is_denied(network, found, seen, made, n)]
