@@ -72,7 +72,7 @@ def structure_of(
     """Derive what a model is compared by; it may be on the meta device.
 
     Where something of the model that it is to be like fell at other lengths, its own is tried
-    there, too: of large models that is not known.
+    there, too: of models on the meta device that is not known.
     """
     elsewhere = like is None or bool(like.symmetry.checked and like.symmetry.checked.lengths)
     graph = record(model, inputs, outputs, training)
