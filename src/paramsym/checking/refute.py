@@ -25,7 +25,7 @@ from paramsym.checking.bench import progress
 from paramsym.checking.ends import Ends
 from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
-from paramsym.checking.trial import Outputs, State, Trial, Unusable
+from paramsym.checking.trial import Outputs, State, Trial, Unseen, Unusable
 from paramsym.checking.trials import FURTHER, Trials
 from paramsym.checking.weaker import fitting, weaker
 from paramsym.recording.record import Inputs, preserved, split_inputs
@@ -62,7 +62,7 @@ def refute(
         outputs: as for `find_symmetry`.
         training: try the function of the training mode, with dropout left out.
         lengths: of the tables that integer inputs index, by position; see `table_lengths`.
-        elsewhere: try other lengths of the inputs as well, of a large model those that come first.
+        elsewhere: try other lengths of the inputs as well.
 
     Returns:
         The symmetry that survives, equal to the given one where nothing is refuted. Its `checked`
@@ -73,7 +73,11 @@ def refute(
     with preserved(model, training):
         trials = Trials(model, symmetry, inputs, outputs, training, lengths or {}, elsewhere)
         try:
-            return _at_other_lengths(trials, _outcome(trials, symmetry))
+            try:
+                found = _outcome(trials, symmetry)
+            except Unseen as error:  # other lengths may show what these do not
+                found = symmetry.with_checked(Checked(note=str(error)))
+            return _at_other_lengths(trials, found)
         except Unusable as error:
             return symmetry.with_checked(Checked(note=str(error)))
 
@@ -191,7 +195,7 @@ def _compare(
 
 
 def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> None:
-    """Raise `Unusable` if no output notices a wrong move either: then nothing was learned.
+    """Raise `Unseen` if no output notices a wrong move either: then nothing was learned.
 
     The wrong move is one half of a right one: every other tensor that moved. Of freed inputs it is
     a random one.
@@ -205,7 +209,7 @@ def _require_sight(trial: Trial, moved_state: State, ends: Ends, one: Pass) -> N
     tried = ((wrong, None), (trial.state, astray))
     seen = any(trial.error(state, way, limit) > limit for state, way in tried)
     if not seen and any(claim.kind in ("space", "shift") for claim in one.claims):
-        raise Unusable("at generic weights no output depends on what moves")
+        raise Unseen("at generic weights no output depends on what moves")
 
 
 def _other(tensor: torch.Tensor) -> torch.Tensor:
@@ -248,14 +252,14 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
 class _Search:
     """Finds the claims that fail on two trials at fresh weights and inputs, and reduces them.
 
-    Of a large model there are two trials; of a small one four, since a trial whose few units
-    are all closed sees nothing, and would speak for whatever is claimed.
+    Of a large model there are three trials at most; of a small one four, since a trial whose units
+    are all closed or saturated sees nothing, and would speak for whatever is claimed.
     """
 
     def __init__(self, trials: Trials, symmetry: ParameterSymmetry):
         self.trials, self.symmetry, self.worst = trials, symmetry, 0.0
         self.made: dict[int, Trial] = {}
-        self.spare = 2 if trials.small else 0  # trials that may see nothing
+        self.spare = 2 if trials.small else 1  # trials that may see nothing
 
     @property
     def first(self) -> Trial:

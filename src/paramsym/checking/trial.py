@@ -43,6 +43,10 @@ class Unusable(RuntimeError):
     """The model cannot be compared at generic weights; the message says why."""
 
 
+class Unseen(Unusable):
+    """No output depends on what moves."""
+
+
 class Trial:
     """A model at generic weights, with the outputs that moved weights must reproduce.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle, islice
+from itertools import cycle
 
 import torch
 
@@ -90,8 +90,7 @@ class Trials:
         """Other lengths at which the model runs, as many at once as it does, with trials there.
 
         Of few units one input may saturate what it meets, and one draw of weights close them all:
-        several inputs are taken, and for each of the lengths other weights. A large model is tried
-        at the first lengths that are found.
+        several inputs are taken, and for each of the lengths other weights.
         """
         if not self.elsewhere:
             return []
@@ -102,8 +101,7 @@ class Trials:
                 made.append(there)
             return there is not None
 
-        ways = islice(other_lengths(self.inputs, runs), None if self.small else 1)
-        found = [(lengths, made[-1]) for lengths in ways]
+        found = [(lengths, made[-1]) for lengths in other_lengths(self.inputs, runs)]
         if not self.tiny:
             return found
         several = [
