@@ -97,7 +97,9 @@ def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_
     does not change along what only this row sees, its word is taken from it.
     """
     count, state, turn = found.suspects.shape[1], network.generator.get_state(), network.turn
-    left, rest = count, seen[:, :count].clone()
+    _, values, right = torch.linalg.svd(seen[:, :count], full_matrices=False)
+    clear = right[values > _WEAK * max(1, len(seen)) ** 0.5]  # whatever weak rows say
+    left, rest = count - len(clear), seen[:, :count] - seen[:, :count] @ clear.T @ clear
     while left and len(rest):
         sizes = torch.linalg.vector_norm(rest, dim=1)
         row = int(sizes.argmax())
