@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.args == config.getini("testpaths"):  # the whole suite was collected
         there = {(*test, i) for test, found in collected.items() for i, _ in found}
         named = {(*t, i) for t, kept in wanted.items() if isinstance(kept, list) for i in kept}
-        if missing := [*map(str, (wanted.keys() - collected.keys()) | (named - there))]:
+        if missing := sorted(map(str, (wanted.keys() - collected.keys()) | (named - there))):
             raise pytest.UsageError(f"{AT_ONCE.name} names tests that there are not: {missing}")
 
 

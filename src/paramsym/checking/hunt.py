@@ -15,7 +15,6 @@ import torch
 
 from paramsym.checking.borne_out import is_borne_out, mixed
 from paramsym.checking.certificate import FALSE, REDUCED, Certificate
-from paramsym.checking.generic import Arguments
 from paramsym.checking.jacobian import Network
 from paramsym.checking.orthogonal import span
 
@@ -38,10 +37,18 @@ class _Call:
     spreads: list[float]
     number: int
 
-    def again(self, network: Network) -> Arguments:
+    def bears_out(self, network: Network, direction: torch.Tensor) -> bool:
+        """Whether the function itself changes along a direction, (parameters,), at these inputs.
+
+        The network goes on drawing where it was.
+        """
+        before = network.generator.get_state(), network.turn
         network.generator.set_state(self.state)
         network.turn = self.turn
-        return network.draws(self.spreads)[self.number]
+        found = is_borne_out(network, network.draws(self.spreads)[self.number], direction)
+        network.generator.set_state(before[0])
+        network.turn = before[1]
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,8 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
             for _ in spreads:
                 called()
         parts = [torch.cat(parts)]
-        if not (len(found.dead) or _left(network, found, parts[0], made)):
+        left = _left(network, found, parts[0], made)
+        if not (left or len(found.dead)):
             break
     return _borne_out(network, found, torch.cat(parts), made)
 
@@ -96,7 +104,7 @@ def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_
     What a row sees weakly may be the rounding of a saturated output. Where the function itself
     does not change along what only this row sees, its word is taken from it.
     """
-    count, state, turn = found.suspects.shape[1], network.generator.get_state(), network.turn
+    count = found.suspects.shape[1]
     _, values, right = torch.linalg.svd(seen[:, :count], full_matrices=False)
     clear = right[values > _WEAK * max(1, len(seen)) ** 0.5]  # whatever weak rows say
     left, rest = count - len(clear), seen[:, :count] - seen[:, :count] @ clear.T @ clear
@@ -107,12 +115,10 @@ def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_
             break
         along = rest[row] / sizes[row]
         direction = torch.nn.functional.normalize(found.suspects @ along, dim=0)
-        if sizes[row] > _WEAK or is_borne_out(network, made[row].again(network), direction):
+        if sizes[row] > _WEAK or made[row].bears_out(network, direction):
             rest, left = rest - torch.outer(rest @ along, along), left - 1
         else:
             seen[row, :count], rest[row] = 0, 0
-    network.generator.set_state(state)
-    network.turn = turn
     return left
 
 
@@ -121,7 +127,6 @@ def _borne_out(
 ) -> Hunted:  # fmt: skip
     """What rows say, without columns that come alive by rounding alone."""
     count = found.suspects.shape[1]
-    _left(network, found, seen, made)
     while True:
         result = _result(seen, found)
         denied = [n for n in result.refuted if _is_denied(network, found, seen, made, n)]
@@ -148,7 +153,7 @@ def _is_denied(
         direction = torch.zeros(network.count, dtype=torch.float64)
         direction[found.dead] = row
         most = (dead @ row).abs().topk(min(_LOOKED, len(dead))).indices.tolist()
-        if any(is_borne_out(network, made[k].again(network), direction) for k in most):
+        if any(made[k].bears_out(network, direction) for k in most):
             return True
     return False
 
