@@ -324,16 +324,14 @@ def _drawn(seed: int, width: int) -> tuple[nn.Module, Tensor] | None:
     ids=["few", "many", "large"],
 )  # fmt: skip
 def test_random_networks_keep_their_function_at_other_lengths(seeds: range, width: int) -> None:
-    """Large ones are tried at one draw of weights, and one of these keeps a shift that is wrong;
-    of another (the last of padded places less their mean) a wrong claim is derived, and refuted."""
-    fallen, wrong, denied = 0, set[int](), set[int]()
+    """Large ones are tried at one draw of weights, and one of these keeps a shift that is wrong."""
+    fallen, wrong = 0, set[int]()
     for seed in seeds:
         if (drawn := _drawn(seed, width)) is None:
             continue
         model, x = drawn
         found = find_symmetry(model, (x,))
-        assert found.checked is not None
-        denied |= {seed} if found.checked.refuted else set()
+        assert found.checked is not None and not found.checked.refuted
         fallen += bool(found.checked.lengths)
         for size in [x.shape[:2], (3, 2), (2, 4), (1, 6), (4, 9), (2, 13)]:
             other = torch.randn(*size, 3).double()
@@ -343,5 +341,5 @@ def test_random_networks_keep_their_function_at_other_lengths(seeds: range, widt
                 continue
             if before.numel() and bool(before.isfinite().all()):
                 wrong |= set() if change(model, found, (other,)) < 1e-7 else {seed}
-    assert wrong <= {334} and denied <= {339}, (wrong, denied)
+    assert wrong <= {334}, wrong
     assert fallen > len(seeds) // 12  # the control: to some it matters

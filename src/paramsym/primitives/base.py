@@ -36,7 +36,7 @@ from paramsym.primitives.directions import (
 )
 from paramsym.primitives.gains import Frame, power_of
 from paramsym.primitives.joint import Joint
-from paramsym.primitives.sites import BasisSite, Equation, ScaleSite, Unknown
+from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Letter, Offset
 
@@ -219,16 +219,6 @@ def known_sum(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -
         return [Absence(inner, ONES, offset)]
     size = joined_size((inner, *outer), joint.out.sizes)
     return [] if offset or size is None else [Absence(inner, ONES, (), tuple(outer), size)]
-
-
-def shared_along(op: Primitive, at: ScaleSite, part: Unknown, dims: Collection[Any]) -> Unknown:
-    """The scale that all blocks of the first input along some axes have in common."""
-    block = at.joint.inputs[0]
-    inside = sum(
-        place.start * block.tensor.strides[d]
-        for d, place in enumerate(block.places) if place is not None and d in dims
-    )  # fmt: skip
-    return -1 - op.out.serial, part[1] - inside, part[2]
 
 
 def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:

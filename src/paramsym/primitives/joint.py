@@ -71,6 +71,11 @@ class Joint:
             place is not None and math.prod(leaf.size for leaf, _ in place.leaves) == length
         )
 
+    @cached_property
+    def is_partial(self) -> bool:
+        """Whether what the primitive combines lies elsewhere, too: a part shows in all others."""
+        return not all(self.is_single(-1, label) for label in self.op.combined)
+
     def forward(self, k: int) -> Mapping[int, int]:
         """Slots of input k that the output has as well: stride there → stride in the output."""
         found = self._forward.get(k)

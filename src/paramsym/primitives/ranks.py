@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paramsym.primitives.base import Entrywise, flat_along, shared_along
+from paramsym.primitives.base import Entrywise, flat_along
 from paramsym.primitives.directions import Absence, Unseen
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import Equation, ScaleSite
@@ -27,14 +27,12 @@ class Chosen(Entrywise):
         return (self.dim,)
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        x = at.parts[0]
         if at.signs or self.dim in at.inside:
             yield from at.hold()
             return
         if at.result is not None:
             yield from at.hold(at.result)
-        if x is not None:  # entries in other blocks of the axis are compared with these
-            yield ((1, x), (-1, shared_along(self, at, x, (self.dim,))))
+        yield from at.alike()  # entries in other blocks of the axis are compared with these
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

@@ -20,7 +20,6 @@ from paramsym.primitives.base import (
     known_sum,
     pull,
     push,
-    shared_along,
 )
 from paramsym.primitives.directions import Absence, Unseen, slots_of
 from paramsym.primitives.joint import Joint
@@ -137,8 +136,8 @@ class Center(Entrywise):
         return self.dims
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        alone = bool(at.inside & set(self.dims)) or not _is_whole(at.joint, self.dims)
-        yield from at.hold() if alone else at.equal(at.parts[0])
+        yield from at.unless(bool(at.inside & set(self.dims)))
+        yield from at.alike()
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
@@ -167,8 +166,8 @@ class Center(Entrywise):
         inside = self._inside(joint)
         passed = carry(joint, k, change)
         if passed is None or not change.at.keys() & inside:
-            return [] if passed is not None and _is_whole(joint, self.dims) else None
-        if change.atom is not None or not _is_whole(joint, self.dims):
+            return None if passed is None else []
+        if change.atom is not None:
             return None
         sizes = joint.inputs[k].sizes
         share = math.prod(1 / sizes[s] for s in change.at.keys() & inside)
@@ -206,16 +205,16 @@ class Normalize(Entrywise):
         return self.dims
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        x, along = at.parts[0], bool(at.inside & set(self.dims))
+        along = bool(at.inside & set(self.dims))
         if at.signs:  # those of one piece alone would change the mean
-            yield from at.unless(self.center and (along or not _is_whole(at.joint, self.dims)))
+            yield from at.unless(self.center and along)
+            yield from at.alike() if self.center else ()
         elif self.epsilon > NEGLIGIBLE or self.floor > _MET or along:
             yield from at.hold()
         else:
             if at.result is not None:
                 yield from at.hold(at.result)
-            if x is not None:
-                yield ((1, x), (-1, shared_along(self, at, x, self.dims)))
+            yield from at.alike()
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
@@ -263,11 +262,6 @@ class Softmax(Entrywise):
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
-
-
-def _is_whole(joint: Joint, dims: tuple[int, ...]) -> bool:
-    """Whether a block of the input holds all entries along these axes, and no part of them."""
-    return all(joint.is_single(0, d) for d in dims)
 
 
 def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:

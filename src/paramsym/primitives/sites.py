@@ -41,6 +41,18 @@ class ScaleSite:
             if unknown is not None:
                 yield ((1, unknown),)
 
+    def alike(self) -> Iterator[Equation]:
+        """All blocks of the first input along what the primitive combines scale alike."""
+        x = self.parts[0]
+        if x is None:
+            return
+        op, block = self.joint.op, self.joint.inputs[0]
+        inside = sum(
+            place.start * block.tensor.strides[d]
+            for d, place in enumerate(block.places) if place is not None and d in op.combined
+        )  # fmt: skip
+        yield ((1, x), (-1, (-1 - op.out.serial, x[1] - inside, x[2])))
+
     def unless(self, wrong: bool, factor: Number = 1) -> Iterator[Equation]:
         """The first input scales like the output, unless something is wrong with that."""
         return self.hold() if wrong else self.equal(self.parts[0], factor)

@@ -89,6 +89,7 @@ class Bases:
         self.company: dict[int, set[int]] = {}  # leaf → the leaves that index its copies
         self.telling = Telling()
         self.where = ""
+        self._combined: dict[tuple, Slot] = {}  # what is combined → its slot in one joint
         for joint in circuit.joints:
             self.where = joint.op.where
             self._ask(joint)
@@ -202,8 +203,15 @@ class Bases:
                         joint, label, leaf, found[:-1], found[-1], self._join, self._cap, self._hold
                     )
                 )
+                if joint.is_partial and found[-1] is not None and label not in joint.op.combined:
+                    self._join_parts(joint, (label, position), found[-1])
                 if company is not None:
                     self._accompany((label, position), leaf, found, company)
+
+    def _join_parts(self, joint: Joint, at: tuple, slot: Slot) -> None:
+        """What is combined changes basis as one, in whichever joint a part of it lies."""
+        beside = tuple(p.start for n, p in joint.where.items() if n not in joint.op.combined)
+        self._join(self._combined.setdefault((id(joint.op), at, beside), slot), slot, 1)
 
     def _accompany(self, at: tuple, leaf: Node, found: list[Slot | None], company: Company):
         """Copies of a leaf are told apart by what stands at the same labels wherever it stands."""

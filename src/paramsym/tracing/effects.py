@@ -108,7 +108,7 @@ class Effects:
 
     def _summed(self, joint: Joint) -> list[Change] | None:
         """The value of what a sum of products writes, from the values that it reads."""
-        if not joint.op.has_words:
+        if not joint.op.has_words or joint.is_partial:
             return None
         read = range(len(joint.inputs))
         if joint.op.multiplies:
@@ -177,7 +177,7 @@ class Effects:
             return []
         if met is not None and not change.factors:
             met |= set(_kernels_met(patterns, change))
-        if not change.at.keys() <= joint.whole(k):
+        if joint.is_partial or not change.at.keys() <= joint.whole(k):
             return None
         if joint.op.multiplies:
             others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]

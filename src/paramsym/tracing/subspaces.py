@@ -26,7 +26,7 @@ class Absent:
         for joint in circuit.joints:
             if circuit.writer(joint.out.key) is not joint:
                 continue
-            known = [self.found.get(key, []) for key in joint.keys]
+            known = [[] if joint.is_partial else self.found.get(key, []) for key in joint.keys]
             # what others read as longer slots of the same stride is counted in another way there
             whole = joint.whole(-1)
             made = joint.op.absent(joint, known)
@@ -86,9 +86,7 @@ class Unread:
         return found
 
     def _through(self, joint: Joint, k: int) -> list[Unseen]:
-        below = self[joint.out.key]
-        if not all(joint.is_single(k, label) for label in joint.op.combined):
-            below = []  # one piece of what is combined shows in all others
+        below = [] if joint.is_partial else self[joint.out.key]
         if {} in below:
             return [{}]
         found = joint.op.unread(joint, k, below, self.absent.found)

@@ -1,0 +1,99 @@
+"""What an operator combines over an axis that is joined of several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paramsym import act, find_symmetry
+from paramsym.primitives.joint import Joint
+from tests.tracing.zoo import randomise
+
+Step = Callable[["Parts", Tensor], Tensor]
+
+JOINED: dict[str, Step] = {
+    "zeros": lambda m, h: functional.pad(h, (0, 0, 1, 1)),
+    "a token": lambda m, h: torch.cat([m.token.expand(len(h), 1, -1), h], 1),
+    "another layer's": lambda m, h: torch.cat([h, m.line(h[:, :2])], 1),
+    "a written place": lambda m, h: _written(m, h),
+    "exchanged": lambda m, h: torch.cat([m.line(h[:, 2:]), h[:, :2]], 1),
+}
+COMBINED: dict[str, Step] = {
+    "centred": lambda m, h: h - h.mean(1, keepdim=True),
+    "centred by hand": lambda m, h: h - h.sum(1, keepdim=True) / h.shape[1],
+    "centred on both": lambda m, h: h - h.mean((1, 2), keepdim=True),
+    "normalised": lambda m, h: functional.instance_norm(h.mT).mT,
+    "of unit length": lambda m, h: functional.normalize(h, dim=1),
+    "layer norm over both": lambda m, h: functional.layer_norm(h, h.shape[1:]),
+    "softmax": lambda m, h: h.softmax(1),
+    "less its largest": lambda m, h: h - h.amax(1, keepdim=True),
+    "added up": lambda m, h: h.cumsum(1),
+    "sorted": lambda m, h: h.sort(1)[0],
+}
+READ: dict[str, Callable[[Tensor], Tensor]] = {
+    "first": lambda h: h[:, 0], "last": lambda h: h[:, -1], "between": lambda h: h[:, 2],
+    "first and last": lambda h: h[:, 0] + h[:, -1], "all": lambda h: h,
+}  # fmt: skip
+
+
+def _written(model: Parts, h: Tensor) -> Tensor:
+    h = h.clone()
+    h[:, 0] = model.line(h[:, -1])
+    return h
+
+
+class Parts(nn.Module):
+    """A layer, its places joined with others, something over all of them, and a layer."""
+
+    def __init__(self, joined: Step, combined: Step, read: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.enter, self.line, self.leave = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 5)
+        self.token = nn.Parameter(torch.zeros(1, 1, 4))
+        self.steps, self.read = (joined, combined), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        for step in self.steps:
+            h = step(self, h)
+        return self.leave(self.read(h))
+
+
+def built(joined: str, combined: str, read: str) -> tuple[Parts, Tensor]:
+    torch.manual_seed(0)
+    model = Parts(JOINED[joined], COMBINED[combined], READ[read])
+    return randomise(model).double(), torch.randn(3, 5, 3).double()
+
+
+def change(model: nn.Module, x: Tensor) -> float:
+    """How far the derived symmetry, unchecked, moves the outputs."""
+    found = find_symmetry(model, (x,), check=False)
+    state = {n: p.detach() for n, p in model.named_parameters()}
+    moved = act(found, found.sample(torch.Generator().manual_seed(3)), state)
+    after = torch.func.functional_call(model, moved, (x,))
+    return float(((after - model(x)).abs().max() / model(x).abs().max()).detach())
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("combined", COMBINED)
+@pytest.mark.parametrize("joined", JOINED)
+def test_one_part_shows_in_all_others(joined: str, combined: str, read: str) -> None:
+    assert change(*built(joined, combined, read)) < 1e-9
+
+
+@pytest.mark.parametrize("combined", ["centred", "centred by hand"])
+@pytest.mark.parametrize(("joined", "read"), [("zeros", "last"), ("a token", "first")])
+def test_parts_of_one_mean_change_basis_together(joined: str, combined: str, read: str) -> None:
+    model, x = built(joined, combined, read)
+    found = find_symmetry(model, (x,))
+    assert found.checked is not None and not found.checked.refuted
+    assert sum(found.dimension(name) for name in found.spaces) == 16
+
+
+def test_without_it_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: taken joint by joint, a padded place has a basis of its own."""
+    monkeypatch.setattr(Joint, "is_partial", False)
+    assert change(*built("zeros", "centred", "last")) > 1e-2
