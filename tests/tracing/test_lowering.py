@@ -215,6 +215,8 @@ CLAIMS = {
     "choice": (primitive(Choice, torch.relu), "1.7 f(x)", primitive(Choice, torch.sin)),
     "order": (primitive(Map, torch.exp), "no order",
               primitive(Map, lambda t: t * torch.arange(6))),
+    "apart": (primitive(Softmax, dim=1), "do not meet",
+              primitive(Map, lambda t: t - t.mean(1, True))),
 }  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def _claims(
         if isinstance(op, kind) and all(x.is_floating_point() or x.is_complex() for x in xs[:1]):
             yield from check(op, function, xs, draw)
             break
+    yield from _apart(op, function, xs, draw)
     if op.compute is not None or not type(op).__module__.startswith("paramsym."):
         if not op.given:  # which goes with the order of its own
             yield from _orders(op, function, xs)
@@ -196,14 +197,37 @@ def _reflected(
     return mirror(x), mirror
 
 
+def _apart(op: Primitive, f: Function, xs: list[torch.Tensor], draw: torch.Generator):
+    """An axis of the output that is one of the inputs' keeps units apart, unless it is combined."""
+    ins, outs = op.labels()
+    sizes = _sizes(op)
+    found = f(*xs)
+    for label in {label for labels in ins for label in labels}.intersection(outs):
+        if label in op.combined or len(sizes[label]) != 1:  # pieces that are joined have several
+            continue
+        changed = [
+            _others(x, _like(x, draw), labels, label) for x, labels in zip(xs, ins, strict=True)
+        ]
+        claim = "that its units do not meet"
+        yield claim, *(_others(y, torch.zeros_like(y), outs, label) for y in (f(*changed), found))
+
+
+def _others(x, y, labels: Sequence[object], label: object) -> torch.Tensor:
+    """x, with the entries of y at the first unit that a label counts."""
+    first = torch.zeros(x.shape, dtype=torch.bool)
+    for dim, other in enumerate(labels):
+        if other == label and x.shape[dim] > 1:
+            first.narrow(dim, 0, 1).fill_(True)
+    return torch.where(first, y, x)
+
+
 def _orders(op: Primitive, f: Function, xs: Sequence[torch.Tensor]) -> Iterator[Claim]:
     """Axes with one label count the same units: in another order they come out in that order."""
     ins, outs = op.labels()
-    sizes: dict[object, set[int]] = {}
+    sizes = _sizes(op)
     frozen: set[object] = set()
     for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
         for node, n, label in zip(tensor.axes, tensor.shape, labels, strict=True):
-            sizes.setdefault(label, set()).update({n} if n > 1 else ())
             if n > 1 and (ix.resolve(node).kind != "leaf" or ix.resolve(node).frozen):
                 frozen.add(label)
     read = {label for labels in ins for label in labels}
@@ -212,6 +236,16 @@ def _orders(op: Primitive, f: Function, xs: Sequence[torch.Tensor]) -> Iterator[
             continue
         turned = [_rolled(x, labels, label) for x, labels in zip(xs, ins, strict=True)]
         yield "that its units have no order", f(*turned), _rolled(f(*xs), outs, label)
+
+
+def _sizes(op: Primitive) -> dict[object, set[int]]:
+    """The lengths above one of the axes that carry each label."""
+    ins, outs = op.labels()
+    found: dict[object, set[int]] = {}
+    for tensor, labels in [*zip(op.inputs, ins, strict=True), (op.out, outs)]:
+        for n, label in zip(tensor.shape, labels, strict=True):
+            found.setdefault(label, set()).update({n} if n > 1 else ())
+    return found
 
 
 def _rolled(x: torch.Tensor, labels: Sequence[object], label: object) -> torch.Tensor:
