@@ -17,10 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import audit, find_symmetry
+from paramsym.lowering.builder import Builder
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import Layout, tensor_blocks
 from paramsym.primitives.directions import ONES, Columns, Profile, meet, minimal
 from paramsym.primitives.words import Atom, Change, Word, fresh
+from paramsym.recording.graph import Graph
 from paramsym.tracing.division import canonical, divide, gathered
 from paramsym.tracing.effects import Effects
+from paramsym.tracing.sources import Source
 from tests.tracing.test_held import M, x
 from tests.tracing.zoo import errors, randomise
 
@@ -241,6 +246,46 @@ def test_data_is_divided_by_the_same_data_alone() -> None:
     assert divide(first, second, frozenset([i, j]), frozenset([k, m])) == ({i: k, j: m}, ())
     assert divide(first, other, frozenset([i, j]), frozenset([k, m])) is None
     assert divide(Change(1.0, {1: i}), second, frozenset([i]), frozenset([k, m])) is None
+
+
+def test_where_data_alone_vary_what_absorbs_is_constant() -> None:
+    """δ of four rows, which data weigh, takes up the sum of the data: each row moves alike."""
+    rows, i, m = (fresh() for _ in range(3))
+    weighed = Change(1.0, {}, (), Atom((5, 0), ((1, rows),)))
+    summed = Change(1.0, {}, (), Atom((5, 0), ((1, m),)))
+    assert divide(weighed, summed, frozenset([rows]), frozenset()) == ({}, ())
+    assert divide(weighed, summed, frozenset([rows]), frozenset([m])) == ({rows: m}, ())
+    shown = Change(1.0, {4: rows}, (), Atom((5, 0), ((1, rows),)))
+    wanted = Change(1.0, {4: i}, (), Atom((5, 0), ((1, i),)))
+    source = _rows_of(rows)
+    assert divide(shown, wanted, frozenset([rows]), frozenset()) == ({}, ())
+    assert source.replaced(shown, {}, ()).at.keys() == {4}  # the data still vary along it
+    assert source.replaced(Change(1.0, {}), {}, ()).coefficient == 4.0  # of every row
+
+
+def _rows_of(letter: int) -> Source:
+    build = Builder(Graph())
+    table = build.new((4,), [ix.leaf(4)])
+    (block,) = tensor_blocks(table, Layout())
+    return Source("table", block, {1: letter}, (), {})
+
+
+@pytest.mark.parametrize("rows", [5, 8])
+def test_rows_that_are_not_reached_change_no_sum_over_the_others(rows: int) -> None:
+    """They tie the first row to themselves, so that the five that are read are two windows."""
+
+    def run(s: Any, h: Tensor) -> Tensor:
+        h = torch.relu(s.e(h)) + s.table.weight[:5]
+        h = h + h.new_ones(5, 5).tril() @ s.w(h)
+        return s.o(torch.tanh(s.u(h.sum(1))))
+
+    model = Layers(run, e=L(3, 4), table=nn.Embedding(rows, 4), w=L(4, 4), u=L(4, 4), o=L(4, 2))
+    randomise(model.double())
+    symmetry = find_symmetry(model, (x(2, 5, 3),), check=False)
+    moved = errors(model, symmetry, (x(2, 5, 3),))
+    assert moved.pop("a wrong move") > 1e-3
+    assert max(moved.values()) < 1e-11, moved
+    assert any({"table.weight", "u.bias"} <= {*shift.parameters} for shift in symmetry.shifts)
 
 
 def test_what_is_constant_along_a_slot_needs_a_letter_of_its_own() -> None:

@@ -22,6 +22,8 @@ def divide(
 ) -> tuple[dict[Letter, Letter], tuple[Word, ...]] | None:
     """p = prefix · q with δ of q replaced: the letters of δ in terms of p's, and the prefix.
 
+    Along letters that are not among these δ of q is constant: data alone vary with them in p.
+
     The factors of q are among those of p, and both vary alike; what else p has (its δ, which has
     the letters `theirs`, and the prefix) must be carried by δ of q, which has the letters `own`.
     """
@@ -44,7 +46,7 @@ def divide(
     carried = theirs | Change(1.0, {}, prefix).letters()
     if carried & {put[letter] for letter in put.keys() - own}:
         return None  # a letter that δ lacks would have to carry something
-    return {x: y for x, y in put.items() if x in own}, prefix
+    return {x: y for x, y in put.items() if x in own and y in carried}, prefix
 
 
 def _with_last(p: Change, q: Change) -> Change | None:

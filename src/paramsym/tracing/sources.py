@@ -81,8 +81,9 @@ class Source:
 
     def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
         """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
-        at = {s: x for s, x in m.at.items() if x not in self.own or x in put}
-        seen = {*m.at.values(), *m.letters(), *m.atom_letters()}
+        inside = m.letters() | m.atom_letters()
+        at = {s: x for s, x in m.at.items() if x not in self.own or x in put or x in inside}
+        seen = inside.union(m.at.values())
         copies = 1.0
         for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
             if letter not in put and letter not in seen:
