@@ -134,10 +134,11 @@ def test_so_is_it_where_inputs_or_outputs_move(name: str, freed: dict[str, Any])
 
 
 @pytest.mark.parametrize("pool", [over_elements, over_the_batch, by_the_mean])
-def test_a_large_model_is_tried_elsewhere_too(pool: Pool) -> None:
+def test_a_large_model_is_tried_elsewhere_too(monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
+    monkeypatch.setattr(trials, "SMALL", 10_000)  # instead of a million
     model = Pooled(pool)
-    model.one, model.two = nn.Linear(3, 1000), nn.Linear(1000, 1000)
-    model.three = nn.Linear(1000, 6)
+    model.one, model.two = nn.Linear(3, 100), nn.Linear(100, 100)
+    model.three = nn.Linear(100, 6)
     found = find_symmetry(randomise(model), SETS)
     assert found.checked is not None and found.checked.dtype == "float32"
     counted = pool is not by_the_mean
