@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paramsym import act, find_symmetry
+from paramsym import act, audit, find_symmetry
+from paramsym.algebra import Permutation
+from paramsym.primitives.blocks import Layout
 from paramsym.primitives.joint import Joint
 from tests.tracing.zoo import randomise
 
@@ -97,3 +99,35 @@ def test_without_it_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: taken joint by joint, a padded place has a basis of its own."""
     monkeypatch.setattr(Joint, "is_partial", False)
     assert change(*built("zeros", "centred", "last")) > 1e-2
+
+
+class Registers(nn.Module):
+    """Attention over given places and tokens without a place, whose order is free."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.norm = nn.Linear(3, 4), nn.LayerNorm(4)
+        self.q, self.k, self.v, self.o = (nn.Linear(4, 4) for _ in range(4))
+        self.places = nn.Parameter(torch.zeros(5, 4))
+        self.tokens = nn.Parameter(torch.zeros(1, 3, 4))
+        self.leave = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x) + self.places
+        h = torch.cat([h[:, :1], self.tokens.expand(len(h), -1, -1), h[:, 1:]], 1)
+        n = self.norm(h)
+        h = h + self.o((self.q(n) @ self.k(n).mT / 2).softmax(-1) @ self.v(n))
+        return self.leave(torch.tanh(h[:, 0]))
+
+
+def test_a_value_bias_slides_past_tokens_whose_order_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Registers()).double(), torch.randn(4, 5, 3).double()
+    found = find_symmetry(model, (x,))
+    assert audit(model, (x,), symmetry=found).complete
+    assert any(isinstance(s.group, Permutation) and s.size == 3 for s in found.spaces.values())
+    monkeypatch.setattr(Layout, "_is_whole", lambda *_: False)  # the control: place by place
+    apart = find_symmetry(model, (x,))
+    assert not audit(model, (x,), symmetry=apart).complete

@@ -9,7 +9,7 @@ of it: what is said of one is said of all.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,12 +41,13 @@ class Place:
 class Layout:
     """The places of every axis of a tensor, once all index types are final.
 
-    A `coarse` layout reads an axis that was joined from frozen pieces (positions in a sequence) as
-    one place, because some statements hold for all positions together only.
+    A coarse layout reads an axis that was joined from pieces as one place, because some statements
+    hold for all positions in a sequence together only: where `all` or `any` of these are frozen, as
+    `joined` says. Tokens without a place have no order, beside others that have.
     """
 
-    def __init__(self, coarse: bool = False) -> None:
-        self.coarse = coarse
+    def __init__(self, joined: Callable[[Iterable[object]], bool] | None = None) -> None:
+        self.joined = joined
         self.held: list[tuple[Block, str]] | None = None
         self._cache: dict[int, tuple[Place, ...]] = {}
         self._blocks: dict[Tensor, tuple[Block, ...]] = {}
@@ -67,8 +68,14 @@ class Layout:
             self._cache[id(node)] = found
         return found
 
+    @property
+    def coarse(self) -> bool:
+        """Whether some axes that were joined are read as one place."""
+        return self.joined is not None
+
     def _is_whole(self, node: Node) -> bool:
-        return self.coarse and node.kind == "sum" and ix.is_frozen(node)
+        joined = self.joined if node.kind == "sum" else None
+        return joined is not None and joined(leaf.frozen for leaf in ix.leaves(node))
 
 
 @dataclass(frozen=True, eq=False)

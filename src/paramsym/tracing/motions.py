@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from paramsym.lowering.builder import Builder
 from paramsym.primitives.blocks import Block, Layout, are_apart, tensor_blocks
 from paramsym.primitives.blocks import Window as Entries
 from paramsym.primitives.directions import Absence, Unseen, slots_of
@@ -38,20 +39,22 @@ from paramsym.tracing.transvections import transvections
 def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
     """All additive freedom of a network, on fine blocks and on those that span joined axes."""
     found = dict(_shifts(circuit, parameters))
-    if _are_joined(circuit):
-        coarse = Circuit(circuit.build, Layout(coarse=True))
-        for where, shift in _shifts(coarse, parameters):
-            found.setdefault(where, shift)
+    before = circuit.layout
+    for joined in (all, any):
+        coarse = Layout(joined)
+        if _joins_more(circuit.build, coarse, before):
+            for where, shift in _shifts(Circuit(circuit.build, coarse), parameters):
+                found.setdefault(where, shift)
+            before = coarse
     place = {name: k for k, name in enumerate(parameters)}
     return _named(sorted(found.values(), key=lambda s: place[s.terms[0].target.parameter]))
 
 
-def _are_joined(circuit: Circuit) -> bool:
-    """Whether some axis is read as one place only if its frozen pieces are taken together."""
-    fine, coarse = circuit.layout, Layout(coarse=True)
+def _joins_more(build: Builder, coarse: Layout, before: Layout) -> bool:
+    """Whether some axis has fewer places in one layout than in the one before."""
     return any(
-        len(fine.places(node)) > len(coarse.places(node))
-        for op in circuit.build.ops
+        len(before.places(node)) > len(coarse.places(node))
+        for op in build.ops
         if op.out.moves
         for node in op.out.axes
     )
