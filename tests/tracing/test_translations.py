@@ -26,6 +26,7 @@ from paramsym.recording.graph import Graph
 from paramsym.tracing.division import canonical, divide, gathered
 from paramsym.tracing.effects import Effects
 from paramsym.tracing.sources import Source
+from paramsym.tracing.translations import Translations
 from tests.tracing.test_held import M, x
 from tests.tracing.zoo import errors, randomise
 
@@ -286,6 +287,30 @@ def test_rows_that_are_not_reached_change_no_sum_over_the_others(rows: int) -> N
     assert moved.pop("a wrong move") > 1e-3
     assert max(moved.values()) < 1e-11, moved
     assert any({"table.weight", "u.bias"} <= {*shift.parameters} for shift in symmetry.shifts)
+
+
+def test_a_bias_is_absorbed_by_pieces_that_are_met_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Positions between tokens are interpolated, and absorb what is alike at all of them alone."""
+
+    def run(s: Any, h: Tensor) -> Tensor:
+        table = s.table.weight
+        between = F.interpolate(table[None, 1:3].mT, size=4, mode="linear")[0].mT
+        h = torch.cat([h[:, :1].tanh(), h[:, 1:5], h[:, 5:].tanh()], 1)
+        h = s.e(h) + torch.cat([table[:1], between, table[3:]])
+        return s.o(F.layer_norm(h, (4,), s.n.weight, s.n.bias))
+
+    model = Layers(run, e=L(3, 4), table=nn.Embedding(5, 4), n=nn.LayerNorm(4), o=L(4, 5))
+    model, inputs = randomise(model.double()), (x(6, 7, 3),)
+    symmetry = find_symmetry(model, inputs, check=False)
+    moved = errors(model, symmetry, inputs)
+    assert moved.pop("a wrong move") > 1e-3 and max(moved.values()) < 1e-11, moved
+    assert audit(model, inputs, symmetry=symmetry).complete
+    monkeypatch.setattr(Translations, "_among", lambda *_: ())  # the control: one way through
+    once = find_symmetry(model, inputs, check=False)
+    assert len(once.shifts) < len(symmetry.shifts)
+    assert not audit(model, inputs, symmetry=once).complete
 
 
 def test_what_is_constant_along_a_slot_needs_a_letter_of_its_own() -> None:

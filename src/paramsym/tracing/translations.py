@@ -61,26 +61,47 @@ class Translations:
     def families(self) -> Iterator[Family]:
         """Every family that division finds."""
         basis: Basis = defaultdict(list)
-        done: dict[tuple[str, Key], list[Source]] = {}
+        done: dict[tuple[str, Key], list[Source]] = defaultdict(list)
         for source in sorted(self.sources, key=self._order):
-            known = done.setdefault((source.name, source.block.key), [])
+            known = done[source.name, source.block.key]
             if any(_contains(other, source) for other in known):
                 continue
             absorbed = self._divide(source, basis)
-            if absorbed is None and source.is_special:
-                continue
-            if absorbed is None:
+            if absorbed is not None:
+                known.append(source)
+                if self._is_moved(source):
+                    yield Family(source, absorbed)
+            elif not source.is_special:
                 sink, change = max(source.effect.values(), key=self._rank)
                 basis[sink].append((source, change))
+        yield from self._among(basis, done)
+
+    def _among(
+        self, basis: Basis, done: Mapping[tuple[str, Key], list[Source]]
+    ) -> Iterator[Family]:
+        """Families of sources that could not be divided by those before them, but by all others.
+
+        None of them leads a family yet, so that what is found is independent of those.
+        """
+        for sink, source, lead in [(s, *q) for s, found in basis.items() for q in found]:
+            if not any(at != sink and basis.get(at) for at, _ in source.effect.values()):
                 continue
-            known.append(source)
-            change = Change(1.0, source.letters)
-            if (
-                source.effect
-                or source.absence is not None
-                or not is_unseen(self.unread[source.block.key], change)  # it cancels itself
-            ):
+            known = done[source.name, source.block.key]
+            if any(_contains(other, source) for other in known):
+                continue
+            basis[sink].remove((source, lead))
+            absorbed = self._divide(source, basis)
+            if absorbed is None:
+                basis[sink].append((source, lead))
+            else:
+                known.append(source)
                 yield Family(source, absorbed)
+
+    def _is_moved(self, source: Source) -> bool:
+        """Whether what moves a source is no change that nobody sees, but cancels or is absorbed."""
+        change = Change(1.0, source.letters)
+        found = bool(source.effect) or source.absence is not None
+        return found or not is_unseen(self.unread[source.block.key], change)
 
     def _order(self, source: Source) -> tuple:
         longest = max((len(c.factors) for _, c in source.effect.values()), default=0)
