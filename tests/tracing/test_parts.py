@@ -13,6 +13,7 @@ from paramsym import act, audit, find_symmetry
 from paramsym.algebra import Permutation
 from paramsym.primitives.blocks import Layout
 from paramsym.primitives.joint import Joint
+from paramsym.tracing.circuit import Circuit
 from tests.tracing.zoo import randomise
 
 Step = Callable[["Parts", Tensor], Tensor]
@@ -131,3 +132,29 @@ def test_a_value_bias_slides_past_tokens_whose_order_is_free(
     monkeypatch.setattr(Layout, "_is_whole", lambda *_: False)  # the control: place by place
     apart = find_symmetry(model, (x,))
     assert not audit(model, (x,), symmetry=apart).complete
+
+
+class Prefix(nn.Module):
+    """The first of a token, three others, and given places."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.enter, self.leave, self.end = nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 2)
+        self.token, self.others = nn.Parameter(torch.zeros(1, 4)), nn.Parameter(torch.zeros(3, 4))
+        self.count = count
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = (t.expand(len(x), -1, -1) for t in (self.token, self.others))
+        h = torch.cat([*tokens, self.enter(x)], 1)
+        return self.end(torch.tanh(self.leave(h[:, : self.count])))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_a_window_over_tokens_is_not_the_first_of_them(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Prefix(count)).double(), torch.randn(4, 3, 3).double()
+    assert change(model, x) < 1e-9
+    monkeypatch.setattr(Circuit, "_written", lambda self, key: self.writers.get(key, []))
+    assert count != 2 or change(model, x) > 1e-3  # the control: by the name of the first

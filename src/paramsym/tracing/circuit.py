@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from paramsym.lowering.builder import Builder
@@ -44,19 +45,33 @@ class Circuit:
         self.outputs |= {block.key[0] for block, _ in self.held}
         self.dropped = frozenset() if layout.coarse else self._dropped()
 
+    @cached_property
+    def lengths(self) -> dict[Key, dict[int, int]]:
+        """Of each block the length of every slot, by its stride: the largest that is known."""
+        found: dict[Key, dict[int, int]] = defaultdict(dict)
+        for (owner, start, stride), size in self.sizes.items():
+            found[owner, start][stride] = size
+        return found
+
     def writer(self, key: Key) -> Joint | None:
-        """The one joint that writes a block; None if there are none, or parts that add up."""
-        found = self.writers.get(key, [])
-        return found[0] if len(found) == 1 and key not in self.patched else None
+        """The one joint that writes all of a block; None if there are none, or several."""
+        found = self._written(key)
+        return found[0] if len(found) == 1 else None
 
     def parts(self, key: Key) -> list[Joint]:
-        """The joints that write a block, if there is one, or if they add up: a product that is
-        summed over an axis of several pieces."""
-        found = self.writers.get(key, [])
-        if key in self.patched or len(found) < 2:
-            return [] if key in self.patched else found
+        """The joints that write all of a block, if there is one, or if they add up: a product that
+        is summed over an axis of several pieces."""
+        found = self._written(key)
+        if len(found) < 2:
+            return found
         written = {(id(joint.op), joint.out.start, *joint.out.sizes.items()) for joint in found}
         return found if len(written) == 1 and found[0].op.multiplies else []
+
+    def _written(self, key: Key) -> list[Joint]:
+        """The joints that write a block; none where a reader sees more than they write."""
+        found, lengths = self.writers.get(key, []), self.lengths[key]
+        less = any(j.out.sizes.get(s, 1) < n for j in found for s, n in lengths.items())
+        return [] if less or key in self.patched else found
 
     def is_seen(self, key: Key) -> bool:
         """Whether a block is looked at from outside, or by nobody that is known."""

@@ -7,7 +7,6 @@ data that they weigh as an atom.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from paramsym.primitives.blocks import Block
@@ -33,9 +32,6 @@ class Effects:
         self._depends: dict[int, frozenset[str] | None] = {}
         self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
         self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
-        self._whole: dict[Key, dict[int, int]] = defaultdict(dict)  # stride → length, by name
-        for (owner, start, stride), size in circuit.sizes.items():
-            self._whole[owner, start][stride] = size
 
     # -- values (see primitives.Values) ------------------------------------------------------
     def depends(self, tensor: Tensor) -> frozenset[str] | None:
@@ -84,7 +80,7 @@ class Effects:
 
     def _is_window(self, block: Block) -> bool:
         """Whether a block holds but a part of the entries that go by its name."""
-        whole = self._whole[block.key]
+        whole = self.circuit.lengths[block.key]
         return block.start != block.key[1] or any(
             block.sizes.get(stride, 1) < size for stride, size in whole.items()
         )
