@@ -158,3 +158,29 @@ def test_a_window_over_tokens_is_not_the_first_of_them(
     assert change(model, x) < 1e-9
     monkeypatch.setattr(Circuit, "_written", lambda self, key: self.writers.get(key, []))
     assert count != 2 or change(model, x) > 1e-3  # the control: by the name of the first
+
+
+class Offset(nn.Module):
+    """Given places and tokens, to which a token and the rows of a table are added, one later."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.enter, self.norm, self.leave = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 5)
+        self.token, self.others = nn.Parameter(torch.zeros(1, 4)), nn.Parameter(torch.zeros(3, 4))
+        self.table, self.place = nn.Parameter(torch.zeros(7, 4)), place
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.cat([self.enter(x), self.others.expand(len(x), -1, -1)], 1)
+        h = self.norm(h + torch.cat([self.token, self.table]))
+        return self.leave(h[:, self.place])
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_a_part_of_an_axis_is_not_alike_at_all_places(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Offset(place)).double(), torch.randn(4, 5, 3).double()
+    assert change(model, x) < 1e-9
+    monkeypatch.setattr(Circuit, "is_window", lambda *_: False)  # the control
+    assert place not in range(1, 5) or change(model, x) > 1e-3

@@ -68,10 +68,16 @@ class Circuit:
         return found if len(written) == 1 and found[0].op.multiplies else []
 
     def _written(self, key: Key) -> list[Joint]:
-        """The joints that write a block; none where a reader sees more than they write."""
-        found, lengths = self.writers.get(key, []), self.lengths[key]
-        less = any(j.out.sizes.get(s, 1) < n for j in found for s, n in lengths.items())
-        return [] if less or key in self.patched else found
+        """The joints that write a block; none where each writes but a part of it."""
+        found = self.writers.get(key, [])
+        parts = key in self.patched or any(self.is_window(joint.out) for joint in found)
+        return [] if parts else found
+
+    def is_window(self, block: Block) -> bool:
+        """Whether a block holds but a part of the entries that go by its name."""
+        return block.start != block.key[1] or any(
+            block.sizes.get(stride, 1) < size for stride, size in self.lengths[block.key].items()
+        )
 
     def is_seen(self, key: Key) -> bool:
         """Whether a block is looked at from outside, or by nobody that is known."""

@@ -58,7 +58,7 @@ class Effects:
         if block.tensor.zero:
             return []
         key = block.key
-        if self._is_window(block):  # its name is that of the whole
+        if self.circuit.is_window(block):  # its name is that of the whole
             return self._parameter(block)
         if key not in self._values:
             self._values[key] = None  # a loop of values has no words
@@ -77,13 +77,6 @@ class Effects:
             return None
         at = tuple((s, fresh()) for _, _, s in block.slots)
         return [Change(1.0, dict(at), (), Atom(block.key, at))]
-
-    def _is_window(self, block: Block) -> bool:
-        """Whether a block holds but a part of the entries that go by its name."""
-        whole = self.circuit.lengths[block.key]
-        return block.start != block.key[1] or any(
-            block.sizes.get(stride, 1) < size for stride, size in whole.items()
-        )
 
     def _parameter(self, block: Block) -> list[Change] | None:
         """A power of a parameter as one word; None for what is none."""
@@ -173,7 +166,9 @@ class Effects:
             return []
         if met is not None and not change.factors:
             met |= set(_kernels_met(patterns, change))
-        if joint.is_partial or not change.at.keys() <= joint.whole(k):
+        if joint.is_partial or self.circuit.is_window(joint.out):
+            return None  # what is alike here is not alike in all of the block
+        if not change.at.keys() <= joint.whole(k):
             return None
         if joint.op.multiplies:
             others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]

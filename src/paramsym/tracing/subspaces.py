@@ -89,6 +89,8 @@ class Unread:
         below = [] if joint.is_partial else self[joint.out.key]
         if {} in below:
             return [{}]
+        if self.circuit.is_window(joint.out):
+            below = []  # what is alike here is not alike in all of the block
         found = joint.op.unread(joint, k, below, self.absent.found)
         return minimal([e for e in found if _is_whole(joint, k, e)])
 
