@@ -15,6 +15,7 @@ from paramsym.checking.audit import Audit, audit
 from paramsym.checking.cost import Meter
 from paramsym.checking.find import find_symmetry
 from paramsym.checking.jacobian import NotFinite, planned
+from paramsym.checking.together import NotDifferentiable
 from paramsym.structure.symmetry import ParameterSymmetry
 from tests.tracing.networks import TABLE, Square, build, derived, randomise
 from tests.tracing.slow_audit import slow_audit
@@ -217,6 +218,18 @@ def audited(function: Any) -> Audit:
 def test_outputs_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(NotFinite, match=r"random inputs the outputs.*logarithm"):
         audited(lambda h: torch.log(-h * h))
+
+
+def test_a_state_that_is_written_while_it_is_read_has_no_derivative() -> None:
+    def stepped(h: Tensor) -> Tensor:
+        state = h.exp()
+        read = state * h
+        state += 1  # which the backward pass needs as it was
+        return read * state
+
+    with pytest.raises(NotDifferentiable, match=r"Acted.*inplace operation.*use_cache=False"):
+        audited(stepped)
+    assert audited(lambda h: h.exp() * h).complete  # the control
 
 
 class Squared(torch.autograd.Function):

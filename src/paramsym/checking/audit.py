@@ -249,6 +249,7 @@ def audit(
 
     Raises:
         AuditTooLarge: what is audited has more parameters than `limit`.
+        NotDifferentiable: the backward pass of the model fails.
         NotATwin: the symmetry of the twin is another than the model's; the message names how.
         NotFinite: weights or derivatives are not numbers.
         ValueError: the symmetry moves inputs or outputs.

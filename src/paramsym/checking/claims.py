@@ -208,8 +208,8 @@ def _apart(op: Primitive, f: Function, xs: list[torch.Tensor], draw: torch.Gener
         changed = [
             _others(x, _like(x, draw), labels, label) for x, labels in zip(xs, ins, strict=True)
         ]
-        claim = "that its units do not meet"
-        yield claim, *(_others(y, torch.zeros_like(y), outs, label) for y in (f(*changed), found))
+        left, right = (_others(y, torch.zeros_like(y), outs, label) for y in (f(*changed), found))
+        yield "that its units do not meet", left, right
 
 
 def _others(x, y, labels: Sequence[object], label: object) -> torch.Tensor:

@@ -21,7 +21,7 @@ from paramsym.checking.computed import AsComputed
 from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, table_lengths
 from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.measure import NUDGES, SMALL, around, nudged, size_of, step_of
-from paramsym.checking.together import agree, batching, together
+from paramsym.checking.together import agree, gradients, together
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
 from paramsym.recording.running import Walk
@@ -285,19 +285,7 @@ class Network:
 
         With the outputs of several calls, (rows, calls, parameters).
         """
-        options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
-        found: Sequence[torch.Tensor | None]
-        try:
-            with batching():
-                found = torch.autograd.grad(
-                    values, leaves, weights, is_grads_batched=True, **options
-                )
-        except RuntimeError:  # an operator without a batching rule, or a hand-written backward
-            each = [torch.autograd.grad(values, leaves, w, **options) for w in weights]
-            found = [
-                torch.stack(present) if (present := [p for p in parts if p is not None]) else None
-                for parts in zip(*each, strict=True)
-            ]
+        found = gradients(type(self.model).__name__, values, leaves, weights)
         lead = len(weights), *values.shape[:-1]
         calls = math.prod(lead[1:])
         flat: list[torch.Tensor] = [

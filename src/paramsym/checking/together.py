@@ -25,6 +25,38 @@ _AGREE = 1e-6  # relative to the largest number: rounding is near 1e-13, another
 Function = Callable[[Sequence[torch.Tensor], Arguments], torch.Tensor]
 
 
+class NotDifferentiable(RuntimeError):
+    """The backward pass of a model fails where its forward pass runs."""
+
+
+def gradients(
+    name: str, values: torch.Tensor, leaves: Sequence[torch.Tensor], weights: torch.Tensor
+) -> Sequence[torch.Tensor | None]:
+    """Gradients of weighted sums of values, many at a time where the operators allow it.
+
+    Raises `NotDifferentiable` where there are none; `name` is what an error calls the model.
+    """
+    options = {"retain_graph": True, "allow_unused": True}
+    try:
+        with batching():
+            return torch.autograd.grad(values, leaves, weights, is_grads_batched=True, **options)
+    except RuntimeError:  # an operator without a batching rule, or a hand-written backward
+        pass
+    try:
+        each = [torch.autograd.grad(values, leaves, w, **options) for w in weights]
+    except Exception as error:
+        raise NotDifferentiable(
+            f"audit(model={name}): its backward pass stops with {type(error).__name__}: "
+            f"{str(error).partition(' Hint:')[0]} A forward pass that can be differentiated was "
+            "expected. A state that is written in place while it is read does this: switch it off "
+            "(use_cache=False among the inputs), or write clones."
+        ) from error
+    return [
+        torch.stack(present) if (present := [p for p in parts if p is not None]) else None
+        for parts in zip(*each, strict=True)
+    ]
+
+
 @contextmanager
 def batching() -> Iterator[None]:
     """A context for vmap: what has no batching rule is looped over without a word."""
