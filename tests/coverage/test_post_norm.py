@@ -18,9 +18,8 @@ from tests.tracing.zoo import randomise
 
 def turns(d: int) -> Tensor:
     """A basis of the antisymmetric matrices that take 1 to 0: (dimension, d, d)."""
-    fixed = torch.linalg.qr(torch.cat([torch.ones(d, 1), torch.randn(d, d - 1)], 1).double())[0][
-        :, 1:
-    ]
+    first = torch.cat([torch.ones(d, 1), torch.randn(d, d - 1)], 1).double()
+    fixed = torch.linalg.qr(first).Q[:, 1:]
     rows, columns = torch.triu_indices(d - 1, d - 1, 1)
     planes = torch.einsum("in,jn->nij", fixed[:, rows], fixed[:, columns])
     return planes - planes.mT

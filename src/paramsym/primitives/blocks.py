@@ -74,8 +74,9 @@ class Layout:
         return self.joined is not None
 
     def _is_whole(self, node: Node) -> bool:
-        joined = self.joined if node.kind == "sum" else None
-        return joined is not None and joined(leaf.frozen for leaf in ix.leaves(node))
+        if self.joined is None or node.kind != "sum":
+            return False
+        return self.joined(leaf.frozen for leaf in ix.leaves(node))
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,9 +165,9 @@ class Center(Entrywise):
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
         inside = self._inside(joint)
         passed = carry(joint, k, change)
-        if passed is None or not change.at.keys() & inside:
-            return None if passed is None else []
-        if change.atom is not None:
+        if passed is not None and not change.at.keys() & inside:
+            return []
+        if passed is None or change.atom is not None:
             return None
         sizes = joint.inputs[k].sizes
         share = math.prod(1 / sizes[s] for s in change.at.keys() & inside)

@@ -98,10 +98,11 @@ class Translations:
                 yield Family(source, absorbed)
 
     def _is_moved(self, source: Source) -> bool:
-        """Whether what moves a source is no change that nobody sees, but cancels or is absorbed."""
-        change = Change(1.0, source.letters)
-        found = bool(source.effect) or source.absence is not None
-        return found or not is_unseen(self.unread[source.block.key], change)
+        """Whether a source that can be divided is a family: what nobody sees is told elsewhere."""
+        if source.effect or source.absence is not None:
+            return True
+        change = Change(1.0, source.letters)  # it cancels itself, or is unseen
+        return not is_unseen(self.unread[source.block.key], change)
 
     def _order(self, source: Source) -> tuple:
         longest = max((len(c.factors) for _, c in source.effect.values()), default=0)
