@@ -19,6 +19,7 @@ import torch
 from paramsym.algebra import Element, GeneralLinear, Permutation
 from paramsym.algebra.monomial import Trivial
 from paramsym.checkpoints.streaming.gaps import Gap, units_of
+from paramsym.checkpoints.streaming.nearest import nearest
 from paramsym.checkpoints.streaming.sampled import sampled, to_rest
 from paramsym.checkpoints.streaming.spelling import Named
 from paramsym.geometry.same_orbit import Kind, same_orbit
@@ -32,7 +33,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 _ROUNDED = 0.1  # of what counts as equal: a space that moves moves by more
 _SAMPLE = 64  # entries of an axis that is known, at least
 _LARGEST = 60_000_000  # numbers of a small problem
-_BLOCK = 1 << 7  # units that are held against all others at a time
 
 
 class NotFound(Exception):
@@ -194,7 +194,7 @@ def _solved(search: _Search, spaces: list[str], names: list[str]) -> dict[str, E
         return dict.fromkeys(spaces)
     alone = own[spaces[0]] if len(spaces) == 1 else None
     if alone is not None and isinstance(alone.group, Permutation) and not alone.over:
-        order = _order(problem, spaces[0])
+        order = _order(problem, spaces[0], search.generator)
         if order is not None:
             return {spaces[0]: Element(order=order)}
     if problem.size > _LARGEST:
@@ -260,7 +260,7 @@ def _is_plain(axis: AxisType) -> bool:
 # -- orders ------------------------------------------------------------------------------------
 
 
-def _order(problem: _Problem, space: str) -> torch.Tensor | None:
+def _order(problem: _Problem, space: str, generator: torch.Generator) -> torch.Tensor | None:
     """The order of the units of a space, each by the nearest of the others; None if two share one.
 
     Units are compared by all numbers that their tensors have of them.
@@ -275,11 +275,5 @@ def _order(problem: _Problem, space: str) -> torch.Tensor | None:
             rows.append(x.reshape(x.shape[0], -1).float())
     if not mine:
         return None
-    x, y = torch.cat(mine, 1), torch.cat(theirs, 1)
-    # ‖x − y‖² up to what x alone says, as one product
-    x = torch.cat([-2 * x, torch.ones_like(x[:, :1])], 1)
-    y = torch.cat([y, y.square().sum(1, keepdim=True)], 1).T.contiguous()
-    # numpy finds where the least stands nine times as fast
-    nearest = [torch.from_numpy((rows @ y).numpy().argmin(1)) for rows in x.split(_BLOCK)]
-    found = torch.cat(nearest)
+    found = nearest(torch.cat(mine, 1), torch.cat(theirs, 1), generator)
     return found if len(found.unique()) == len(found) else None
