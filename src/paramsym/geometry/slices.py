@@ -24,6 +24,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 
 _SWEEPS = 8
 _NO_SUM = "what it moves freely is no plain sum"
+_NO_SIZE = "the number whose size it is, is zero"
 
 
 def sliced(
@@ -82,9 +83,13 @@ def _offset(
 
     Or why there is none.
     """
+    term = shift.terms[0]
+    if is_size(shift):
+        number = float(power_of(term.factors[0], params))
+        made = torch.full(shift.shape, (1 - number) / number if number else 0.0)
+        return (made.to(widened(params[term.target.parameter])), 1.0) if number else _NO_SIZE
     if shift.divisor is not None:
         return transvection(shift, params)
-    term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))
     rest = _without_gains(term, term.target.view({name: own}) / term.coefficient, params)
@@ -119,6 +124,13 @@ def _without_gains(term: Term, rest: Tensor, params: Params) -> Tensor | str:
             return f"{factor.window.parameter!r} has a zero, which it would be divided by"
         rest = rest / _laid(gain, factor.window.letters, letters)
     return rest
+
+
+def is_size(shift: Shift) -> bool:
+    """Whether a shift scales one number, against which others shrink."""
+    first = shift.terms[0]
+    grows = len(first.factors) == 1 and first.factors[0].window == first.target
+    return shift.divisor == () and grows and not first.target.letters
 
 
 def is_projected(shift: Shift) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from paramsym.structure.element import SHIFT, GroupElement, Slide
 from paramsym.structure.shift import Shift, Term
-from paramsym.structure.sliding import shift_updates, standstill
+from paramsym.structure.sliding import divided_by, shift_updates, standstill
 
 Params = Mapping[str, torch.Tensor]
 
@@ -32,6 +32,8 @@ def to_scale(element: GroupElement, params: Params) -> GroupElement:
     large weights small ones would move next to nothing. Where an entry of the offset moves a unit,
     a row or column of its own, it is that unit that counts: scales may make units as different as
     they like, and the rounding of a large one next to a small one is all that is left of the small.
+
+    What is divided by 1 + Σ δ·divisor is at most doubled.
 
     A shift that would divide by a gain of zero has no size that fits, and is left out.
     """
@@ -61,7 +63,8 @@ def _fitted(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
     worst = 1.0
     for term, update in shift_updates(shift, delta, params, first_order=True):
         worst = max(worst, _size(update) / (_size(params[term.target.parameter]) or 0.1))
-    return delta / worst
+    delta = delta / worst
+    return delta / max(1.0, 2 * abs(float(divided_by(shift, delta, params)) - 1))
 
 
 def _moves_units(shift: Shift, term: Term) -> bool:

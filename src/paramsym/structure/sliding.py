@@ -78,12 +78,19 @@ def shift_updates(
     terms = shift.terms if only is None else shift.terms_of[only]
     divisor = None
     if shift.divisor is not None and not first_order and any(term.divided for term in terms):
-        divisor = 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
+        divisor = divided_by(shift, delta, params)
     for term in terms:
         update = term.coefficient * _einsum(
             delta, shift.letters, term.factors, term.target.letters, params
         )
         yield term, update / divisor if term.divided and divisor is not None else update
+
+
+def divided_by(shift: Shift, delta: torch.Tensor, params: Params) -> torch.Tensor:
+    """1 + Σ δ · divisor, by which a finite motion divides; one where it does not."""
+    if shift.divisor is None:
+        return torch.ones((), dtype=delta.dtype, device=delta.device)
+    return 1.0 + _einsum(delta, shift.letters, shift.divisor, "", params)
 
 
 def shift_pairing(shift: Shift, covector: Params, params: Params) -> torch.Tensor | None:
@@ -220,4 +227,4 @@ def _inverse_offset(shift: Shift, delta: torch.Tensor, params: Params) -> torch.
     """The offset that undoes a shift: −δ, and for a transvection −δ / (1 + Σ δ·divisor)."""
     if shift.divisor is None:
         return -delta
-    return -delta / (1.0 + _einsum(delta, shift.letters, shift.divisor, "", params))
+    return -delta / divided_by(shift, delta, params)

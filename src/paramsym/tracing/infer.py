@@ -27,6 +27,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.describe import described
 from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
+from paramsym.tracing.sizes import sizes
 from paramsym.tracing.spaces import Carrier, Spaces
 from paramsym.tracing.wholes import size_on
 from paramsym.tracing.written import with_written
@@ -111,7 +112,7 @@ class _Writer:
     def _shifts(self) -> tuple[Shift, ...]:
         """The additive freedom; none where its derivation fails, which leaves the groups."""
         try:
-            return find_shifts(self.still.circuit, self.still.parameters)
+            return find_shifts(self.still.circuit, self.still.parameters, sizes(self.still))
         except Exception as error:
             self.found.build.where = "the whole network"
             report(self.found.build, "its shifts", error)

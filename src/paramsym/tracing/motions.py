@@ -36,9 +36,12 @@ from paramsym.tracing.translations import Absorption, Family, Translations
 from paramsym.tracing.transvections import transvections
 
 
-def find_shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> tuple[Shift, ...]:
-    """All additive freedom of a network, on fine blocks and on those that span joined axes."""
-    found = dict(_shifts(circuit, parameters))
+def find_shifts(
+    circuit: Circuit, parameters: Mapping[str, Tensor], others: Iterable[tuple[tuple, Shift]] = ()
+) -> tuple[Shift, ...]:
+    """All additive freedom of a network, on fine blocks and on those that span joined axes, and
+    others that are written as shifts."""
+    found = {**dict(_shifts(circuit, parameters)), **dict(others)}
     before = circuit.layout
     for joined in (all, any):
         coarse = Layout(joined)

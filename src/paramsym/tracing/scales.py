@@ -14,7 +14,7 @@ smaller set is new only if it is not the restriction of one that is known.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +27,7 @@ from paramsym.primitives.sites import Equation, ScaleSite, Unknown
 from paramsym.primitives.solve import Number, Row, System, exact
 from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.signs import Signs
 from paramsym.tracing.wholes import is_single
 
 Component = tuple[int, ...]  # serial numbers of leaves, sorted
@@ -124,12 +125,16 @@ def equations(
 
 @dataclass(eq=False)
 class Generator:
-    """A free scale function on the leaves of `component`; `signed` if it may also be negative."""
+    """A free scale function on the leaves of `component`; `signed` if it may also be negative.
+
+    `odd` says so of one that is left to a change of basis, too.
+    """
 
     component: Component
     exponents: dict[Unknown, Number]  # on parameter blocks, zeros left out
     scales: bool = True
     signed: bool = False
+    odd: bool = False
     known: bool = False  # already contained in a change of basis
     exact: bool = True  # False where it holds up to the negligible ε of a norm
 
@@ -194,6 +199,7 @@ class Freedom:
         self.scales: dict[Component, System] = {}
         self.signs: dict[Component, System] = {}
         self._collect()
+        self.mixing = mixing
         self.generators: list[Generator] = list(mixing)
         for component in sorted(self.members, key=lambda c: -len(c)):
             self._solve(component)
@@ -276,6 +282,13 @@ class Freedom:
                 row[owner, start, ()] += value
         return {u: v for u, v in row.items() if v}
 
+    def wholes(self) -> Iterator[Row]:
+        """The scales of wholes, negative ones among them, that changes of basis contain, and
+        scales of units."""
+        for generator in (*self.mixing, *self.generators):
+            if generator.scales and (generator.known or generator.odd and generator.component):
+                yield self._restrict(generator, ())
+
     # -- signs -------------------------------------------------------------------------------
     def _add_signs(self, component: Component, found: list[Generator]) -> None:
         system = self.signs.get(component)
@@ -284,10 +297,11 @@ class Freedom:
             return
         system.simplify()
         pivots = self._known_signs(component)
-        signs = _Signs(system, members)
+        signs = Signs(system, members)
         for generator in found:
             integral = all(v.denominator == 1 for v in generator.exponents.values())
-            if integral and self._is_signed(generator) and signs.allow(generator):
+            generator.odd = integral and signs.allow(generator.exponents)
+            if generator.odd and self._is_signed(generator):
                 generator.signed = True
                 _reduce_into(pivots, {u: v % 2 for u, v in generator.exponents.items()}, 2)
         solutions = system.solve(self._weights(members))
@@ -315,32 +329,6 @@ class Freedom:
         return bool(generator.component) or all(
             is_single(block) for block in self.blocks if (*block.key, ()) in generator.exponents
         )
-
-
-class _Signs:
-    """The equations for signs, asked for scale generators read modulo 2."""
-
-    def __init__(self, signs: System, members: Iterable[Unknown]):
-        self.zero = signs.zero
-        self.found = {unknown: signs.find(unknown) for unknown in members}
-        roots = (root for root, ratio in self.found.values() if ratio)
-        self.size = Counter(root for root in roots if root not in self.zero)
-        self.rows = [[(c, signs.find(u)[0]) for c, u in row] for row in signs.rows]
-        # an activation may stand between: undecided is not free
-        self.is_decided = all(root in self.size for row in self.rows for _, root in row)
-
-    def allow(self, generator: Generator) -> bool:
-        """Whether a generator meets all equations."""
-        odd: Counter[object] = Counter()
-        for unknown, power in generator.exponents.items():
-            if int(power) % 2 and unknown in self.found:
-                root, ratio = self.found[unknown]
-                if root in self.zero:
-                    return False
-                odd[root] += bool(ratio)
-        whole = all(count in (0, self.size[root]) for root, count in odd.items())
-        sums = (sum(int(c) for c, root in row if odd[root]) for row in self.rows)
-        return self.is_decided and whole and all(total % 2 == 0 for total in sums)
 
 
 def _generator(component: Component, table: dict, row: Row, modulo: int = 0) -> Generator:

@@ -89,7 +89,8 @@ class Spaces:
         self.freedom = Freedom(self.circuit, self.parameters, known)
         self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
         self.slices: dict[tuple[str, int], Node] = {}  # parameter, axis -> what counts its slices
-        self._find_stacks(self._find_scales())
+        self.uneven = self._find_scales()  # those that one type per axis cannot say
+        self._find_stacks(self.uneven)
         self._find_orders()
 
     def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
@@ -177,7 +178,7 @@ class Spaces:
         return readings
 
     def _find_scales(self) -> list[Generator]:
-        uneven, position = [], {}  # the former are those that one type per axis cannot say
+        uneven, position = [], {}
         for tensor in self.parameters.values():
             position.setdefault(tensor.owner.serial, len(position))
         for generator in self.freedom.generators:
