@@ -27,7 +27,8 @@ def passed_through(
 ) -> tuple[Offset, ...] | None:
     """κ of v·W y where vᵀW is a multiple of w, and w·y = κ: the same multiple, spelled by W.
 
-    Of a part b of y, before the gains of its frame, it is Σ v W b.
+    Of a part b of y, before the gains of its frame, it is Σ v W b. A sum that is known without its
+    parts is that of equal ones: w·y is the same for all y.
     """
     block = joint.inputs[k]
     if absence.is_zero:
@@ -46,5 +47,7 @@ def passed_through(
             Word(name, 0, ((1, size),), (o.letter,), float(n), offset)
             for (name, offset), n in o.frame
         )
-        found.append(Offset(o.weight, (word, *o.factors, *gains), out))
+        is_spread = any(o.letter in factor.letters for factor in o.factors)
+        weight = o.weight if is_spread else o.weight / size
+        found.append(Offset(weight, (word, *o.factors, *gains), out))
     return tuple(found)
