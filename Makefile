@@ -4,11 +4,12 @@
 # docs       the documentation         reproduce  every number the documentation quotes
 # reproduce-dynamics   figures and numbers on training dynamics, in a minute
 # screenshots   the pictures of pages in docs/screens, light and dark
-.PHONY: setup test lint docs demo bench screenshots reproduce reproduce-dynamics
+.PHONY: setup test lint style docs demo bench screenshots reproduce reproduce-dynamics
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TYPES  := $(BIN)/basedpyright
 STAMP  := $(VENV)/.installed
 # Most of what is installed is never imported: what is, is compiled when it is.
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
@@ -34,15 +35,21 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@touch $@
 
-lint: $(STAMP)
+lint: style
+	$(TYPES)
+
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright --threads
 	$(BIN)/lint-imports
 	$(BIN)/python tests/complexity.py
 
-test: lint
-	$(SINGLE) $(BIN)/python -m pytest -n 2
+# Types are checked meanwhile: that takes a minute of one core.
+test: style
+	@types=$$(mktemp); $(TYPES) > $$types 2>&1 & checking=$$!; \
+	$(SINGLE) $(BIN)/python -m pytest -n 2; passed=$$?; \
+	wait $$checking; typed=$$?; cat $$types; rm -f $$types; \
+	exit $$((passed ? passed : typed))
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -38,7 +38,9 @@ def barriers(browser, page: Path, width: int, dark: bool = False) -> list[tuple[
     browser.get(page.as_uri())
     browser.execute_script(axe.read_text(encoding="utf-8"))
     found = browser.execute_async_script(
-        "const done = arguments[arguments.length - 1]; axe.run().then((r) => done(r.violations))"
+        "const done = arguments[arguments.length - 1];"
+        "axe.run(document, {resultTypes: ['violations'], selectors: false})"
+        ".then((r) => done(r.violations))"
     )
     seen = browser.execute_script("return document.documentElement.scrollWidth")
     wide = [("wider than the screen", f"{seen} pixels")] if seen > width else []

@@ -25,8 +25,8 @@ from paramsym.terminal import MEANINGS, ExitCode
 from paramsym.terminal.failures import EXTRAS, SHOW
 from tests.cli.test_watch import training_script
 from tests.models import Small
+from tests.processes import ROOT, fork
 
-ROOT = Path(__file__).parents[2]
 SMALL = "tests.models:Small"
 MAIN = "from paramsym.cli import main\nmain()\n"
 NETWORK = [{"W": [[1], [-1]], "b": [0, 0]}, {"W": [[1, 1]], "b": [0]}]
@@ -247,12 +247,12 @@ WITHOUT_FLINT = "import sys\nsys.modules['flint'] = None\n"
 
 def test_exact_mode_alone_needs_flint(arguments):
     call = arguments["relu-equal"]
-    shown = start(WITHOUT_FLINT + MAIN, "relu-equal", "--help")
+    shown = fork(WITHOUT_FLINT + MAIN, "relu-equal", "--help")
     assert "Exit codes" in shown.communicate()[0] and shown.returncode == ExitCode.YES
-    exact = start(WITHOUT_FLINT + MAIN, *call, "--exact")
+    exact = fork(WITHOUT_FLINT + MAIN, *call, "--exact")
     assert "pip install 'paramsym[relu]'" in exact.communicate()[1]
     assert exact.returncode == ExitCode.BAD_INPUT
-    rounded = start(WITHOUT_FLINT + MAIN, *call)
+    rounded = fork(WITHOUT_FLINT + MAIN, *call)
     assert rounded.communicate()[0].startswith("EQUAL") and rounded.returncode == ExitCode.YES
 
 
@@ -269,7 +269,7 @@ NO_GUARD_OF_PIPES = (
     ids=["report", "verdict", "unguarded"],
 )
 def test_a_closed_pipe_is_no_error(arguments, program, command, fine):
-    process = start(program, *arguments[command])
+    process = fork(program, *arguments[command])
     process.stdout.close()
     said = process.stderr.read()
     process.stderr.close()
@@ -290,7 +290,7 @@ FactorySource.save = save
 
 
 def test_an_interrupt_while_writing_leaves_nothing(tmp_path: Path):
-    process = start(SLOW + MAIN, "transform", SMALL, tmp_path / "out.safetensors")
+    process = fork(SLOW + MAIN, "transform", SMALL, tmp_path / "out.safetensors")
     assert process.stdout.readline() == "writing\n"
     assert list(tmp_path.iterdir())  # the draft
     process.send_signal(signal.SIGINT)
@@ -300,8 +300,8 @@ def test_an_interrupt_while_writing_leaves_nothing(tmp_path: Path):
 
 
 def test_what_a_killed_run_left_goes_with_the_next_and_no_other(run, tmp_path: Path):
-    killed = start(SLOW + MAIN, "transform", SMALL, tmp_path / "killed.safetensors")
-    living = start(SLOW + MAIN, "transform", SMALL, tmp_path / "living.safetensors")
+    killed = fork(SLOW + MAIN, "transform", SMALL, tmp_path / "killed.safetensors")
+    living = fork(SLOW + MAIN, "transform", SMALL, tmp_path / "living.safetensors")
     try:
         for process in (killed, living):
             assert process.stdout.readline() == "writing\n"

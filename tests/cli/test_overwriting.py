@@ -4,8 +4,6 @@ import errno
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from paramsym.checkpoints.factory import FactorySource
 from tests.models import Small
+from tests.processes import fork
 
 ROOT = Path(__file__).parents[2]
 SMALL = "tests.models:Small"
@@ -152,13 +151,10 @@ def test_real_writers_that_the_system_stops(tmp_path: Path, name: str):
     source = tmp_path / f"weights{Path(name).suffix}"
     state = Small().state_dict()
     save_file(state, source) if name.endswith("safetensors") else torch.save(state, source)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "transform", SMALL, str(tmp_path / name), "--weights",
-         str(source)], capture_output=True, text=True, cwd=ROOT, env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert "nothing can be written there" in done.stderr and "Traceback" not in done.stderr
+    done = fork(LIMITED, "transform", SMALL, tmp_path / name, "--weights", source)
+    said = done.communicate()[1]
+    assert done.returncode == 2, said
+    assert "nothing can be written there" in said and "Traceback" not in said
     assert [p.name for p in tmp_path.iterdir()] == [source.name]
 
 

@@ -1,9 +1,7 @@
 """`paramsym protect serve|query`: a network that is asked in the basis of who asks."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from paramsym import ParameterSymmetry, find_symmetry
 from paramsym.privacy.inference import ModelOwner
 from paramsym.privacy.inference.server import serving
 from tests.cli.test_protect import CLASSIFIER, OTHER, Classifier
+from tests.processes import fork
 
 MASKED = f"{__name__}:Masked"
 PROGRAM = "import sys; from paramsym.cli import main; sys.argv[0] = 'paramsym'; main()"
@@ -98,12 +97,8 @@ def test_a_service_of_its_own_says_where_it_is_and_writes_its_symmetry(
     """In a process of its own, and asked with nothing but that file."""
     symmetry, out = tmp_path / "symmetry.json", tmp_path / "answers.safetensors"
     arguments = ["protect", "serve", CLASSIFIER, "--port", "0", "--symmetry", str(symmetry)]
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments, "--json"], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).parents[2],
-    ) as process:  # fmt: skip
+    with fork(PROGRAM, *arguments, "--json") as process:
         try:
-            assert process.stdout is not None
             said = json.loads(process.stdout.readline())
             call = ("protect", "query", said["address"], symmetry, "--data", data, "--out", out)
             run(*call, "--dtype", "float64")
