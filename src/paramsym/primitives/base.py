@@ -236,7 +236,7 @@ def push(joint: Joint, k: int, absences: list[Absence]) -> list[Absence]:
     return [found for a in whole if (found := a.renamed(forward, sizes)) is not None]
 
 
-def _are_gains(frame: Frame) -> bool:
+def are_gains(frame: Frame) -> bool:
     """Whether a frame is a product of parameters as they are."""
     return all(power == 1 and not offset for (_, offset), power in frame)
 
@@ -254,7 +254,7 @@ def kernels(
     """
     block = joint.inputs[k]
     power = power_of(block.tensor, block=block) if block.tensor.moves else None
-    told = all(s in joint.whole(k) and s not in shared and _are_gains(f) for s, f in modulo)
+    told = all(s in joint.whole(k) and s not in shared and are_gains(f) for s, f in modulo)
     if power is None or (power.power, power.offset) != (1, 0) or not told:
         return
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots)

@@ -30,6 +30,7 @@ from paramsym.primitives.words import (
 )
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.joined_kernels import joined_kernels
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Absorption, Family, Translations
@@ -74,13 +75,15 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
                     shift = writer.unread(name, block, pattern)
                     if shift is not None:
                         yield (name, block.key[1], tuple(sorted(pattern, key=slots_of))), shift
-    for family in Translations(circuit, parameters, unread).families():
+    translations = Translations(circuit, parameters, unread)
+    for family in translations.families():
         source = family.source
         shift = writer.family(family)
         if shift is not None:
             place = source.name, source.block.key[1]
             pinned = tuple(source.pinned.items())
             yield (*place, source.flat, source.cut, source.kernel, pinned), shift
+    yield from joined_kernels(translations.left, unread, parameters)
     yield from transvections(circuit, unread, parameters)
 
 

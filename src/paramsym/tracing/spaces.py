@@ -85,8 +85,7 @@ class Spaces:
         self.carriers: list[Carrier] = []
         self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()
-        known = list(self._contained())
-        self.freedom = Freedom(self.circuit, self.parameters, known)
+        self.freedom = Freedom(self.circuit, self.parameters, [*self._contained()])
         self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
         self.slices: dict[tuple[str, int], Node] = {}  # parameter, axis -> what counts its slices
         self.uneven = self._find_scales()  # those that one type per axis cannot say

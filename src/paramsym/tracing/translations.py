@@ -56,6 +56,7 @@ class Translations:
     def __init__(self, circuit: Circuit, parameters: Mapping[str, Tensor], unread: Unread):
         self.circuit, self.unread = circuit, unread
         self.sources = Sources(circuit, parameters, unread)
+        self.left: list[Source] = []  # what nothing absorbs, once all families are known
 
     # -- division ----------------------------------------------------------------------------
     def families(self) -> Iterator[Family]:
@@ -75,6 +76,7 @@ class Translations:
                 sink, change = max(source.effect.values(), key=self._rank)
                 basis[sink].append((source, change))
         yield from self._among(basis, done)
+        self.left = [source for found in basis.values() for source, _ in found]
 
     def _among(
         self, basis: Basis, done: Mapping[tuple[str, Key], list[Source]]
