@@ -33,6 +33,10 @@ class Block(nn.Module):
                 return torch.softmax(self.t * self.query(h) @ self.key(h).mT, -1) @ h
             case "shared":
                 return self.g * self.down(made) + self.g * self.down(torch.tanh(self.up(h)))
+            case "one more":
+                return (1 + self.g) * self.down(made)
+            case "added":
+                return self.down(made) + self.t * self.down(made)
             case "positive":
                 return self.g * torch.relu(self.up(h)[..., :4])
             case "quadratic":
@@ -61,7 +65,7 @@ def sizes(symmetry: ParameterSymmetry) -> list[str]:
 WAYS = {
     "rezero": ["shift:g.size"], "two numbers": ["shift:g.size", "shift:t.size"],
     "divided": ["shift:t.size"], "temperature": ["shift:t.size"], "shared": ["shift:g.size"],
-    "inside": ["shift:g.size"],
+    "inside": ["shift:g.size"], "one more": ["shift:g.size"], "added": ["shift:t.size"],
 }  # fmt: skip
 
 
@@ -84,17 +88,18 @@ def test_no_number_moves_where_no_tensor_takes_it(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_negative_and_large_factors_are_exact(way: str) -> None:
     model, x, symmetry = found(way)
-    before = model(x)
+    before, state = model(x), model.state_dict()
     for name in sizes(symmetry):
         for delta in (-3.0, -0.9, 40.0):
             slide = symmetry.element({name: torch.tensor([delta]).double()})
-            moved = act(symmetry, slide, model.state_dict())
+            moved = act(symmetry, slide, state)
             number = name.split(":")[1].removesuffix(".size")
-            assert torch.allclose(moved[number], (1 + delta) * model.state_dict()[number])
+            one = symmetry.offsets.get(number, 0.0)
+            assert torch.allclose(moved[number] + one, (1 + delta) * (state[number] + one))
             after = torch.func.functional_call(model, moved, (x,))
             assert torch.allclose(after, before, rtol=1e-11, atol=1e-11)
             back = act(symmetry, ~slide, moved)
-            for key, tensor in model.state_dict().items():
+            for key, tensor in state.items():
                 assert torch.allclose(back[key], tensor, rtol=1e-11)
 
 

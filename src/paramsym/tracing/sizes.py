@@ -32,7 +32,8 @@ def sizes(found: Spaces) -> Iterator[tuple[tuple, Shift]]:
         powers = _simplest(generator.exponents, known)
         for first in led.keys() & powers.keys():
             powers = _sum(powers, led[first], -powers[first] * led[first][first])
-        if powers and {*powers.values()} <= {1, -1}:
+        plain = all(_number(found, u) is not None for u in powers)
+        if powers and plain and {*powers.values()} <= {1, -1}:
             first = min(powers, key=lambda u: (found.blocks[u[:2]].tensor.ndim, u))
             led[first] = powers
             yield ("size", *powers), _written(found, first, powers)
@@ -60,17 +61,25 @@ def _written(found: Spaces, first: Unknown, powers: Row) -> Shift:
     terms = []
     for unknown in sorted(powers, key=lambda u: (u != first, u)):
         name, block = found.names[unknown[0]][0], found.blocks[unknown[:2]]
-        terms.append(_term(spell, name, block, powers[unknown] == powers[first]))
+        grows = powers[unknown] == powers[first]
+        terms.append(_term(spell, name, block, _number(found, unknown) or 0.0, grows))
     name, *others = dict.fromkeys(term.target.parameter for term in terms)
     more = " …" if len(others) > 3 else ""
     family = f"its size against that of {', '.join(others[:3])}{more}"
     return Shift(f"{name}.size", family, delta, (1,), tuple(terms), ())
 
 
-def _term(spell: Speller, name: str, block: Block, grows: bool) -> Term:
-    """A block of a parameter grows by δ times itself, or shrinks by δ / (1 + δ) times itself."""
+def _number(found: Spaces, unknown: Unknown) -> float | None:
+    """What the model adds to a parameter that it reads as p + constant; None if no one number."""
+    _, origin = found.build.shifted.get(found.names[unknown[0]][0], (None, 0.0))
+    return origin if isinstance(origin, float | int) else None
+
+
+def _term(spell: Speller, name: str, block: Block, number: float, grows: bool) -> Term:
+    """A block of a parameter, with a number added, grows by δ times itself, or shrinks by
+    δ / (1 + δ) times itself."""
     slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
     letters = tuple(fresh() for _ in slots)
     window = spell.window(name, block.start, slots, letters)
-    factor = spell.factor(Word(name, block.start, slots, letters))
+    factor = spell.factor(Word(name, block.start, slots, letters, 1.0, number))
     return Term(window, 1.0 if grows else -1.0, (factor,), divided=not grows)
