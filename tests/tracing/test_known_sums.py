@@ -60,3 +60,28 @@ def test_a_projection_of_a_known_sum_has_one_along_the_direction_of_equal_column
     assert checked.error < 1e-10
     assert checked.control > 1e-3
     assert audit(model, (x,), symmetry=symmetry).unexplained == 0
+
+
+class Copies(nn.Module):
+    """A number written to several copies of four units, with a bias that they share or have."""
+
+    def __init__(self, shared: bool):
+        super().__init__()
+        self.spread = nn.Parameter(torch.randn(3, 4))
+        self.bias = nn.Parameter(torch.randn(4) if shared else torch.randn(3, 4))
+        self.read = nn.Parameter(torch.randn(3, 4, 2))
+        self.last = nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x[:, :, None] * self.spread + self.bias
+        return functional.gelu(torch.einsum("bed,edf->bef", h, self.read) + self.last)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a bias each", "one bias"])
+def test_each_copy_has_a_kernel_of_its_own(shared: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Copies(shared).double(), torch.randn(40, 3).double()
+    symmetry = infer(record(model, (x,)))
+    checked = verify(model, symmetry, (x,), limit=100)
+    assert checked.error < 1e-10
+    assert audit(model, (x,), symmetry=symmetry).unexplained == 0

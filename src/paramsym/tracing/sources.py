@@ -240,7 +240,7 @@ class Sources:
             at = {t: letters[s] for s, t in forward.items() if s in letters}
             starts = [Change(1.0, at)]
             if kernel:
-                starts = list(self._kernel_effects(absence, letters[cut], at, block, cut))
+                starts = list(self._kernel_effects(absence, letters, at, block, cut))
             for start in starts:
                 found += self.effects.of(joint.out.key, start, name)
         effect = gathered(found, frozenset(letters.values()))
@@ -293,12 +293,13 @@ class Sources:
         return found
 
     def _kernel_effects(
-        self, absence: Absence, along: Letter, at: Mapping[int, Letter], block: Block, cut: int
-    ) -> Iterator[Change]:
+        self, absence: Absence, letters: Mapping[int, Letter], at: Mapping[int, Letter],
+        block: Block, cut: int,
+    ) -> Iterator[Change]:  # fmt: skip
         """δ P b: what a change along a kernel adds where the input has a constant part b."""
         profile = absence.profile
         for offset in absence.offset:
-            word = projector(profile, block, cut, along, offset.letter, {})
+            word = projector(profile, block, cut, letters[cut], offset.letter, letters)
             factors = offset.spelled(profile, self.parameters)
             yield Change(offset.weight, dict(at), (word, *factors))
 
