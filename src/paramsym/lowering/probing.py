@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,8 +112,18 @@ def _running(
             raise NotProbed(
                 "it gives other numbers when it is called again: it draws numbers or keeps a state"
             )
-        return dtype, once
+        return dtype, partial(_anywhere, once)
     raise NotProbed(f"it does not run on numbers ({type(failed).__name__})") from failed
+
+
+def _anywhere(function: Function, x: torch.Tensor) -> torch.Tensor:
+    """The function on other numbers, which it may refuse: no sign that a root is taken of, say."""
+    try:
+        return function(x)
+    except NotProbed:
+        raise
+    except Exception as error:
+        raise NotProbed(f"it does not run on all numbers ({type(error).__name__})") from error
 
 
 def _is_entrywise(

@@ -93,6 +93,12 @@ class Profile:
         """The same vectors, with the frame on the other side."""
         return replace(self, frame=combine((), self.frame, -1))
 
+    def untied(self, slots: Container[int]) -> Profile:
+        """The same direction with one kernel for all units of some slots."""
+        if not self.kernel:
+            return self
+        return replace(self, kernel=tuple(c.untied(slots) for c in self.kernel))
+
     def renamed(self, slots: Mapping[int, int]) -> Profile:
         """The same direction seen from another block."""
         if not self.kernel:
@@ -159,10 +165,7 @@ def meet(a: list[Unseen], b: list[Unseen], sizes: Mapping[int, int]) -> list[Uns
 def _separated(pattern: Unseen) -> Unseen:
     """Profiles that do not depend on each other: a kernel per unit of a slot that has a profile
     of its own becomes one kernel for all of its units."""
-    return {
-        s: replace(p, kernel=tuple(c.untied(pattern) for c in p.kernel)) if p.kernel else p
-        for s, p in pattern.items()
-    }
+    return {s: p.untied(pattern) for s, p in pattern.items()}
 
 
 def minimal(patterns: list[Unseen]) -> list[Unseen]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from paramsym.primitives.base import (
     pull,
     push,
 )
-from paramsym.primitives.directions import Absence, Unseen, slots_of
+from paramsym.primitives.directions import Absence, Unseen, length_along, slots_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change
@@ -150,17 +150,25 @@ class Center(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        inside = self._inside(joint)
-        return _centred(joint, self.dims) + [
-            pattern
-            for pattern in pull(joint, k, below)
-            if not any(inside.intersection(slots_of(s)) for s in pattern)
-        ]
+        inside, sizes = self._inside(joint), joint.inputs[k].sizes
+        found = _centred(joint, self.dims)
+        for pattern in pull(joint, k, below):
+            if any(inside.intersection(slots_of(s)) for s in pattern):
+                continue
+            # a change that each unit inside hides by itself is not hidden in their mean
+            alike = {s: profile.untied(inside) for s, profile in pattern.items()}
+            if all(profile.fits(length_along(s, sizes)) for s, profile in alike.items()):
+                found.append(alike)
+        return found
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
-        inside = self._inside(joint)
-        kept = [a for a in known[0] if a.is_zero and not inside.intersection(a.strides)]
-        return known_sum(joint, self.dims, ()) + push(joint, 0, kept)
+        inside, sizes = self._inside(joint), joint.out.sizes
+        kept = [
+            replace(a, profile=a.profile.untied(inside)) for a in known[0]
+            if a.is_zero and not inside.intersection(a.strides)
+        ]  # fmt: skip
+        fits = (a for a in push(joint, 0, kept) if a.profile.fits(length_along(a.stride, sizes)))
+        return [*known_sum(joint, self.dims, ()), *fits]
 
     def translate(self, joint: Joint, k: int, change: Change, at: Values) -> list[Change] | None:
         inside = self._inside(joint)

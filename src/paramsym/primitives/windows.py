@@ -194,7 +194,8 @@ def _masked(mark: Mark, joint: Joint, change: Change) -> Change:
 class Rotate(Entrywise):
     """Pairs of coordinates along `dim` turned by angles that depend on the axes `varies`.
 
-    `pair` is the leaf that counts the two members of a pair.
+    `pair` is the leaf that counts the two members of a pair. Where others read one member alone it
+    is no leaf any more: then the axis is one thing, none of whose parts says anything by itself.
     """
 
     noun = "a rotation of pairs"
@@ -203,18 +204,31 @@ class Rotate(Entrywise):
     pair: Node
     varies: tuple[int, ...] = ()
 
+    @property
+    def combined(self) -> tuple[Any, ...]:
+        return () if self._is_whole else (self.dim,)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether everybody reads both members of a pair."""
+        return ix.resolve(self.pair).kind == "leaf"
+
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
-        pair = ix.resolve(self.pair)
-        return at.unless(any(lb == self.dim and leaf is pair for lb, _, leaf in at.places))
+        pair, whole = ix.resolve(self.pair), self._is_whole
+        along = [leaf for label, _, leaf in at.places if label == self.dim]
+        yield from at.unless(any(leaf is pair or not whole for leaf in along))
+        if not whole:
+            yield from at.alike()
 
     def bases(self, at: BasisSite) -> None:
         (x,) = at.parts
-        if x is not None and at.out is not None:
-            at.join(x, at.out)
-            if at.leaf is ix.resolve(self.pair) and at.label == self.dim:
-                at.cap(at.out, "complex")
-        else:
-            at.hold(f"it is repeated at {self.where}")
+        if x is None or at.out is None:
+            return at.hold(f"it is repeated at {self.where}")
+        if at.label == self.dim and not self._is_whole:
+            return at.hold(f"one member of a pair is read alone behind {self.where}")
+        at.join(x, at.out)
+        if at.leaf is ix.resolve(self.pair) and at.label == self.dim:
+            at.cap(at.out, "complex")
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

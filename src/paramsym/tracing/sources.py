@@ -63,6 +63,11 @@ class Source:
         return self.kernel is not None or not self.divided
 
     @property
+    def is_flat(self) -> bool:
+        """Whether it is constant along the slot that is cut."""
+        return self.absence is not None and not self.divided and self.absence.profile.is_ones
+
+    @property
     def reads(self) -> set[str]:
         """The parameters that say in which directions it changes."""
         found = set(self.kernel.parameters) if self.kernel is not None else set()
@@ -218,7 +223,9 @@ class Sources:
         rename = {theirs[at]: mine[at] for at in theirs if at in mine}
         for absence in self.absent[data.key]:
             seen = absence.renamed(rename, joint.inputs[k].sizes)
-            if seen is None or any(place[s] in target for s in absence.strides):
+            if seen is None or seen.profile.transposed:  # no vector, but a matrix
+                continue
+            if any(place[s] in target for s in absence.strides):
                 continue
             whole = joint.whole(1 - k).issuperset(absence.strides)
             whole = whole and joint.whole(k).issuperset(seen.strides)
@@ -268,7 +275,8 @@ class Sources:
                     continue
                 out = fresh()
                 words = tuple(frame_words(profile, self.parameters, out, 1))
-                change = Change(1.0, {**letters, cut: out}, words)
+                along = {cut: out} if words else {}  # it is constant along what no word says
+                change = Change(1.0, {**letters, **along}, words)
                 passed = self.effects.through(joint, k, change, name)
                 found += [(block.key, change)] if passed is None else passed
             effect = gathered(found, frozenset(letters.values()))

@@ -225,9 +225,9 @@ def _spans(other: Source, source: Source) -> bool:
         )
     if other.absence is not None and source.absence is not None:
         return other.cut == source.cut and _is_wider(other.absence, source.absence)
-    if other.absence is not None or source.absence is not None:
+    if other.absence is not None or (source.absence is not None and not source.is_flat):
         return False
-    return set(other.flat) <= set(source.flat)
+    return set(other.flat) <= {*source.flat, source.cut}
 
 
 def _is_wider(other: Absence, absence: Absence) -> bool:
