@@ -4,8 +4,6 @@ import os
 import time
 from pathlib import Path
 
-import torch
-
 from paramsym.engines import Local
 
 
@@ -31,6 +29,8 @@ def shard(folder: Path, number: int, dying: int = 0) -> str:
 
     A worker of the node `dying`, told by the process of its raylet, never comes to the end.
     """
+    import torch  # which takes a second, and no other task needs it
+
     torch.set_num_threads(1)
     with (folder / "runs").open("a") as runs:
         runs.write(f"{number} {os.getppid()}\n")
