@@ -20,11 +20,12 @@ from paramsym.structure.element import GroupElement
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params, Shift, Term
+from paramsym.structure.sliding import divided_by, shift_updates
 from paramsym.structure.symmetry import ParameterSymmetry
 
 _SWEEPS = 8
 _NO_SUM = "what it moves freely is no plain sum"
-_NO_SIZE = "the number whose size it is, is zero"
+_NO_SIZE = "what it would bring to one is zero, or no number"
 
 
 def sliced(
@@ -83,13 +84,11 @@ def _offset(
 
     Or why there is none.
     """
-    term = shift.terms[0]
-    if is_size(shift):
-        number = float(power_of(term.factors[0], params))
-        made = torch.full(shift.shape, (1 - number) / number if number else 0.0)
-        return (made.to(widened(params[term.target.parameter])), 1.0) if number else _NO_SIZE
+    if shift.divisor is not None and not shift.kind:
+        return _of_one(shift, params)
     if shift.divisor is not None:
         return transvection(shift, params)
+    term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))
     rest = _without_gains(term, term.target.view({name: own}) / term.coefficient, params)
@@ -126,11 +125,20 @@ def _without_gains(term: Term, rest: Tensor, params: Params) -> Tensor | str:
     return rest
 
 
-def is_size(shift: Shift) -> bool:
-    """Whether a shift scales one number, against which others shrink."""
-    first = shift.terms[0]
-    grows = len(first.factors) == 1 and first.factors[0].window == first.target
-    return shift.divisor == () and grows and not first.target.letters
+def _of_one(shift: Shift, params: Params) -> tuple[Tensor, float] | str:
+    """The offset with which what the first term adds for each δ becomes one, or why there is none.
+
+    What a shift multiplies by 1 + Σ δ · divisor, or divides by it, is multiplied together.
+    """
+    like = widened(params[shift.terms[0].target.parameter])
+    if shift.shape != (1,) or like.is_complex():
+        return _NO_SUM
+    step = torch.ones(1, dtype=like.dtype, device=like.device)
+    _, added = next(shift_updates(shift, step, params, first_order=True))
+    factor = divided_by(shift, step, params) - 1
+    if added.numel() != 1 or not bool(added.any()) or not bool(factor.any()):
+        return _NO_SIZE
+    return (1 / added.reshape(1) - 1) / factor, 1.0
 
 
 def is_projected(shift: Shift) -> bool:

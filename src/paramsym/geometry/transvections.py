@@ -30,7 +30,7 @@ def behind(shift: Shift, params: Params) -> Behind | str:
         b ↦ b − e (1ᵀb) / (1 + 1ᵀe),    V ↦ V + (V e) 1ᵀ.
     """
     first, divisor = shift.terms[0], shift.divisor or ()
-    if len(divisor) != 1 or len(first.factors) != 2:
+    if not shift.kind or len(divisor) != 1 or len(first.factors) != 2:
         return "it is no transvection behind one gain"
     inverse = power_of(divisor[0], params).reshape(-1)
     bias = widened(first.target.view(params)).reshape(-1) * inverse

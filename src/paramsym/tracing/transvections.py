@@ -5,6 +5,9 @@ Where x is written by linear maps alone, its writers may add z·x to every coord
 weight W takes it back: W (1 + 1 zᵀ)⁻¹ = W − (W 1) zᵀ / (1 + Σ z). That is an exact motion for every
 z but those with Σ z = −1. Along a residual stream x stands for all that is ever added up to: norms
 read it on the way, and a weight at its end.
+
+What a norm of gain γ writes is orthogonal to 1/γ: where it is a writer, z is a multiple of
+1/γ, and the others move alone.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ from dataclasses import dataclass, field
 
 from paramsym.primitives import Contract, Lookup, Mix, Reduce, Sum
 from paramsym.primitives.blocks import Block
-from paramsym.primitives.directions import Unseen
+from paramsym.primitives.directions import Profile, Unseen
 from paramsym.primitives.joint import At, Joint, Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Letter, Speller, Word, fresh
+from paramsym.primitives.words import Letter, Speller, Word, frame_words, fresh
 from paramsym.structure.shift import Shift, Term
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.subspaces import Unread
@@ -33,6 +36,10 @@ class _Side:
     @property
     def name(self) -> str:
         return self.block.tensor.owner.name
+
+    @property
+    def place(self) -> tuple[Key, int]:
+        return self.block.key, self.slot
 
 
 def transvections(
@@ -51,29 +58,36 @@ def transvections(
             known |= stream.members
             if stream.moves and not stream.members & moved:  # behind it nobody sees more, or less
                 moved |= stream.members
-                place = stream.writers[0].name, stream.writers[0].block.key[1], "transvection"
-                yield place, _written(stream.writers, stream.readers, size)
+                first = next(iter(stream.writers.values()))
+                place = first.name, first.block.key[1], "transvection"
+                yield place, _written(stream, size, parameters)
 
 
 @dataclass
 class _Stream:
     """Spaces that sums join, one slot of a block each: what is written to one is in all behind it.
+    So are those that share a weight: places that are read apart.
 
     `unseeing` says that some readers see no common change. A stream is `held` where others read
-    it than these and weights, or others write it than parameters.
+    it than these and weights, or others write it than parameters. `silent` are the directions along
+    which something else that is written to it has no part.
     """
 
     members: set[tuple[Key, int]] = field(default_factory=set)
-    writers: list[_Side] = field(default_factory=list)
-    readers: list[_Side] = field(default_factory=list)
+    writers: dict[tuple[Key, int], _Side] = field(default_factory=dict)
+    readers: dict[tuple[Key, int], _Side] = field(default_factory=dict)
+    silent: set[Profile] = field(default_factory=set)
     unseeing: bool = False
     held: bool = False
 
     @property
     def moves(self) -> bool:
         """Whether it can move, each parameter in one way, and no other freedom says so."""
-        sides = [*self.writers, *self.readers]
+        sides = [*self.writers.values(), *self.readers.values()]
         once = len({side.block.key for side in sides}) == len(sides)
+        gains = {name for profile in self.silent for name in profile.parameters}
+        if len(self.silent) > 1 or gains & {side.name for side in sides}:
+            return False
         return not self.held and once and self.unseeing and bool(self.writers and self.readers)
 
 
@@ -92,8 +106,10 @@ class _Finder:
                 continue
             found.members.add(member)
             key, slot = member
+            if key in self.circuit.dropped:
+                continue
             beside = [*self._behind(found, key, slot), *self._in_front(found, key, slot)]
-            found.held = None in beside or self.circuit.is_seen(key) or key in self.circuit.dropped
+            found.held = None in beside or self.circuit.is_seen(key)
             queue += [each for each in beside if each is not None]
         return found
 
@@ -105,7 +121,8 @@ class _Finder:
             elif any(_hides(pattern, slot) for pattern in self.unread.through(joint, k)):
                 found.unseeing = True
             elif (weight := self._weight(joint, k, slot)) is not None:
-                found.readers.append(weight)
+                found.readers[weight.place] = weight
+                yield from self._read_by(weight)
             elif (there := joint.forward(k).get(slot)) is None:
                 yield None
             else:
@@ -124,10 +141,40 @@ class _Finder:
             yield None
         for k in terms:
             there = joint.slots(k)[at]
-            if (side := self._parameter(joint, k, there)) is not None:
-                found.writers.append(side)
+            if (profile := self._silent(joint.keys[k], there)) is not None:
+                found.silent.add(profile)
+            elif (side := self._parameter(joint, k, there)) is not None:
+                found.writers[side.place] = side
+                yield from self._written_by(side)
             else:
                 yield (joint.keys[k], there) if there in joint.whole(k) else None
+
+    def _read_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
+        """The spaces that a weight is contracted with; None where it is read otherwise."""
+        for joint, k in self.circuit.readers[side.block.key]:
+            theirs = joint.slots(1 - k) if _is_product(joint) else {}
+            at = _place_of(joint, k, side.slot)
+            inside = at in theirs and at not in joint.slots(-1)
+            yield (joint.keys[1 - k], theirs[at]) if inside else None
+
+    def _written_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
+        """The spaces that a parameter writes; None where it is read otherwise."""
+        for joint, k in self.circuit.readers[side.block.key]:
+            there = joint.forward(k).get(side.slot)
+            passes = k in _terms(joint, _place_of(joint, k, side.slot))
+            yield (joint.out.key, there) if passes and there is not None else None
+
+    def _silent(self, key: Key, slot: int) -> Profile | None:
+        """A direction in a frame of gains along which a space that is computed has no part."""
+        if key in self.circuit.dropped or self.circuit.writer(key) is None:
+            return None
+        for absence in self.unread.absent[key]:
+            profile = absence.profile
+            plain = absence.is_zero and not (profile.kernel or profile.transposed)
+            known = profile.parameters <= self.parameters.keys()
+            if plain and known and absence.strides == (slot,):
+                return profile
+        return None
 
     def _weight(self, joint: Joint, k: int, slot: int) -> _Side | None:
         """The parameter with which a space is contracted."""
@@ -139,14 +186,14 @@ class _Finder:
         return self._parameter(joint, 1 - k, theirs[at])
 
     def _parameter(self, joint: Joint, k: int, slot: int) -> _Side | None:
-        """A block of a parameter that nobody else reads, with one of its slots."""
+        """A block of a parameter that is read as a whole, with one of its slots."""
         block = joint.inputs[k]
         owner = block.tensor.owner
         known = owner.producer is None and owner.name in self.parameters
-        alone = len(self.circuit.readers[block.key]) == 1
-        whole = all(s in joint.whole(k) for s in block.sizes) and block.start == block.key[1]
-        once = len(block.sizes) == len(block.slots)
-        if known and alone and whole and once and not self.circuit.is_seen(block.key):
+        readers = self.circuit.readers[block.key]
+        whole = all(s in other.whole(n) for other, n in readers for s in block.sizes)
+        once = len(block.sizes) == len(block.slots) and block.start == block.key[1]
+        if known and whole and once and not self.circuit.is_seen(block.key):
             return _Side(block, slot)
         return None
 
@@ -177,23 +224,29 @@ def _hides(pattern: Unseen, slot: int) -> bool:
     return not pattern or (pattern.keys() == {slot} and pattern[slot].is_ones)
 
 
-def _written(writers: list[_Side], readers: list[_Side], size: int) -> Shift:
-    """The finite motion, with z as δ."""
-    spell, z = Speller(), fresh()
-    text = spell.letter(z)
-    terms = [_term(spell, side, fresh(), z, 1.0) for side in writers]
-    terms += [_term(spell, side, z, fresh(), -1.0) for side in readers]
-    name = f"{writers[0].name}.common"
+def _written(stream: _Stream, size: int, parameters: Mapping[str, Tensor]) -> Shift:
+    """The finite motion, with z as δ, or δ times the direction in which the rest is silent."""
+    spell, z, weight = Speller(), fresh(), 1.0
+    text, along, divisor = spell.letter(z), (), ()
+    for profile in stream.silent:
+        along = tuple(frame_words(profile, parameters, z, 1))
+        weight = 1.0 if along else 1.0 / size  # without gains z is δ/n everywhere
+        text, size, divisor = spell.letter(fresh()), 1, tuple(map(spell.factor, along))
+    terms = [_term(spell, side, fresh(), z, weight, along) for side in stream.writers.values()]
+    name = f"{terms[0].target.parameter}.common"
+    terms += [_term(spell, side, z, fresh(), -weight, along) for side in stream.readers.values()]
     family = "a common change that some readers do not see, and the others take back"
-    return Shift(name, family, text, (size,), tuple(terms), ())
+    return Shift(name, family, text, (size,), tuple(terms), divisor)
 
 
-def _term(spell: Speller, side: _Side, target: Letter, read: Letter, sign: float) -> Term:
+def _term(
+    spell: Speller, side: _Side, target: Letter, read: Letter, sign: float, along: tuple[Word, ...]
+) -> Term:
     """A parameter changes along its slot by what it has along the same slot, summed with z, or by
     z times its sum."""
     slots = tuple((s, leaf.size) for _, leaf, s in side.block.slots)
     rest = {s: fresh() for s, _ in slots}
     at, by = (tuple((rest | {side.slot: x})[s] for s, _ in slots) for x in (target, read))
     window = spell.window(side.name, side.block.start, slots, at)
-    factor = spell.factor(Word(side.name, side.block.start, slots, by))
-    return Term(window, sign, (factor,), divided=sign < 0)
+    words = (Word(side.name, side.block.start, slots, by), *along)
+    return Term(window, sign, tuple(map(spell.factor, words)), divided=sign < 0)
