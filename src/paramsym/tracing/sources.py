@@ -273,16 +273,19 @@ class Sources:
                 if n == reader:
                     found += self._of_constant(joint, k, letters, absence, name)
                     continue
-                out = fresh()
-                words = tuple(frame_words(profile, self.parameters, out, 1))
-                along = {cut: out} if words else {}  # it is constant along what no word says
-                change = Change(1.0, {**letters, **along}, words)
+                change = self._along(profile, letters, cut)
                 passed = self.effects.through(joint, k, change, name)
                 found += [(block.key, change)] if passed is None else passed
             effect = gathered(found, frozenset(letters.values()))
             yield Source(
                 name, block, letters, flat, effect, absence, cut, divided=False, pinned=pinned
             )
+
+    def _along(self, profile: Profile, letters: Mapping[int, Letter], cut: int) -> Change:
+        """δ ⊗ w, which is constant along the slot of w where no gain says that w varies."""
+        out = fresh()
+        words = tuple(frame_words(profile, self.parameters, out, 1))
+        return Change(1.0, {**letters, cut: out} if words else letters, words)
 
     def _is_spelled(self, absence: Absence) -> bool:
         """Whether w and κ are words of parameters, the same at all entries of the other slots."""

@@ -216,18 +216,15 @@ def _spans(other: Source, source: Source) -> bool:
     if other.absence is None and other.kernel is None and not other.flat:
         return True
     if other.kernel is not None or source.kernel is not None:
-        kernels = {*other.kernel.kernel} if other.kernel else None, source.kernel
-        return (
-            kernels[0] is not None
-            and kernels[1] is not None
-            and other.cut == source.cut
-            and (kernels[0] <= {*kernels[1].kernel})
-        )
-    if other.absence is not None and source.absence is not None:
-        return other.cut == source.cut and _is_wider(other.absence, source.absence)
-    if other.absence is not None or (source.absence is not None and not source.is_flat):
-        return False
-    return set(other.flat) <= {*source.flat, source.cut}
+        kernels = other.kernel, source.kernel
+        if other.cut != source.cut or kernels[0] is None or kernels[1] is None:
+            return False
+        return {*kernels[0].kernel} <= {*kernels[1].kernel}
+    if other.absence is not None:
+        wider = source.absence is not None and _is_wider(other.absence, source.absence)
+        return wider and other.cut == source.cut
+    plain = source.absence is None or source.is_flat
+    return plain and set(other.flat) <= {*source.flat, source.cut}
 
 
 def _is_wider(other: Absence, absence: Absence) -> bool:
