@@ -158,3 +158,51 @@ def test_a_function_that_refuses_some_numbers_is_no_defect() -> None:
     torch.manual_seed(0)
     model = Network(lambda m, x: x @ torch.linalg.cholesky(m.a @ m.a.T), a=(1, 1))
     assert derived(model, torch.randn(5, 1).double())[1].error < 1e-10
+
+
+# -- parameters that are given out as they are, or are pieces of something else --------------------
+
+SHOWN: dict[str, tuple[Callable[[Network, Tensor], object], dict[str, tuple[int, ...]]]] = {
+    "a weight behind shares": (
+        lambda m, x: ((x + m.u).softmax(-1) @ m.w + m.c, m.w),
+        {"u": (3,), "w": (3, 2), "c": (2,)},
+    ),
+    "a piece of a table": (
+        lambda m, x: (x + torch.cat([m.u, m.w])).softmax(-1) @ m.w + m.c,
+        {"u": (2, 3), "w": (3, 3), "c": (5, 3)},
+    ),
+    "a padded weight": (
+        lambda m, x: ((x @ m.a).softmax(-1) @ m.w + m.c, functional.pad(m.w, (1, 0)) * m.t),
+        {"a": (3, 3), "w": (3, 2), "c": (2,), "t": (3,)},
+    ),
+    "a weight behind a projection": (
+        lambda m, x: ((x @ m.a @ m.b + m.u) @ m.w + m.c, m.w),
+        {"a": (3, 2), "b": (2, 4), "u": (4,), "w": (4, 2), "c": (2,)},
+    ),
+    "a gain of one more": (lambda m, x: ((1 + m.g) * (x @ m.a), m.g), {"a": (3, 3), "g": (3,)}),
+    "a number of one more": (lambda m, x: ((1 + m.g) * (x @ m.a), m.g), {"a": (3, 3), "g": ()}),
+    "a gain of a norm": (
+        lambda m, x: (functional.rms_norm(x @ m.a, (3,), 1 + m.g, 0.01) @ m.b, m.g.detach()),
+        {"a": (3, 3), "b": (3, 2), "g": (3,)},
+    ),
+    "a bias of one more": (
+        lambda m, x: ((x @ m.a + m.b + 1.0).relu() @ m.w, m.b),
+        {"a": (3, 3), "b": (3,), "w": (3, 2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SHOWN)
+def test_what_is_given_out_or_read_as_it_is_stays_as_it_is(way: str) -> None:
+    function, shapes = SHOWN[way]
+    torch.manual_seed(0)
+    x = torch.randn(4, 5, 3) if way == "a piece of a table" else torch.randn(4, 3)
+    assert derived(Network(function, **shapes), x.double())[1].error < 1e-10
+
+
+def test_what_is_not_given_out_moves() -> None:
+    torch.manual_seed(0)
+    model = Network(lambda m, x: (x + m.u).softmax(-1) @ m.w + m.c, u=(3,), w=(3, 2), c=(2,))
+    assert [s for s in derived(model, torch.randn(4, 3).double())[0].shifts if "w" in s.parameters]
+    model = Network(lambda m, x: (1 + m.g) * (x @ m.a), a=(3, 3), g=(3,))
+    assert derived(model, torch.randn(4, 3).double())[0].offsets == {"g": 1.0}

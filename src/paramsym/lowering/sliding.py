@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from paramsym.lowering.builder import Builder
+from paramsym.lowering.origins import read_as_they_are
 from paramsym.primitives import Lookup, Map, Primitive, ShiftedWindows, Sum
 from paramsym.primitives.tensor import Tensor
 from paramsym.structure.origin import Windows
@@ -40,8 +41,7 @@ def slide_origins(build: Builder) -> None:
     for op in build.ops:
         for tensor in (*op.inputs, *op.given):
             uses[id(tensor.owner)].append((op, tensor))
-    seen = {id(build.tensor(v).owner) for v in build.graph.outputs}
-    seen |= {id(tensor.owner) for tensor in build.anchors}
+    seen = read_as_they_are(build)
     roots = {id(o): o for op in build.ops if _adds(op) and (o := _root(op.inputs[0])) is not None}
     for owner in roots.values():
         demand = _demand(owner, uses, seen)
@@ -120,7 +120,8 @@ def _take(build: Builder, owner: Tensor, wanted: torch.Tensor, uses: Uses, seen:
     """Move what is added to a value into a parameter that it is computed of, if there is one."""
     op = owner.producer
     for k in [0] if isinstance(op, Lookup) else range(len(op.inputs)):
-        windows = _windows(build, op, k, wanted, uses)
+        is_shown = id(op.inputs[k].owner) in seen
+        windows = None if is_shown else _windows(build, op, k, wanted, uses)
         if windows is not None:
             _move(build, op, k, windows)
             owner.value = None

@@ -112,7 +112,8 @@ class Sources:
             for block in tensor_blocks(tensor, self.circuit.layout):
                 if block.key in self.circuit.readers:
                     yield from self._plain(name, block)
-                    yield from self._along_absences(name, block)
+                    if not self.circuit.is_seen(block.key):
+                        yield from self._along_absences(name, block)
                     yield from self._of_rows(name, block)
 
     def _of_rows(self, name: str, block: Block) -> Iterator[Source]:
