@@ -70,9 +70,12 @@ def _written(found: Spaces, first: Unknown, powers: Row) -> Shift:
 
 
 def _number(found: Spaces, unknown: Unknown) -> float | None:
-    """What the model adds to a parameter that it reads as p + constant; None if no one number."""
-    _, origin = found.build.shifted.get(found.names[unknown[0]][0], (None, 0.0))
-    return origin if isinstance(origin, float | int) else None
+    """What the model adds to a parameter that it reads as p + constant; None where that is no one
+    number, and for a buffer."""
+    name = found.names[unknown[0]][0]
+    _, origin = found.build.shifted.get(name, (None, 0.0))
+    plain = isinstance(origin, float | int) and name in found.build.graph.parameters
+    return origin if plain else None
 
 
 def _term(spell: Speller, name: str, block: Block, number: float, grows: bool) -> Term:
