@@ -74,8 +74,9 @@ def _number(found: Spaces, unknown: Unknown) -> float | None:
     number, and for a buffer."""
     name = found.names[unknown[0]][0]
     _, origin = found.build.shifted.get(name, (None, 0.0))
-    plain = isinstance(origin, float | int) and name in found.build.graph.parameters
-    return origin if plain else None
+    if isinstance(origin, float | int) and name in found.build.graph.parameters:
+        return origin
+    return None
 
 
 def _term(spell: Speller, name: str, block: Block, number: float, grows: bool) -> Term:
