@@ -233,15 +233,6 @@ def test_the_reference_shows_the_same_table():
 # -- in a process of its own -------------------------------------------------------------------
 
 
-def start(program: str, *arguments: object, **options) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])}
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        env=environment, **options,
-    )  # fmt: skip
-
-
 WITHOUT_FLINT = "import sys\nsys.modules['flint'] = None\n"
 
 
@@ -322,9 +313,13 @@ def test_what_a_killed_run_left_goes_with_the_next_and_no_other(run, tmp_path: P
 
 
 def test_help_comes_before_torch(arguments):
+    program = "import sys\nsys.modules['torch'] = None\n" + MAIN
     began = time.perf_counter()
-    process = start("import sys\nsys.modules['torch'] = None\n" + MAIN, "transform", "--help")
-    assert "Exit codes" in process.communicate()[0] and process.returncode == ExitCode.YES
+    shown = subprocess.run(
+        [sys.executable, "-c", program, "transform", "--help"], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])}, cwd=ROOT,
+    )  # fmt: skip
+    assert "Exit codes" in shown.stdout and shown.returncode == ExitCode.YES
     assert time.perf_counter() - began < 10.0
 
 

@@ -15,7 +15,6 @@ from paramsym.checkpoints.factory import FactorySource
 from tests.models import Small
 from tests.processes import fork
 
-ROOT = Path(__file__).parents[2]
 SMALL = "tests.models:Small"
 
 

@@ -15,6 +15,7 @@ from paramsym.recording.record import record
 from paramsym.structure.action import act
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.infer import infer
+from tests.tracing.zoo import randomise
 
 WIDTH = 4
 
@@ -55,10 +56,7 @@ class Block(nn.Module):
 def found(way: str, heads: int, size: int) -> tuple[nn.Module, Tensor, ParameterSymmetry]:
     """A block at generic weights, its inputs, and what is derived."""
     torch.manual_seed(0)
-    model, x = Block(way, heads, size).double(), torch.randn(30, 5, 7).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    model, x = randomise(Block(way, heads, size)).double(), torch.randn(30, 5, 7).double()
     return model, x, infer(record(model, (x,)))
 
 

@@ -12,6 +12,7 @@ from paramsym import act, verify
 from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.infer import infer
+from tests.tracing.zoo import randomise
 
 WIDTH = 5
 
@@ -53,10 +54,7 @@ class Stream(nn.Module):
 def found(way: str) -> tuple[nn.Module, Tensor, ParameterSymmetry, list[str]]:
     """A stream at generic weights, its inputs, what is derived, and the changes of the stream."""
     torch.manual_seed(0)
-    model, x = Stream(way).double(), torch.randint(30, (12, 6))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    model, x = randomise(Stream(way)).double(), torch.randint(30, (12, 6))
     symmetry = infer(record(model, (x,)))
     return model, x, symmetry, [s.name for s in symmetry.shifts if "common change" in s.family]
 

@@ -84,10 +84,8 @@ def _offset(
 
     Or why there is none.
     """
-    if shift.divisor is not None and not shift.kind:
-        return _of_one(shift, params)
     if shift.divisor is not None:
-        return transvection(shift, params)
+        return transvection(shift, params) if shift.kind else _of_one(shift, params)
     term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))

@@ -39,8 +39,7 @@ def _final(tensor: Tensor, uses: Uses) -> list[Primitive]:
     """What is done with a tensor, seen through copies."""
     found = []
     for op in uses[id(tensor.owner)]:
-        copied = isinstance(op, Sum) and op.power_step() is not None
-        found += _final(op.out, uses) if copied else [op]
+        found += _final(op.out, uses) if _is_copy(op) else [op]
     return found
 
 
@@ -50,10 +49,14 @@ def read_as_they_are(build: Builder) -> set[int]:
     for tensor in (*map(build.tensor, build.graph.outputs), *build.anchors):
         tensor = tensor.owner
         found.add(id(tensor))
-        while isinstance(op := tensor.producer, Sum) and op.power_step() is not None:
+        while (op := tensor.producer) is not None and _is_copy(op):
             tensor = op.inputs[0].owner
             found.add(id(tensor))
     return found
+
+
+def _is_copy(op: Primitive) -> bool:
+    return isinstance(op, Sum) and op.power_step() is not None
 
 
 def _settle_vector(build: Builder, op: Shifted, uses: Uses, shown: set[int]) -> Primitive | None:

@@ -117,7 +117,7 @@ def _running(
 
 
 def _anywhere(function: Function, x: torch.Tensor) -> torch.Tensor:
-    """The function on other numbers, which it may refuse: no sign that a root is taken of, say."""
+    """The function on other numbers, which it may refuse: what is not positive definite, say."""
     try:
         return function(x)
     except NotProbed:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.sites import Unknown
 from paramsym.primitives.solve import Number, Row
-from paramsym.primitives.words import Speller, Word, fresh
+from paramsym.primitives.words import Speller, fresh, parameter_word
 from paramsym.structure.shift import Shift, Term
 from paramsym.tracing.spaces import Spaces
 
@@ -82,8 +82,6 @@ def _number(found: Spaces, unknown: Unknown) -> float | None:
 def _term(spell: Speller, name: str, block: Block, number: float, grows: bool) -> Term:
     """A block of a parameter, with a number added, grows by δ times itself, or shrinks by
     δ / (1 + δ) times itself."""
-    slots = tuple((s, leaf.size) for _, leaf, s in block.slots)
-    letters = tuple(fresh() for _ in slots)
-    window = spell.window(name, block.start, slots, letters)
-    factor = spell.factor(Word(name, block.start, slots, letters, 1.0, number))
-    return Term(window, 1.0 if grows else -1.0, (factor,), divided=not grows)
+    (word,) = parameter_word(block, name, 1.0, number).factors
+    window = spell.window(name, word.start, word.slots, word.letters)
+    return Term(window, 1.0 if grows else -1.0, (spell.factor(word),), divided=not grows)

@@ -123,11 +123,8 @@ class _Finder:
             elif (weight := self._weight(joint, k, slot)) is not None:
                 found.readers[weight.place] = weight
                 yield from self._read_by(weight)
-            elif (there := joint.forward(k).get(slot)) is None:
-                yield None
             else:
-                passes = k in _terms(joint, _place_of(joint, k, slot))
-                yield (joint.out.key, there) if passes else None
+                yield _passed_on(joint, k, slot)
 
     def _in_front(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
         """The spaces of which a space is a sum; None where others write it than may."""
@@ -152,17 +149,13 @@ class _Finder:
     def _read_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
         """The spaces that a weight is contracted with; None where it is read otherwise."""
         for joint, k in self.circuit.readers[side.block.key]:
-            theirs = joint.slots(1 - k) if _is_product(joint) else {}
-            at = _place_of(joint, k, side.slot)
-            inside = at in theirs and at not in joint.slots(-1)
-            yield (joint.keys[1 - k], theirs[at]) if inside else None
+            theirs = _contracted(joint, k, side.slot)
+            yield None if theirs is None else (joint.keys[1 - k], theirs)
 
     def _written_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
         """The spaces that a parameter writes; None where it is read otherwise."""
         for joint, k in self.circuit.readers[side.block.key]:
-            there = joint.forward(k).get(side.slot)
-            passes = k in _terms(joint, _place_of(joint, k, side.slot))
-            yield (joint.out.key, there) if passes and there is not None else None
+            yield _passed_on(joint, k, side.slot)
 
     def _silent(self, key: Key, slot: int) -> Profile | None:
         """A direction in a frame of gains along which a space that is computed has no part."""
@@ -178,12 +171,8 @@ class _Finder:
 
     def _weight(self, joint: Joint, k: int, slot: int) -> _Side | None:
         """The parameter with which a space is contracted."""
-        if not _is_product(joint):
-            return None
-        at, theirs = _place_of(joint, k, slot), joint.slots(1 - k)
-        if at not in theirs or at in joint.slots(-1):
-            return None
-        return self._parameter(joint, 1 - k, theirs[at])
+        theirs = _contracted(joint, k, slot)
+        return None if theirs is None else self._parameter(joint, 1 - k, theirs)
 
     def _parameter(self, joint: Joint, k: int, slot: int) -> _Side | None:
         """A block of a parameter that is read as a whole, with one of its slots."""
@@ -201,6 +190,22 @@ class _Finder:
 def _place_of(joint: Joint, k: int, slot: int) -> At:
     """The label and position of a slot of input k, or of the output (−1)."""
     return next(at for at, s in joint.slots(k).items() if s == slot)
+
+
+def _contracted(joint: Joint, k: int, slot: int) -> int | None:
+    """The slot of the other factor of a product with which a slot of input k is contracted."""
+    if not _is_product(joint):
+        return None
+    at = _place_of(joint, k, slot)
+    return None if at in joint.slots(-1) else joint.slots(1 - k).get(at)
+
+
+def _passed_on(joint: Joint, k: int, slot: int) -> tuple[Key, int] | None:
+    """The space that takes up input k along a slot, all coordinates alike."""
+    there = joint.forward(k).get(slot)
+    if there is None or k not in _terms(joint, _place_of(joint, k, slot)):
+        return None
+    return joint.out.key, there
 
 
 def _terms(joint: Joint, at: At) -> list[int]:
