@@ -24,10 +24,11 @@ from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.checking.bench import progress
 from paramsym.checking.ends import Ends
 from paramsym.checking.lengths import Lengths, at_lengths
-from paramsym.checking.moves import Pass, claims_of, moved, moves_nothing, passes_of
+from paramsym.checking.moves import Pass, moved, moves_nothing
+from paramsym.checking.search import TOLERANCES, Search, all_passes
 from paramsym.checking.trial import Outputs, State, Trial, Unseen, Unusable
 from paramsym.checking.trials import FURTHER, Trials
-from paramsym.checking.weaker import fitting, weaker
+from paramsym.checking.weaker import fitting
 from paramsym.recording.record import Inputs, preserved, split_inputs
 from paramsym.structure.checked import Checked
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -35,8 +36,6 @@ from paramsym.structure.symmetry import ParameterSymmetry
 LARGEST = 2 << 30  # bytes of parameters in float32 beyond which refutation is left out
 MATRICES = 1 << 27  # entries of the changes of basis of an element, likewise
 _COINS = (1, 2, 3)  # seeds that are tried, as one of them may draw the same
-TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4}
-APPROXIMATE = 1e-5  # for families that hold up to the negligible ε of a norm
 
 
 def refute(
@@ -110,19 +109,11 @@ def _unsuitable(model: torch.nn.Module, symmetry: ParameterSymmetry, inputs: Inp
 # -- what to do with a trial -----------------------------------------------------------------------
 
 
-def _all_passes(symmetry: ParameterSymmetry, many: bool) -> list[tuple[Pass, float]]:
-    """Every pass with its tolerance in float64."""
-    passes = [(one, TOLERANCES[torch.float64]) for one in passes_of(symmetry, many)]
-    if loose := claims_of(symmetry, exact=False):
-        passes.append((Pass(loose, 0.5), APPROXIMATE))
-    return passes
-
-
 def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     """All passes on a quick trial, and the search for what is wrong after an alarm."""
     trial = trials.quick()
     symmetry, refuted = fitting(symmetry, trial.state, trial.interfaces())
-    passes = _all_passes(symmetry, trials.small)
+    passes = all_passes(symmetry, trials.small)
     if moves_nothing(symmetry):
         return symmetry.with_checked(Checked(refuted=refuted, note="nothing moves"))
     notes = _steadiness(trial, symmetry) if trials.small else []
@@ -141,7 +132,7 @@ def _outcome(trials: Trials, symmetry: ParameterSymmetry) -> ParameterSymmetry:
     if alarm:
         del trial  # of a large model: the search needs the memory
         trials.forget()
-        search = _Search(trials, symmetry)
+        search = Search(trials, symmetry)
         if search.first.is_random():
             raise Unusable("the forward pass draws random numbers, so that outputs do not repeat")
         symmetry, found, worst = search.run()
@@ -234,9 +225,9 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     fallen, lengths = list[str](), list[Lengths]()
     for start, (changes, there) in enumerate(trials.others, 1):
         try:
-            if not _compare(there, kept, _all_passes(kept, many=False)[1:2], start)[0]:
+            if not _compare(there, kept, all_passes(kept, many=False)[1:2], start)[0]:
                 continue
-            search = _Search(replace(trials, inputs=at_lengths(trials.inputs, changes)), symmetry)
+            search = Search(replace(trials, inputs=at_lengths(trials.inputs, changes)), symmetry)
             symmetry, found, _ = search.run()
         except Unusable:  # at other weights: nothing was learned
             continue
@@ -247,92 +238,3 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     text = f"true at the lengths of the example alone: {'; '.join(fallen)}"
     note = "; ".join(filter(None, (checked.note, text)))
     return symmetry.with_checked(replace(checked, lengths=tuple(dict.fromkeys(lengths)), note=note))
-
-
-# -- the search for what is wrong ------------------------------------------------------------------
-
-
-class _Search:
-    """Finds the claims that fail on two trials at fresh weights and inputs, and reduces them.
-
-    Of a large model there are three trials at most; of a small one four, since a trial whose units
-    are all closed or saturated sees nothing, and would speak for whatever is claimed.
-    """
-
-    def __init__(self, trials: Trials, symmetry: ParameterSymmetry):
-        self.trials, self.symmetry, self.worst = trials, symmetry, 0.0
-        self.made: dict[int, Trial] = {}
-        self.spare = 2 if trials.small else 1  # trials that may see nothing
-
-    @property
-    def first(self) -> Trial:
-        return self._trial(1)
-
-    def _trial(self, number: int) -> Trial:
-        """One of the trials, made when those before have not settled the matter."""
-        if number not in self.made:
-            self.made[number] = self.trials.careful(number)
-        return self.made[number]
-
-    def run(self) -> tuple[ParameterSymmetry, tuple[str, ...], float]:
-        """What survives, what was refuted, and the worst error of what survives."""
-        symmetry, refuted = self.symmetry, []
-        with progress(len(claims_of(symmetry)), "refutation") as advance:
-            while failing := self._failing(symmetry):
-                guilty = self._guilty(symmetry, *failing)
-                symmetry, text = self._reduced(symmetry, guilty, failing[1])
-                refuted.append(text)
-                advance()
-        return symmetry, tuple(refuted), self.worst
-
-    def _failing(self, symmetry: ParameterSymmetry) -> tuple[Pass, float] | None:
-        """The first pass that fails."""
-        self.worst = 0.0
-        for one, tolerance in _all_passes(symmetry, self.trials.small):
-            if self._fails(symmetry, one, tolerance):
-                return one, tolerance
-        return None
-
-    def _fails(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
-        """Whether a move changes an output on both trials, beyond what rounding does."""
-        seen = 0
-        for number in range(1, 3 + self.spare):
-            seen += self._seen(self._trial(number), symmetry, one, tolerance)
-            if seen == 2 or number - seen > self.spare:
-                break
-        return seen == 2
-
-    def _seen(self, trial: Trial, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> bool:
-        tolerance = max(tolerance, TOLERANCES[trial.dtype])
-        generator = torch.Generator().manual_seed(11)
-        try:
-            state, ends = moved(symmetry, one, trial.state, generator, trial.dtype)
-            error = trial.error(state, ends, tolerance)
-        except Exception:  # see `_compare`
-            return True
-        if error <= tolerance:
-            self.worst = max(self.worst, error)
-        return error > tolerance
-
-    def _guilty(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> Pass:
-        """The shortest beginning of a pass that fails; its last claim is the guilty one."""
-        low, high = 0, len(one.claims)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._fails(symmetry, replace(one, claims=one.claims[:middle]), tolerance):
-                high = middle
-            else:
-                low = middle
-        return replace(one, claims=one.claims[:high])
-
-    def _reduced(
-        self, symmetry: ParameterSymmetry, guilty: Pass, tolerance: float
-    ) -> tuple[ParameterSymmetry, str]:
-        """The symmetry with the most of the guilty claim that survives, alone and with the rest."""
-        claim = guilty.claims[-1]
-        alone = (Pass((claim,), 1.0), Pass((claim,), 0.5))
-        *options, last = weaker(symmetry, claim)
-        for less, text in options:
-            if not any(self._fails(less, one, tolerance) for one in (*alone, guilty)):
-                return less, text
-        return last

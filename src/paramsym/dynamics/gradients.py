@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from paramsym.checking.refute import TOLERANCES
+from paramsym.checking.search import TOLERANCES
 from paramsym.checking.verify import verify
 from paramsym.dynamics.loss import ModelLoss
 from paramsym.dynamics.pairings import RIGHT, WRONG, GradientRow, Pairings

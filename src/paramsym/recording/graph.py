@@ -105,6 +105,7 @@ _DUNDER = {
 }  # fmt: skip
 
 
+@cache
 def canonical_name(target: Any) -> str:
     """The one name under which an operator is known, whichever reader saw it.
 

@@ -52,7 +52,7 @@ class Lift(TorchFunctionMode):
             return args[0].to(torch.complex128 if name == "cfloat" else torch.float64)
         kwargs = kwargs or {}
         # dtypes are never nested, and trees take long to walk
-        if any(_widened(item) is not item for item in (*args, *kwargs.values())):
+        if any(type(item) is torch.dtype and item in _WIDER for item in (*args, *kwargs.values())):
             self.met = True
             args = tuple(map(_widened, args))
             kwargs = {key: _widened(value) for key, value in kwargs.items()}
