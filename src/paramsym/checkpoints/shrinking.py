@@ -287,6 +287,8 @@ class _Sizes:
             "windowed": min(value, _PATCHES) if self.stages else value,
             "attended": min(value, _WINDOW),
             "groups": min(value, self.heads),
+            # of two units: groups as wide as what is in front of the stream all see the same
+            "narrow groups": min(value, self.widths.get(self.width, 2) // 2),
             "width": self.widths.get(value, value),
             "positions": min(value, POSITIONS) if self.profile.positions else value,
         }  # fmt: skip
