@@ -84,6 +84,7 @@ def measure_all(options: argparse.Namespace) -> int:
     wanted = [c for n, c in found.items() if not options.only or n in options.only]
     fresh = bool(options.only) or options.again
     queue = [case for case in wanted if fresh or case.name not in results]
+    atlas_process.keep_memory()
     atlas_measure.warm()  # what is loaded here, no forked process has to load
     tasks = partial(atlas_process.measured, audited=options.audited)
     with engine_of(options.engine) as engine:

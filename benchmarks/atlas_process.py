@@ -9,6 +9,7 @@ import json
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from functools import partial
@@ -19,8 +20,22 @@ from atlas_classes import Case
 
 TIMEOUT = 90  # seconds of wall time for one class
 
+_KEEPING = {  # bytes, of what glibc reads as it starts; elsewhere nobody reads it
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+    "MALLOC_ARENA_MAX": "1",
+}
+
 # Two threads that fork at once would give each child the other's pipe, whose end is then not seen.
 _FORKING = threading.Lock()
+
+
+def keep_memory() -> None:
+    """Start this program anew so that it keeps what it frees: a third of an audit's time is the
+    kernel's otherwise, which clears the pages that it has just been given back."""
+    if not _KEEPING.items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **_KEEPING})
 
 
 def measured(case: Case, audited: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _ROLES = {
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
         "attended": r"^attention_window$",
+        "seen": r"^num_conv_pos_embeddings$",
         "narrow groups": r"conv_pos_embedding_groups$",
         "groups": r"_groups$|^n_group$|^num_expert_group$",
         "chosen": r"experts_per_tok(en)?$|^moe_(top_?k|k)$|^num_selected_experts$",

@@ -285,7 +285,7 @@ class _Sizes:
             "chosen groups": min(value, _CHOSEN),
             "patch": min(value, _PATCH), "image": min(value, self._image()),
             "windowed": min(value, _PATCHES) if self.stages else value,
-            "attended": min(value, _WINDOW),
+            "attended": min(value, _WINDOW), "seen": min(value, _WINDOW),
             "groups": min(value, self.heads),
             # of two units: groups as wide as what is in front of the stream all see the same
             "narrow groups": min(value, self.widths.get(self.width, 2) // 2),
