@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paramsym.checking.elimination import eliminate
 from paramsym.structure.tangent import as_real
 
 _ZERO = 1e-6  # relative to the largest entry of a direction
@@ -54,18 +55,13 @@ def sparse(directions: torch.Tensor, explained: torch.Tensor) -> torch.Tensor:
 
 
 def _eliminated(directions: torch.Tensor) -> torch.Tensor:
-    """Reduced echelon form by columns with complete pivoting: one entry of each is its own."""
+    """Reduced echelon form by columns: some entry of each is its own, chosen by partial pivoting."""
     found = directions / torch.linalg.vector_norm(directions, dim=0)
-    for k in range(found.shape[1]):
-        rest = found[:, k:].abs()
-        at = int(rest.argmax())
-        row, column = at // rest.shape[1], k + at % rest.shape[1]
-        found[:, [k, column]] = found[:, [column, k]]
-        found[:, k] = found[:, k] / found[row, k].item()
-        others = found[row].clone()
-        others[k] = 0.0
-        found -= found[:, k, None] * others
-    return found
+    order = eliminate(found)
+    lower = found.tril(-1).fill_diagonal_(1.0)
+    top = lower[: lower.shape[1]]
+    made = torch.linalg.solve_triangular(top, lower, upper=False, left=False, unitriangular=True)
+    return torch.empty_like(made).index_copy_(0, order, made)
 
 
 def _least_absolute(found: torch.Tensor, explained: torch.Tensor) -> torch.Tensor:
