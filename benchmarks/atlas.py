@@ -52,6 +52,10 @@ def main() -> int:
         help="the most parameters of what is audited; 0 audits nothing",
     )
     parser.add_argument(
+        "--seconds", type=float, default=atlas_process.SECONDS, metavar="COUNT",
+        help="the most that one class may take",
+    )  # fmt: skip
+    parser.add_argument(
         "--engine", default=ENGINE, metavar="WORD",
         help="local:N for N classes at a time, ray, or any other word of paramsym.engines",
     )  # fmt: skip
@@ -86,7 +90,7 @@ def measure_all(options: argparse.Namespace) -> int:
     queue = [case for case in wanted if fresh or case.name not in results]
     atlas_process.keep_memory()
     atlas_measure.warm()  # what is loaded here, no forked process has to load
-    tasks = partial(atlas_process.measured, audited=options.audited)
+    tasks = partial(atlas_process.measured, audited=options.audited, seconds=options.seconds)
     with engine_of(options.engine) as engine:
         for place, result in engine.map(tasks, queue):
             name = queue[place].name

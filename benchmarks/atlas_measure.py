@@ -22,7 +22,8 @@ from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 5_500  # parameters
-_WORDS = 180  # of a twin that is audited again
+_WORDS = 180  # of a twin that is audited again, which may be larger by as much:
+_LARGER = 1.5
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64
 _SEEN = 0.01  # an ε that is no rounding
@@ -169,7 +170,7 @@ def _with_more_words(model: nn.Module, seed: int) -> nn.Module | None:
         return None
     _randomise(made, seed)
     count = sum(p.numel() for p in made.parameters())
-    return made if sum(p.numel() for p in model.parameters()) < count <= AUDITED else None
+    return made if sum(p.numel() for p in model.parameters()) < count <= _LARGER * AUDITED else None
 
 
 _MADE = (lambda model: _with_more_words(model, 0), _at_other_weights, _with_wide_norms)

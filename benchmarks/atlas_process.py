@@ -18,7 +18,7 @@ from typing import Any
 import atlas_measure
 from atlas_classes import Case
 
-TIMEOUT = 90  # seconds of wall time for one class
+SECONDS = 90  # of wall time for one class
 
 _KEEPING = {  # bytes, of what glibc reads as it starts; elsewhere nobody reads it
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
@@ -38,15 +38,15 @@ def keep_memory() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **_KEEPING})
 
 
-def measured(case: Case, audited: int) -> dict[str, Any]:
+def measured(case: Case, audited: int, seconds: float) -> dict[str, Any]:
     """What is found of a class by a process of its own, and how that ended if not by itself."""
     pid, pipe = _started(case, audited)
     began, said, why = time.monotonic(), b"", ""
-    while part := _read(pipe, began + TIMEOUT - time.monotonic()):
+    while part := _read(pipe, began + seconds - time.monotonic()):
         said += part
     if part is None:
         os.kill(pid, signal.SIGKILL)
-        why = f"ended after {TIMEOUT} seconds"
+        why = f"ended after {seconds:g} seconds"
     os.close(pipe)
     _, status = os.waitpid(pid, 0)
     result: dict[str, Any] = {"family": case.family}

@@ -151,12 +151,11 @@ def test_a_process_that_dies_or_takes_too_long_loses_only_itself(
         case.build()
 
     monkeypatch.setattr(atlas_process.atlas_measure, "measure", measure)
-    monkeypatch.setattr(atlas_process, "TIMEOUT", 2)
     calls: dict[str, Any] = {
         "fine": lambda: None, "dies": lambda: os._exit(7), "sleeps": lambda: time.sleep(60),
     }  # fmt: skip
     cases = [Case(name, "plain", build) for name, build in calls.items()]
-    found = {case.name: atlas_process.measured(case, 0) for case in cases}
+    found = {case.name: atlas_process.measured(case, 0, seconds=2) for case in cases}
     assert all(result["built"] for result in found.values())
     assert "ended" not in found["fine"]
     assert found["dies"]["ended"] == "exit code 7"

@@ -55,7 +55,7 @@ def sparse(directions: torch.Tensor, explained: torch.Tensor) -> torch.Tensor:
 
 
 def _eliminated(directions: torch.Tensor) -> torch.Tensor:
-    """Reduced echelon form by columns: some entry of each is its own, chosen by partial pivoting."""
+    """Reduced echelon form by columns: an entry of each is its own, by partial pivoting."""
     found = directions / torch.linalg.vector_norm(directions, dim=0)
     order = eliminate(found)
     lower = found.tril(-1).fill_diagonal_(1.0)

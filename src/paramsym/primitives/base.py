@@ -218,7 +218,9 @@ def known_sum(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -
     if not outer:
         return [Absence(inner, ONES, offset)]
     size = joined_size((inner, *outer), joint.out.sizes)
-    return [] if offset or size is None else [Absence(inner, ONES, (), tuple(outer), size)]
+    if size is None or any(o.factors for o in offset):  # the letter of a part counts one leaf
+        return []
+    return [Absence(inner, ONES, offset, tuple(outer), size)]
 
 
 def carry(joint: Joint, k: int, change: Change, by: float = 1.0) -> list[Change] | None:

@@ -104,7 +104,7 @@ class Reduce(Primitive):
             return None
         block, forward = joint.inputs[k], joint.forward(k)
         lost = change.at.keys() - forward.keys()
-        if change.atom is not None and lost:
+        if {change.at[s] for s in lost} & change.atom_letters():
             return None
         weight = 1.0
         for d in self.dims:  # a joined axis counts piece by piece

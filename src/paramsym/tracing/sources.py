@@ -152,7 +152,7 @@ class Sources:
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = gathered(found, frozenset(own.values()))
             yield Source(name, block, own, flat, effect)
-            if not flat and effect and all(c.atom for _, c in effect.values()):
+            if not flat and _is_shown(own.values(), effect):
                 return  # what weighs data is absorbed as a whole or not at all
         for slot, letter in letters.items():
             yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})
@@ -322,6 +322,14 @@ def _joined(block: Block) -> Iterator[tuple[int, ...]]:
         strides = tuple(stride for _, _, stride in found)
         if len(strides) > 1:
             yield strides
+
+
+def _is_shown(letters: Collection[Letter], effect: Effect) -> bool:
+    """Whether all of an effect weighs data, and shows every letter of δ: the others are summed."""
+    if not effect or any(m.atom is None for _, m in effect.values()):
+        return False
+    shown = [{*m.at.values()} | m.letters() | m.atom_letters() for _, m in effect.values()]
+    return set().union(*shown).issuperset(letters)
 
 
 def _is_product(op: Primitive) -> bool:

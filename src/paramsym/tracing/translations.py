@@ -69,7 +69,7 @@ class Translations:
                 continue
             absorbed = self._divide(source, basis)
             if absorbed is not None:
-                known.append(source)
+                known += _as_free(source, absorbed)
                 if self._is_moved(source):
                     yield Family(source, absorbed)
             elif not source.is_special:
@@ -86,7 +86,10 @@ class Translations:
         None of them leads a family yet, so that what is found is independent of those.
         """
         for sink, source, lead in [(s, *q) for s, found in basis.items() for q in found]:
-            if not any(at != sink and basis.get(at) for at, _ in source.effect.values()):
+            own = any(_is_same_block(q, source) and _is_flatter(q, source) for q, _ in basis[sink])
+            if not own and not any(
+                at != sink and basis.get(at) for at, _ in source.effect.values()
+            ):
                 continue
             known = done[source.name, source.block.key]
             if any(_contains(other, source) for other in known):
@@ -96,7 +99,7 @@ class Translations:
             if absorbed is None:
                 basis[sink].append((source, lead))
             else:
-                known.append(source)
+                known += _as_free(source, absorbed)
                 yield Family(source, absorbed)
 
     def _is_moved(self, source: Source) -> bool:
@@ -147,7 +150,7 @@ class Translations:
                 budget -= 1
                 if budget < 0:
                     return None
-                if (q.name, q.block.key) == (source.name, source.block.key):
+                if _is_same_block(q, source) and not _is_flatter(q, source):
                     continue
                 step = _subtract(source, rest, lead, q, change)
                 if step is None:
@@ -190,6 +193,22 @@ def _subtract(
         else:
             after[form] = (at, replace(product, coefficient=left))
     return Absorption(q, ratio, prefix, put), after
+
+
+def _as_free(source: Source, absorbed: tuple[Absorption, ...]) -> list[Source]:
+    """The source, if its block moves by all of δ, and not by it less what its entries share."""
+    return [] if any(_is_same_block(a.source, source) for a in absorbed) else [source]
+
+
+def _is_same_block(q: Source, source: Source) -> bool:
+    return (q.name, q.block.key) == (source.name, source.block.key)
+
+
+def _is_flatter(q: Source, source: Source) -> bool:
+    """Whether one of two sources on the same entries is constant along more slots: where the other
+    is summed along these, it takes back what their entries have in common."""
+    plain = all(each.absence is None and each.kernel is None for each in (q, source))
+    return plain and q.pinned == source.pinned and {*q.flat} > {*source.flat}
 
 
 def _fit(q: Source, source: Source, put: Mapping[Letter, Letter]) -> bool:
