@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import Any
 
-from paramsym.lowering.data import Evaluator
+from paramsym.lowering.data import Evaluator, drawn_values, fed_values
 from paramsym.lowering.made import broadcast, centred_dims, square_of, total_of
 from paramsym.lowering.memory import AbstractMemory
 from paramsym.lowering.quadratics import quadratic
@@ -48,9 +48,9 @@ class Builder(AbstractMemory):
 
     def __init__(self, graph: Graph, moving: AbstractSet[int] = frozenset()):
         self.graph = graph
-        given = {value.id for value in graph.values if value.kind == "input"}
-        self.data = Evaluator(graph, moving)  # the numbers that no parameter enters
-        self.fixed = Evaluator(graph, moving | given)  # those that no input enters, either
+        # the numbers that no parameter enters, and those that no input enters, either
+        self.data = Evaluator(graph, moving | drawn_values(graph))
+        self.fixed = Evaluator(graph, moving | fed_values(graph))
         self.tensors: dict[int, Tensor] = {}
         self.ops: list[Primitive] = []
         self.where = ""
@@ -253,10 +253,10 @@ class Builder(AbstractMemory):
                     sizes.setdefault(label, 1)
                     continue
                 sizes[label] = size
-                if label in nodes:
-                    self.unify(nodes[label], node)
-                else:
+                if label not in nodes:
                     nodes[label] = node
+                elif size:  # what has no entries is of any type
+                    self.unify(nodes[label], node)
         return nodes, sizes
 
     def multiply(self, x: Tensor, y: Tensor, divide: bool = False) -> Tensor:

@@ -9,18 +9,33 @@ import torch
 from paramsym.primitives.numbers import read_off
 from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph, Value
-from paramsym.recording.replay import Replay, numbers_of
+from paramsym.recording.replay import Replay, is_drawn, numbers_of
 
 
 def moving_values(graph: Graph) -> set[int]:
     """Ids of the values that depend on a parameter or on a buffer of the state dict."""
     sources = [*graph.parameters.values(), *graph.buffers.values()]
-    moving = {v.id for v in sources if v.name not in graph.held}
+    return _led_to(graph, {v.id for v in sources if v.name not in graph.held})
+
+
+def drawn_values(graph: Graph) -> set[int]:
+    """Ids of the values that depend on numbers that the forward pass draws, each time others."""
+    return _led_to(graph, {v.id for c in graph.calls if is_drawn(c) for v in c.outputs})
+
+
+def fed_values(graph: Graph) -> set[int]:
+    """Ids of the values that depend on an input, or on numbers that are drawn."""
+    given = {value.id for value in graph.values if value.kind == "input"}
+    return _led_to(graph, given) | drawn_values(graph)
+
+
+def _led_to(graph: Graph, found: set[int]) -> set[int]:
+    """Ids of these values and of all that are computed from their numbers."""
     for call in graph.calls:  # a window moves with its owner, also if no call made it
-        if any(v.id in moving or v.storage in moving for v in numbers_of(call)):
-            moving.update(v.id for v in call.outputs)
-    moving.update(v.id for v in graph.values if v.storage in moving)
-    return moving
+        if any(v.id in found or v.storage in found for v in numbers_of(call)):
+            found.update(v.id for v in call.outputs)
+    found.update(v.id for v in graph.values if v.storage in found)
+    return found
 
 
 class Evaluator(Replay):

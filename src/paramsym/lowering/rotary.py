@@ -19,7 +19,7 @@ import torch
 from paramsym.lowering.data import Evaluator
 from paramsym.primitives.numbers import can_run
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.recording.replay import RANDOM
+from paramsym.recording.replay import is_drawn
 
 _VIEWS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "getitem", "slice",
@@ -172,7 +172,7 @@ class _Fingerprints:
 
 def _draws(call: Call) -> bool:
     """Whether another run of a call may give other numbers."""
-    return not can_run(call) or call.name in RANDOM or "dropout" in call.name
+    return not can_run(call) or is_drawn(call)
 
 
 def _spelled(tree: Any, name: Callable[[Value], Any]) -> Any:

@@ -11,9 +11,15 @@ from paramsym.recording.graph import Call, Graph, Value, values_in
 RANDOM = {
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal",
     "uniform", "bernoulli", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson",
-    "multinomial", "gumbel_softmax", "fractional_max_pool2d", "fractional_max_pool3d",
+    "multinomial", "binomial", "_standard_gamma", "_sample_dirichlet", "gumbel_softmax",
+    "fractional_max_pool2d", "fractional_max_pool3d",
     "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
 }  # fmt: skip
+
+
+def is_drawn(call: Call) -> bool:
+    """Whether a call draws numbers, or may in some mode."""
+    return call.name in RANDOM or "dropout" in call.name
 
 
 # of what these are told, only the shape counts, or that of the second operand

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from paramsym.lowering.data import moving_values
+from paramsym.lowering.data import fed_values, moving_values
 from paramsym.primitives.tensor import contiguous
 from paramsym.recording.graph import Call, Graph, Value
-from paramsym.recording.replay import RANDOM
 
 COPIES = {"contiguous", "clone", "alias", "detach", "lift_fresh", "lift_fresh_copy", "positive"}
 CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
@@ -70,12 +69,7 @@ class Context:
     @cached_property
     def fed(self) -> set[int]:
         """Ids of the recorded values that depend on an input, or on numbers that are drawn."""
-        found = {v.id for v in self.graph.values if v.kind == "input"}
-        for call in self.graph.calls:
-            drawn = call.name in RANDOM or "dropout" in call.name
-            if drawn or any(v.id in found or v.storage in found for v in call.operands):
-                found.update(v.id for v in call.outputs)
-        return found | {v.id for v in self.graph.values if v.storage in found}
+        return fed_values(self.graph)
 
     @cached_property
     def named(self) -> dict[str, list[Call]]:

@@ -196,7 +196,7 @@ def _most_shared(context: Context, terms: Sequence[_Term]) -> tuple[Form, int] |
 def _fits(terms: Sequence[_Term], out: Value) -> bool:
     """Whether a sum of products has the shape and dtype of a value."""
     found = [form for term in terms for form, _ in term.factors]
-    if not all(form.dtype == out.dtype for form in found):
+    if not found or not all(form.dtype == out.dtype for form in found):
         return False
     return torch.broadcast_shapes(*(form.shape for form in found)) == out.shape
 
