@@ -2,11 +2,13 @@
 
 `x[mask]`, `masked_select`, `repeat_interleave` and the packing of sequences have shapes, or take
 steps, that depend on numbers. Where no parameter leads to those, the positions are known, and the
-same entries are read by `getitem` or `index_select`: the numbers are the same, bit by bit.
+same entries are read by `getitem` or `index_select`: the numbers are the same, bit by bit. What
+asks for numbers that do not matter is `spelled` out.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +18,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from paramsym.recording.graph import Call
 from paramsym.recording.selecting import Selector
+from paramsym.recording.spelled import SPELLED
 
 Translated = Callable[[], Any]  # runs under the recorder, so that its calls are recorded
 
@@ -33,11 +36,25 @@ def translated(
 
     Raises `TraceError` where what is selected depends on a parameter.
     """
+    if call.name in SPELLED:
+        return _spelled(SPELLED[call.name], args, kwargs)
     function = _TRANSLATED.get(call.name)
     if function is None:
         return None
     with unset_fake_temporarily():  # positions are numbers
         return function(selector, call, list(args), dict(kwargs))
+
+
+def _spelled(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Translated | None:
+    """The function by what it computes, if it knows these arguments."""
+    given = {name: item for name, item in kwargs.items() if item is not None}
+    try:
+        inspect.signature(function).bind(*args, **given)
+    except TypeError:
+        return None
+    return lambda: function(*args, **given)
 
 
 def _is_mask(item: Any) -> bool:
