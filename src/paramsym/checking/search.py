@@ -58,9 +58,7 @@ class Search:
         symmetry, refuted = self.symmetry, []
         with progress(len(claims_of(symmetry)), "refutation") as advance:
             while failing := self._failing(symmetry):
-                for guilty in self._wrong_shifts(symmetry, *failing) or [
-                    self._guilty(symmetry, *failing)
-                ]:
+                for guilty in self._wrong(symmetry, *failing) or [self._guilty(symmetry, *failing)]:
                     symmetry, text = self._reduced(symmetry, guilty, failing[1])
                     refuted.append(text)
                     advance()
@@ -95,13 +93,12 @@ class Search:
             self.worst = max(self.worst, error)
         return error > tolerance
 
-    def _wrong_shifts(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> list[Pass]:
-        """The shifts of a pass that fail alone: what is wrong is mostly several of them.
+    def _wrong(self, symmetry: ParameterSymmetry, one: Pass, tolerance: float) -> list[Pass]:
+        """The claims of a pass that fail alone: what is wrong is mostly several of them.
 
         They are halved on the first trial that sees any, and each that is left is tried on the
-        others. Shifts that fail together alone are not found.
+        others. Claims that fail together alone are not found.
         """
-        shifts = tuple(claim for claim in one.claims if claim.kind == "shift")
 
         def wrong(trial: Trial, claims: tuple[Claim, ...], known: bool = False) -> Iterator[Pass]:
             part, half = replace(one, claims=claims), len(claims) // 2
@@ -115,7 +112,7 @@ class Search:
             yield from wrong(trial, claims[half:], known=not first)
 
         for number in range(1, 2 + self.spare):
-            if found := [*wrong(self._trial(number), shifts)]:
+            if found := [*wrong(self._trial(number), one.claims)]:
                 return [part for part in found if self._fails(symmetry, part, tolerance)]
         return []
 

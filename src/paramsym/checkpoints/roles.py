@@ -34,7 +34,7 @@ _ROLES = {
         "patch": r"^(patch_size|encoder_stride)$",
         "token": r"_token_(id|index)$",
         "width": r"^(d_model|n_embd|n_inner|dim|d_ff|d_inner|mlp_dim|num_mel_bins)$|"
-        r"(hidden|intermediate|embedding|projection|proj|embed|conv|ffn|ffn_hidden|pooler_output)"
+        r"(hidden|intermediate|embedding|projection|project|proj|embed|conv|ffn|ffn_hidden|pooler_output)"
         r"_(size|dim|sizes|dims)$|_rank$",
     }.items()
 }
