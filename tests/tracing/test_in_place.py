@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from paramsym import find_symmetry
+from paramsym.lowering.lower import lower
+from paramsym.primitives import Opaque
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.recording.layout import covers
 from paramsym.recording.ledger import DEFECT, Ledger
@@ -467,3 +469,34 @@ def test_what_nobody_recorded_is_no_constant(monkeypatch: pytest.MonkeyPatch) ->
     assert groups_of(Net(lambda s, h: F.relu(torch.tril(h)) @ s.u)) == "PositiveScaling(4)"
     monkeypatch.setattr(module, "_UNTRACED", module._UNTRACED | {"triu"})
     assert groups_of(Net(forward)) == ""
+
+
+class Substituted(nn.Module):
+    """A delta rule: rows of a triangular matrix are written one by one, as people write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.value = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.leave = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        key = self.key(x)
+        found = torch.tril(key @ key.mT, -1)
+        for i in range(1, x.shape[1]):
+            row, above = found[..., i, :i].clone(), found[..., :i, :i].clone()
+            found[..., i, :i] = row + (row.unsqueeze(-1) * above).sum(-2)
+        return self.leave(found @ self.value(x))
+
+
+@pytest.mark.parametrize(("length", "whole"), [(6, False), (60, True)])
+def test_a_matrix_that_is_written_row_by_row_is_cut_into_so_many_blocks_at_most(
+    length: int, whole: bool
+) -> None:
+    torch.manual_seed(0)
+    model, x = Substituted().double(), (torch.randn(2, length, 3).double() / length,)
+    symmetry = find_symmetry(model, x)
+    opaque = [op for op in lower(record(model, x)).ops if isinstance(op, Opaque)]
+    assert bool(opaque) == whole
+    groups = {str(space.group) for space in symmetry.spaces.values()}
+    assert {"Orthogonal(4)", "GeneralLinear(4)"} <= groups  # of keys, and of values
+    assert errors(model, symmetry, x)["everything"] < 1e-9

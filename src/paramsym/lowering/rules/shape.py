@@ -241,6 +241,11 @@ def partial_write(build: Builder, call: Call) -> Tensor:
     if box is None:
         reason = f"a write at {call.where} goes through a window that cuts across the units"
         return build.opaque_call(call, call.outputs, reason)[0]
+    if sum(n < whole for n, whole in zip(box.counts, box.radices, strict=True)) > 1 and (
+        _writes_like(build, call) > _WINDOWS
+    ):
+        reason = f"too many windows of a matrix are written one by one at {call.where}"
+        return build.opaque_call(call, call.outputs, reason)[0]
     read = (whole.strides, whole.offset)
     if whole.base is not None or read != (owner.strides, owner.offset):  # a copy read as a view
         whole = build.alias(whole)
@@ -251,6 +256,14 @@ def partial_write(build: Builder, call: Call) -> Tensor:
     if made is piece:
         made = build.alias(piece)
     return build.view(made, owner.shape, compact_strides(owner), made.offset)
+
+
+_WINDOWS = 24  # of two axes, which cut a matrix into so many blocks squared, at each write
+
+
+def _writes_like(build: Builder, call: Call) -> int:
+    """How many windows are written at a line of the model."""
+    return sum(c.name == call.name and c.where == call.where for c in build.graph.calls)
 
 
 def _put(build: Builder, grid: Tensor, piece: Tensor, box: Box, dim: int) -> Tensor:
