@@ -35,7 +35,7 @@ _WIDER = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
-_PROPERTY = type(torch.Tensor.shape.__get__)
+_PROPERTY = type(vars(torch._C.TensorBase)["shape"].__get__)
 _CASTS = {"float", "half", "bfloat16", "cfloat"}
 
 
