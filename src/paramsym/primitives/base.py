@@ -85,13 +85,17 @@ class Primitive:
     given: tuple[Tensor, ...] = ()
 
     noun: ClassVar[str] = ""  # what a report calls it, where the name says nothing
-    is_closed: ClassVar[bool] = True  # the output depends on the inputs alone: no index, no mask
     multiplies: ClassVar[bool] = False  # changes of two inputs make one that is quadratic in them
 
     @property
     def title(self) -> str:
         """What a report calls it: the function that the user wrote, if one is known."""
         return self.name or self.noun or f"a {type(self).__name__.lower()}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the output depends on the inputs alone: on no index that is data, and no mask."""
+        return True
 
     # -- which axes count the same units -----------------------------------------------------
     def labels(self) -> tuple[list[Labels], Labels]:

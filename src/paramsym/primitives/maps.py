@@ -103,5 +103,8 @@ class Opaque(Primitive):
     """An operator about which nothing is known: everything that it touches is frozen."""
 
     noun = "opaque"
-    is_closed = False
     reason: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        return False

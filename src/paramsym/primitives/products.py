@@ -318,10 +318,13 @@ class Mask(Contract):
     constant along the softmax passes.
     """
 
-    is_closed = False
     hides: bool = False
     keeps: bool = True
     fill: float = 0.0
+
+    @property
+    def is_closed(self) -> bool:
+        return False
 
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]

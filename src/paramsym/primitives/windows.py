@@ -20,20 +20,23 @@ from paramsym.primitives.base import (
     pull,
     push,
 )
-from paramsym.primitives.directions import Absence, Unseen
+from paramsym.primitives.directions import Absence, Unseen, minimal
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Atom, Change, fresh
+from paramsym.primitives.words import Atom, Change, Letter, fresh
 
 
 @dataclass(eq=False, kw_only=True)
 class Along(Primitive):
     """A map along the axes `dims`, which are replaced by others and frozen; the others pass."""
 
-    is_closed = False
     dims: tuple[int, ...] = ()
+
+    @property
+    def is_closed(self) -> bool:
+        return False
 
     @property
     def is_linear(self) -> bool:
@@ -84,9 +87,12 @@ class Mix(Along):
     """A fixed map along axes.
 
     `how` is "linear", "mean" (the weights sum to one everywhere), "max" (homogeneous) or "other".
+    Along the axes `stays`, which are some of `dims`, the map is another one at each place, and
+    reads what is there alone.
     """
 
     how: str = "linear"
+    stays: tuple[int, ...] = ()
     lifts: bool = False  # of a maximum: what is added to all entries is added to each result
 
     def labels(self) -> tuple[list[Labels], Labels]:
@@ -113,6 +119,19 @@ class Mix(Along):
     def passes_constants(self) -> bool:
         return self.is_mean or (self.how == "max" and self.lifts)
 
+    def unread(
+        self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
+    ) -> list[Unseen]:
+        """What is constant where entries are chosen, and arbitrary along the axes that stay."""
+        found = super().unread(joint, k, below, absent)
+        if not (self.stays and self.is_mean):
+            return found
+        new = {s: at[0] for at, s in joint.slots(-1).items() if isinstance(at[0], tuple)}
+        apart = {s for s, label in new.items() if label[1] in self.stays}
+        chosen = [d for d in self.dims if d not in self.stays]
+        patterns = [pattern for pattern in below if not pattern.keys() & apart]
+        return minimal([*found, *pull(joint, k, patterns, {*new}, flat_along(joint, k, chosen))])
+
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         if not self.is_linear:
             return []
@@ -132,7 +151,8 @@ class Lookup(Along):
     """Rows of a table chosen by data: `dims` are replaced, at `at`, by `count` index axes.
 
     What is `given` are the positions along each of `dims`. `read` is the id of the input whose
-    numbers they are; `apart` is a position that is read at the places of a mark, and nowhere else.
+    numbers they are; `apart` is a position that is read at the places of a mark, and nowhere else;
+    `row` is one that is read everywhere, whatever the inputs are.
     """
 
     at: int = 0
@@ -140,6 +160,15 @@ class Lookup(Along):
     index: Tensor | None = None
     read: int | None = None
     apart: tuple[int, Mark] | None = None
+    row: int | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self.row is not None
+
+    @property
+    def has_words(self) -> bool:
+        return self.row is not None
 
     def labels(self) -> tuple[list[Labels], Labels]:
         x = self.inputs[0]
@@ -159,6 +188,8 @@ class Lookup(Along):
         if len(rows) != 1 or rows[0] not in change.at or not joint.is_single(k, self.dims[0]):
             return super().translate(joint, k, change, at)
         letter, forward = change.at[rows[0]], joint.forward(k)
+        if self.row is not None and (word := _in_row(change, letter, self.row)) is not None:
+            return carry(joint, k, word)
         position = at.position(letter)
         mark = None if position is None else self.mark_of(position)
         if mark is None or change.atom is not None or letter in change.letters():
@@ -177,6 +208,16 @@ class Lookup(Along):
             return super().evaluate(*tensors)
         table, *positions = tensors
         return table[(*[slice(None)] * self.at, *(p.long() for p in positions))]
+
+
+def _in_row(change: Change, letter: Letter, row: int) -> Change | None:
+    """A change in one row of a table, which a parameter names; None where something else does."""
+    naming = [word for word in change.factors if letter in word.letters]
+    if len(naming) != 1 or naming[0].kernel or letter in change.atom_letters():
+        return None
+    at = {s: x for s, x in change.at.items() if x != letter}
+    factors = tuple(w.at(letter, row) if w is naming[0] else w for w in change.factors)
+    return replace(change, at=at, factors=factors)
 
 
 def _masked(mark: Mark, joint: Joint, change: Change) -> Change:
@@ -199,10 +240,13 @@ class Rotate(Entrywise):
     """
 
     noun = "a rotation of pairs"
-    is_closed = False
     dim: int = 0
     pair: Node
     varies: tuple[int, ...] = ()
+
+    @property
+    def is_closed(self) -> bool:
+        return False
 
     @property
     def combined(self) -> tuple[Any, ...]:

@@ -48,6 +48,14 @@ class Word:
         return Word(self.parameter, self.start, self.slots, letters, self.power, self.offset,
                     self.kernel)  # fmt: skip
 
+    def at(self, letter: Letter, position: int) -> Word:
+        """The same factor at one position of a letter, which it then lacks."""
+        every = [*zip(self.slots, self.letters, strict=True)]
+        start = self.start + sum(stride * position for (stride, _), x in every if x == letter)
+        rest = [(slot, x) for slot, x in every if x != letter]
+        slots, letters = (tuple(part[n] for part in rest) for n in (0, 1))
+        return replace(self, start=start, slots=slots, letters=letters)
+
 
 @dataclass(frozen=True)
 class Atom:

@@ -75,7 +75,7 @@ class Effects:
             return found
         if free:
             return None
-        at = tuple((s, fresh()) for _, _, s in block.slots)
+        at = tuple((s, fresh()) for s in sorted({s for _, _, s in block.slots}))
         return [Change(1.0, dict(at), (), Atom(block.key, at))]
 
     def _parameter(self, block: Block) -> list[Change] | None:

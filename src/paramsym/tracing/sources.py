@@ -21,6 +21,7 @@ from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, 
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Effect, Monomial, canonical, gathered
 from paramsym.tracing.effects import Effects
+from paramsym.tracing.pieces import without_last
 from paramsym.tracing.subspaces import Unread
 
 _KERNELS = 3  # readers whose kernels are combined
@@ -116,6 +117,20 @@ class Sources:
                         yield from self._along_absences(name, block)
                     yield from self._of_rows(name, block)
 
+    def _gathered(self, found: list[Monomial], letters: Mapping[int, Letter], name: str) -> Effect:
+        """The effect of a source, with relations between pieces used."""
+        own = frozenset(letters.values())
+        done: list[Monomial] = []
+        while found:
+            monomial = found.pop()
+            told = without_last(monomial, own, self.circuit)
+            if told is None:
+                done.append(monomial)
+                continue
+            others, constant = told
+            found += [*others, *(m for at, c in constant for m in self.effects.of(at, c, name))]
+        return gathered(done, own)
+
     def _of_rows(self, name: str, block: Block) -> Iterator[Source]:
         """δ in one row that is read at the places of a mark alone, such as that of the padding."""
         for row, position in self._marked_rows(block):
@@ -123,7 +138,7 @@ class Sources:
             pinned = {row: position}
             self.effects.positions[letters[row]] = position
             found = self.effects.of(block.key, Change(1.0, letters), name)
-            effect = gathered(found, frozenset(letters.values()))
+            effect = self._gathered(found, letters, name)
             yield Source(name, block, letters, (), effect, pinned=pinned)
             yield from self._tied(name, block, pinned)
 
@@ -150,7 +165,7 @@ class Sources:
         for flat in dict.fromkeys([(), *((s,) for s in slots), *_joined(block), tuple(slots)]):
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
-            effect = gathered(found, frozenset(own.values()))
+            effect = self._gathered(found, own, name)
             yield Source(name, block, own, flat, effect)
             if not flat and _is_shown(own.values(), effect):
                 return  # what weighs data is absorbed as a whole or not at all
@@ -171,7 +186,7 @@ class Sources:
                     word = projector(profile, block, slot, letters[slot], out, letters)
                     start = Change(1.0, {**letters, slot: out}, (word,))
                     found = self.effects.of(block.key, start, name)
-                    effect = gathered(found, frozenset(letters.values()))
+                    effect = self._gathered(found, letters, name)
                     if effect:  # what no reader sees is known from what is unread
                         yield Source(name, block, letters, (), effect, cut=slot, kernel=profile)
 
@@ -251,7 +266,7 @@ class Sources:
                 starts = list(self._kernel_effects(absence, letters, at, block, cut))
             for start in starts:
                 found += self.effects.of(joint.out.key, start, name)
-        effect = gathered(found, frozenset(letters.values()))
+        effect = self._gathered(found, letters, name)
         yield Source(name, block, letters, (), effect, absence, cut)
 
     def _tied_source(
@@ -277,7 +292,7 @@ class Sources:
                 change = self._along(profile, letters, cut)
                 passed = self.effects.through(joint, k, change, name)
                 found += [(block.key, change)] if passed is None else passed
-            effect = gathered(found, frozenset(letters.values()))
+            effect = self._gathered(found, letters, name)
             yield Source(
                 name, block, letters, flat, effect, absence, cut, divided=False, pinned=pinned
             )

@@ -123,6 +123,7 @@ class Translations:
             longest,
             len(source.flat),
             -shown,  # what varies more absorbs what varies less
+            source.absence is not None,  # a bias before a weight, whose motion divides by κ
             -first,
             source.name,
         )

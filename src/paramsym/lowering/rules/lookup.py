@@ -29,8 +29,20 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     if made is not None:
         return made
     read, apart = number_read(build.graph, index.value), told_apart(build.graph, index.value)
-    shape = call.outputs[0].shape
-    return build.lookup(table, [0], shape, 0, index, read=read, apart=apart)
+    shape, row = call.outputs[0].shape, _row(build, table, 0, index)
+    return build.lookup(table, [0], shape, 0, index, read=read, apart=apart, row=row)
+
+
+def _row(build: Builder, table: Tensor, dim: int, index: Tensor) -> int | None:
+    """The one row that is read everywhere, whatever the inputs are: at positions of the model.
+
+    One position alone may be the first of a text of length one.
+    """
+    numbers = _held(build, table, index)
+    if numbers is None or numbers.numel() < 2:
+        return None
+    first = int(numbers.reshape(-1)[0])
+    return first % table.shape[dim] if bool((numbers == first).all()) else None
 
 
 def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
@@ -256,7 +268,8 @@ def _gathered(
         places = numbers.movedim(dim, 0).reshape(shape[dim], -1)[:, 0].tolist()
         if (made := rearranged(build, x, dim, places)) is not None:
             return made
-    return along(build, x, every, shape, facts, how="mean")
+    kept = tuple(k for k in dims if k != dim and shape[k] == x.shape[k])
+    return along(build, x, every, shape, {**facts, "stays": kept}, how="mean")
 
 
 @rule("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "kthvalue")
