@@ -12,7 +12,7 @@ letter that only factors share is summed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paramsym.primitives.blocks import Block
@@ -55,6 +55,15 @@ class Word:
         rest = [(slot, x) for slot, x in every if x != letter]
         slots, letters = (tuple(part[n] for part in rest) for n in (0, 1))
         return replace(self, start=start, slots=slots, letters=letters)
+
+    def counted(self, inside_out: Sequence[tuple[int, Letter]]) -> Word:
+        """A factor along one axis with its entries counted by several leaves: sizes and letters."""
+        ((step, _),) = self.slots
+        slots: list[tuple[int, int]] = []
+        for size, _ in inside_out:
+            slots.append((step, size))
+            step *= size
+        return replace(self, slots=tuple(slots), letters=tuple(x for _, x in inside_out))
 
 
 @dataclass(frozen=True)

@@ -279,17 +279,18 @@ class Sources:
         the positions absorb, and the logits by κ.
         """
         profile = absence.profile
-        if profile.kernel or absence.outer or not self._is_spelled(absence):
+        if profile.kernel or not self._is_spelled(absence):
             return
-        for flat in ((), *((s,) for _, _, s in block.slots if s != cut and not pinned)):
-            letters = {s: fresh() for _, _, s in block.slots if s != cut and s not in flat}
+        rest = [s for _, _, s in block.slots if s not in absence.strides]
+        for flat in ((), *((s,) for s in rest if not pinned)):
+            letters = {s: fresh() for s in rest if s not in flat}
             self.effects.positions |= {letters[s]: n for s, n in pinned.items()}
             found: list[Monomial] = []
             for n, (joint, k) in enumerate(self._readers(block)):
                 if n == reader:
                     found += self._of_constant(joint, k, letters, absence, name)
                     continue
-                change = self._along(profile, letters, cut)
+                change = self._along(absence, letters, block)
                 passed = self.effects.through(joint, k, change, name)
                 found += [(block.key, change)] if passed is None else passed
             effect = self._gathered(found, letters, name)
@@ -297,11 +298,13 @@ class Sources:
                 name, block, letters, flat, effect, absence, cut, divided=False, pinned=pinned
             )
 
-    def _along(self, profile: Profile, letters: Mapping[int, Letter], cut: int) -> Change:
-        """δ ⊗ w, which is constant along the slot of w where no gain says that w varies."""
-        out = fresh()
-        words = tuple(frame_words(profile, self.parameters, out, 1))
-        return Change(1.0, {**letters, cut: out} if words else letters, words)
+    def _along(self, absence: Absence, letters: Mapping[int, Letter], block: Block) -> Change:
+        """δ ⊗ w, which is constant along the slots of w where no gain says that w varies."""
+        out = {s: fresh() for s in absence.strides}
+        sizes = [(block.sizes[s], x) for s, x in out.items()]
+        words = frame_words(absence.profile, self.parameters, fresh(), 1)
+        factors = tuple(word.counted(sizes) for word in words)
+        return Change(1.0, {**letters, **out} if factors else letters, factors)
 
     def _is_spelled(self, absence: Absence) -> bool:
         """Whether w and κ are words of parameters, the same at all entries of the other slots."""
@@ -332,11 +335,12 @@ class Sources:
 
 
 def _joined(block: Block) -> Iterator[tuple[int, ...]]:
-    """The slots of every axis that several leaves count: groups, and what each of them holds."""
+    """Slots of one axis that several leaves count, such as groups and what each of them holds:
+    every choice of two or more."""
     for _, found in itertools.groupby(block.slots, key=lambda slot: slot[0]):
         strides = tuple(stride for _, _, stride in found)
-        if len(strides) > 1:
-            yield strides
+        for count in range(2, len(strides) + 1):
+            yield from itertools.combinations(strides, count)
 
 
 def _is_shown(letters: Collection[Letter], effect: Effect) -> bool:
