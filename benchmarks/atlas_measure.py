@@ -21,12 +21,16 @@ from paramsym.primitives import NEGLIGIBLE
 from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
-AUDITED = 5_500  # parameters
-_WORDS = 180  # of a twin that is audited again, which may be larger by as much:
-_LARGER = 1.5
+AUDITED = 8_000  # parameters
+_AGAIN = 9_000  # of a twin that is audited again with so many words, or on so many places:
+_WORDS = 180
+_PLACES = 21
+_LONGER = 3  # times, of sound
+_DRAWS = 4  # of weights at most
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64
 _SEEN = 0.01  # an ε that is no rounding
+Made = tuple[nn.Module, Any]
 Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
@@ -61,12 +65,15 @@ def _audit(model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say)
         say({"audited": False, "audit": kept})
         return
     say(found)
-    for why, make in _OTHERS.items():
-        if found.get("unexplained") and (other := make(model)) is not None:
-            again = _audited(other, find_symmetry(other, inputs), inputs)
-            if again.get("unexplained", found["unexplained"]) < found["unexplained"]:
-                say({**again, why: found["unexplained"]})
-                found = again
+    for why, make in zip(REASONS, _MADE, strict=True):
+        for other, given in make(model, inputs):
+            if not found.get("unexplained"):
+                return
+            again = _audited(other, find_symmetry(other, given), given)
+            if again.get("unexplained", found["unexplained"]) >= found["unexplained"]:
+                break
+            say({**again, why: found["unexplained"]})
+            found = again
 
 
 def warm() -> None:
@@ -122,28 +129,36 @@ def _widen(model: nn.Module, least: float) -> bool:
     return widened
 
 
-def _with_wide_norms(model: nn.Module) -> nn.Module | None:
+def _with_wide_norms(model: nn.Module, inputs: Any) -> Iterator[Made]:
     """The same model where no ε is below `NEGLIGIBLE`, if one was.
 
     What such a norm lets pass, up to ε, is more than the scales that are claimed: that of the one
     vector that it sees at the padding, say.
     """
     other = copy.deepcopy(model)
-    return other if _widen(other, 0.0) else None
+    if _widen(other, 0.0):
+        yield other, inputs
 
 
-def _at_other_weights(model: nn.Module) -> nn.Module | None:
+def _at_other_weights(model: nn.Module, inputs: Any) -> Iterator[Made]:
     """The same model at other weights, with more words where it can have them.
 
     A ReLU that is open wherever its layer norm can be leads on in a straight line: at these
     weights, and not at others. What leaves the function unchanged at all weights does so at each,
     so that the least count of several draws is an upper bound as each is.
     """
-    other = _with_more_words(model, 1)
-    if other is None:
-        other = copy.deepcopy(model)
-        _randomise(other, 1)
-    return other
+    for seed in range(1, _DRAWS):
+        other = _with_more_words(model, seed)
+        if other is None:
+            other = copy.deepcopy(model)
+            _randomise(other, seed)
+        yield other, inputs
+
+
+def _on_more_words(model: nn.Module, inputs: Any) -> Iterator[Made]:
+    other = _with_more_words(model, 0)
+    if other is not None:
+        yield other, inputs
 
 
 def _kept(model: nn.Module, inputs: Any) -> str:
@@ -159,22 +174,69 @@ def _with_more_words(model: nn.Module, seed: int) -> nn.Module | None:
     A layer that sees nothing but words is seen at so many inputs only: with 40 words, the experts
     beside the first attention of a parallel block have more parameters than values.
     """
+    made = _rebuilt(model, {"vocab_size": _WORDS}, seed)
+    count = sum(p.numel() for p in made.parameters()) if made is not None else 0
+    return made if sum(p.numel() for p in model.parameters()) < count <= _AGAIN else None
+
+
+def _rebuilt(model: nn.Module, sizes: dict[str, int], seed: int) -> nn.Module | None:
+    """The same model with other sizes where its configuration has them; None if it has none."""
     config = copy.deepcopy(getattr(model, "config", None))
     for part in (config, getattr(config, "get_text_config", lambda: None)()):
-        if hasattr(part, "vocab_size"):
-            part.vocab_size = _WORDS
+        for name, size in sizes.items():
+            if hasattr(part, name):
+                setattr(part, name, size)
     torch.manual_seed(seed)
     try:
         made = type(model)._from_config(config).eval()
-    except Exception:  # it has no configuration, or other sizes go by the number of words
+    except Exception:  # it has no configuration, or other sizes go by these
         return None
     _randomise(made, seed)
-    count = sum(p.numel() for p in made.parameters())
-    return made if sum(p.numel() for p in model.parameters()) < count <= _LARGER * AUDITED else None
+    return made
 
 
-_MADE = (lambda model: _with_more_words(model, 0), _at_other_weights, _with_wide_norms)
-_OTHERS: dict[str, Callable[[nn.Module], nn.Module | None]] = dict(zip(REASONS, _MADE, strict=True))
+def _on_longer_inputs(model: nn.Module, inputs: Any) -> Iterator[Made]:
+    """The same model on longer texts, or longer sound, where these are all that it is given.
+
+    What reads positions alone sees as many vectors as there are.
+    """
+    named = inputs if isinstance(inputs, dict) else {}
+    texts = named and all(name.endswith("input_ids") for name in named)
+    if texts:
+        known = {n: _PLACES + 4 for n in vars(getattr(model, "config", None)) if "max_posi" in n}
+        other, made = _rebuilt(model, known, 0), [_longer_texts(named)]
+    else:
+        other, made = copy.deepcopy(model), _longer_sounds(named)
+    for given in made if other is not None else ():
+        try:
+            other(**given)
+        except Exception:  # that is no length that it takes
+            continue
+        yield other, given
+        return
+
+
+def _longer_texts(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    words = {n: x.flatten()[x.flatten() != x.min()] for n, x in named.items()}
+    return {
+        n: x[torch.randint(len(x), (len(named[n]), _PLACES), generator=generator)]
+        for n, x in words.items()
+    }
+
+
+def _longer_sounds(named: dict[str, Any]) -> Iterator[dict[str, torch.Tensor]]:
+    """What may be longer sound: along the last axis, or the one in front of it."""
+    generator = torch.Generator().manual_seed(7)
+    for axis in (-1, -2):
+        if {*named} <= {"input_values", "input_features"}:
+            shapes = {n: [*x.shape] for n, x in named.items() if x.ndim > -axis}
+            for shape in shapes.values():
+                shape[axis] *= _LONGER
+            yield {n: torch.randn(shape, generator=generator) for n, shape in shapes.items()}
+
+
+_MADE = _on_more_words, _on_longer_inputs, _at_other_weights, _with_wide_norms
 
 
 def _described(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Any]:

@@ -143,7 +143,7 @@ _ADAPTERS: dict[str, dict[str, Any]] = {
 
 
 def adapters() -> Table:
-    """Adapters of peft, where it is installed, on two linear layers with a GELU between them."""
+    """Adapters of peft, where it is installed, on the last two of three linear layers."""
     try:
         import peft as package
     except ImportError:
@@ -155,8 +155,9 @@ def adapters() -> Table:
 
 
 def _of_adapters(package: Any, name: str, more: dict[str, Any]) -> Built:
-    inner = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4))
-    config = getattr(package, name)(target_modules=["0", "2"], **_ADAPTERS[name], **more)
+    layers = nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4)
+    inner = nn.Sequential(*layers)
+    config = getattr(package, name)(target_modules=["2", "4"], **_ADAPTERS[name], **more)
     return package.get_peft_model(inner, config).eval(), (_drawn(BATCH, 6),)
 
 

@@ -151,3 +151,50 @@ def test_a_common_shift_of_chosen_entries_is_not_seen(way: str, wanted: int) -> 
     assert moved(symmetry, "scores.weight") == wanted
     found = audit(model, (x,), symmetry=symmetry)
     assert (found.unexplained if wanted else 0, found.refuted) == (0, {})
+
+
+class Repeated(nn.Module):
+    """A weight beside one that sees the sums of its inputs alone (adapters of repeated blocks)."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+        self.first, self.plain = nn.Linear(5, WIDTH), nn.Linear(WIDTH, 4)
+        self.block, self.last = nn.Parameter(torch.randn(2, 4)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.first(x))
+        groups = h.unflatten(-1, (3, 2))
+        summed = groups.amax(-2) if self.way == "largest" else groups.sum(-2)
+        return self.last(torch.tanh(self.plain(h) + summed @ self.block))
+
+
+@pytest.mark.parametrize(("way", "wanted"), [("sums", 8), ("largest", 0)])
+def test_a_weight_takes_back_what_one_of_sums_adds(way: str, wanted: int) -> None:
+    torch.manual_seed(0)
+    model, x = Repeated(way), torch.randn(40, 5)
+    symmetry = derived(model, x)
+    assert moved(symmetry, "block", "plain.weight") == wanted
+    found = audit(model, (x,), symmetry=symmetry)
+    assert (found.unexplained, found.refuted) == (0, {})
+
+
+class Shuffled(nn.Module):
+    """A convolution whose channels become neighbouring places, read by a kernel of one or two."""
+
+    def __init__(self, kernel: int):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(2, 3, kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.pixel_shuffle(self.first(x), 2))
+
+
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_a_bias_by_channel_of_several_places(kernel: int) -> None:
+    torch.manual_seed(0)
+    model, x = Shuffled(kernel), torch.randn(4, 3, 8, 8)
+    symmetry = derived(model, x)
+    assert moved(symmetry, "first.bias", "last.bias") == 2
+    found = audit(model, (x,), symmetry=symmetry)
+    assert (found.unexplained, found.refuted) == (0, {})

@@ -102,17 +102,17 @@ class Reduce(Primitive):
             )
         if not self.is_linear:
             return None
-        block, forward = joint.inputs[k], joint.forward(k)
-        lost = change.at.keys() - forward.keys()
-        if {change.at[s] for s in lost} & change.atom_letters():
-            return None
-        weight = 1.0
+        block, forward, weight = joint.inputs[k], joint.forward(k), 1.0
         for d in self.dims:  # a joined axis counts piece by piece
             place = block.places[d]
             for leaf, step in place.leaves if place else ():
                 weight *= 1 if step * block.tensor.strides[d] in change.at else leaf.size
             weight /= block.tensor.shape[d] if self.how == "mean" else 1
         return [change.moved({forward[s]: x for s, x in change.at.items() if s in forward}, weight)]
+
+    @property
+    def has_words(self) -> bool:
+        return self.is_linear
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         if self.how not in ("sum", "mean", "norm2"):

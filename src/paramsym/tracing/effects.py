@@ -19,7 +19,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Monomial
 from paramsym.tracing.subspaces import Unread
 
-_MONOMIALS = 48  # an effect with more is not followed
+_MONOMIALS = 200  # an effect with more is not followed
 _PIECES = 6  # a value with more is an atom
 
 

@@ -85,6 +85,10 @@ class Source:
         """The letters of δ."""
         return frozenset(self.letters.values())
 
+    def shown(self, m: Change) -> set[Letter]:
+        """The letters of δ along which a part of its effect varies."""
+        return {*m.at.values(), *m.letters(), *m.atom_letters()} & self.own
+
     def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
         """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
         inside = m.letters() | m.atom_letters()

@@ -116,6 +116,7 @@ class Translations:
         )
         kernel = source.absence is not None and bool(source.absence.profile.kernel)
         shown = max((len(c.at) for _, c in source.effect.values()), default=0)
+        varied = max((len(source.shown(c)) for _, c in source.effect.values()), default=0)
         return (
             source.is_buffer,
             source.is_special,
@@ -123,6 +124,7 @@ class Translations:
             longest,
             len(source.flat),
             -shown,  # what varies more absorbs what varies less
+            -varied,
             source.absence is not None,  # a bias before a weight, whose motion divides by κ
             -first,
             source.name,
