@@ -137,9 +137,10 @@ class _Writer:
         if met & family.source.positions.keys():
             return None  # a coefficient would have to be read at one entry alone
         turned = any(a.source.absence for a in family.absorbed)
-        plain = family.source.absence is None
-        divisor = self._divisor(family.source, kappa) if turned and plain else ()
-        return None if divisor is None else self._write(family, kappa, turned, divisor)
+        movers = _movers(family, kappa) if turned else []
+        if not all(_is_followed(mover, kappa) for mover in movers):
+            return None
+        return self._write(family, kappa, turned, movers)
 
     def _kappa(self, family: Family) -> tuple[Offset, ...] | None:
         """The κ that all directions of a family share, () without any; None if they differ."""
@@ -162,7 +163,7 @@ class _Writer:
         )
 
     def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
-        """No coefficient may be read from what moves; κ may contain the source itself."""
+        """No coefficient may be read from what moves; κ may contain one that adds to it."""
         source = family.source
         sources = [source, *(a.source for a in family.absorbed)]
         moved = {item.name for item in sources}
@@ -175,25 +176,13 @@ class _Writer:
                 inside_out -= {absorption.source.name}
             read |= inside_out
         inside = {name for o in kappa for name in _parameters(o.factors)}
-        if source.absence is None:
-            inside -= {source.name}
+        movers = _movers(family, kappa)
+        if len(movers) == 1:
+            inside -= {movers[0].source.name}
         return not moved & (read | inside) and read <= self.parameters.keys()
 
-    def _divisor(self, source: Source, kappa: tuple[Offset, ...]) -> tuple[Offset, ...] | None:
-        """The word of κ that holds the source: δ enters it as Σ w·δ. None if otherwise."""
-        inside = [o for o in kappa if source.name in _parameters(o.factors)]
-        if not inside:
-            return ()
-        plain = len(inside) == 1 and inside[0].weight == 1.0 and len(source.letters) == 1
-        if not plain or source.flat or source.kernel is not None:
-            return None
-        first, *rest = inside[0].factors
-        held = any(f.parameter == source.name for f in rest)
-        whole = first.parameter == source.name and first.start == source.block.start
-        return None if held or not whole or first.power != 1 else tuple(inside)
-
     def _write(
-        self, family: Family, kappa: tuple[Offset, ...], turned: bool, divisor: tuple[Offset, ...]
+        self, family: Family, kappa: tuple[Offset, ...], turned: bool, movers: list[Absorption]
     ) -> Shift | None:
         """All terms; with κ, δ stands for κ·s (−κ·s where something absorbs along w)."""
         source, spell = family.source, Speller()
@@ -207,13 +196,11 @@ class _Writer:
         for absorption in family.absorbed:
             terms += self._absorbed(spell, absorption, times, sign, source.positions)
         along = None
-        if divisor:
-            plain = {a.source.name for a in family.absorbed if a.source.absence is None}
-            plain.add(source.name)
+        for mover in movers:
+            absorbing = {a.source.name for a in family.absorbed if a.source.absence is not None}
+            plain = {t.target.parameter for t in terms} - absorbing
             terms = [replace(t, divided=t.target.parameter in plain) for t in terms]
-            (letter,) = source.letters.values()
-            words = [w.renamed({divisor[0].letter: letter}) for w in divisor[0].factors[1:]]
-            along = tuple(map(spell.factor, words))
+            along = tuple(map(spell.factor, _added(mover, kappa)))
         kind = "absent" if source.absence is not None else "origin"
         tag = f"{source.name}.unreceived" if kind == "absent" else source.name
         text = _describe(source, terms)
@@ -293,6 +280,37 @@ def _exchanged(
     for (first, second), sign in matrices:
         found += [(sign * c, {**x, first: x[second], second: x[first]}) for c, x in found]
     return found
+
+
+def _movers(family: Family, kappa: tuple[Offset, ...]) -> list[Absorption]:
+    """What adds to κ: the source, or a bias that absorbs."""
+    source = family.source
+    inside = {name for o in kappa for name in _parameters(o.factors)}
+    leading = Absorption(source, 1.0, (), {x: x for x in source.letters.values()})
+    return [a for a in (leading, *family.absorbed) if a.source.absence is None
+            and a.source.name in inside]  # fmt: skip
+
+
+def _is_followed(mover: Absorption, kappa: tuple[Offset, ...]) -> bool:
+    """Whether κ contains what moves once, as w·b: then it changes by Σ w·δ."""
+    source = mover.source
+    inside = [o for o in kappa if source.name in _parameters(o.factors)]
+    plain = len(inside) == 1 and inside[0].weight == mover.ratio == 1.0
+    if not plain or len(source.letters) != 1 or source.flat or source.kernel is not None:
+        return False
+    first, *rest = inside[0].factors
+    held = any(f.parameter == source.name for f in rest)
+    whole = first.parameter == source.name and first.start == source.block.start
+    return not held and whole and first.power == 1
+
+
+def _added(mover: Absorption, kappa: tuple[Offset, ...]) -> tuple[Word, ...]:
+    """The factors of Σ w·δ, by which κ changes in relation to itself."""
+    (offset,) = (o for o in kappa if mover.source.name in _parameters(o.factors))
+    (own,) = mover.source.letters.values()
+    letter = mover.letters.get(own, offset.letter)
+    words = tuple(w.renamed({offset.letter: letter}) for w in offset.factors[1:])
+    return *words, *mover.factors
 
 
 def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter, Word
+from paramsym.primitives.words import Change, Letter, Word, fresh
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import CANCELLED, Effect, Monomial, canonical, divide
 from paramsym.tracing.effects import is_unseen
@@ -28,6 +28,7 @@ from paramsym.tracing.sources import Source, Sources
 from paramsym.tracing.subspaces import Unread
 
 _STEPS = 4000  # divisions that are tried for one source
+_RETURNED = 32  # parts of an effect that others take back
 
 Basis = dict[Key, list[tuple["Source", Change]]]  # sources with leading monomials, by its sink
 
@@ -40,6 +41,32 @@ class Absorption:
     ratio: float
     factors: tuple[Word, ...]
     letters: Mapping[Letter, Letter]
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """A source together with what others take back of its effect: `source` has the effect that is
+    left of `moved`, as far as `back` says what the others do."""
+
+    source: Source
+    moved: Source
+    back: tuple[Absorption, ...]
+
+    def apart(self, absorption: Absorption) -> Iterator[Absorption]:
+        """What each of them does where they absorb together."""
+        yield replace(absorption, source=self.moved)
+        for each in self.back:
+            inside = {x for word in each.factors for x in word.letters}
+            new = {
+                **{x: fresh() for x in inside.union(each.letters.values())},
+                **absorption.letters,
+            }
+            yield Absorption(
+                each.source,
+                -each.ratio * absorption.ratio,
+                (*(word.renamed(new) for word in each.factors), *absorption.factors),
+                {x: new[y] for x, y in each.letters.items()},
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +113,82 @@ class Translations:
         None of them leads a family yet, so that what is found is independent of those.
         """
         for sink, source, lead in [(s, *q) for s, found in basis.items() for q in found]:
-            own = any(_is_same_block(q, source) and _is_flatter(q, source) for q, _ in basis[sink])
-            if not own and not any(
-                at != sink and basis.get(at) for at, _ in source.effect.values()
-            ):
-                continue
             known = done[source.name, source.block.key]
             if any(_contains(other, source) for other in known):
                 continue
             basis[sink].remove((source, lead))
-            absorbed = self._divide(source, basis)
+            absorbed = None
+            if self._is_met(source, sink, basis):
+                absorbed = self._divide(source, basis)
+            if absorbed is None:
+                absorbed = self._with_returned(source, (sink, lead), basis)
             if absorbed is None:
                 basis[sink].append((source, lead))
             else:
                 known += _as_free(source, absorbed)
                 yield Family(source, absorbed)
+
+    def _is_met(self, source: Source, sink: Key, basis: Basis) -> bool:
+        """Whether others than those that a source was divided by may absorb it."""
+        own = any(_is_same_block(q, source) and _is_flatter(q, source) for q, _ in basis[sink])
+        return own or any(at != sink and basis.get(at) for at, _ in source.effect.values())
+
+    def _with_returned(
+        self, source: Source, lead: Monomial, basis: Basis
+    ) -> tuple[Absorption, ...] | None:
+        """What absorbs a source, if it may absorb what it brought about itself."""
+        returned = [*self._returned(source, lead, basis)]
+        wider: Basis = defaultdict(list, {sink: [*found] for sink, found in basis.items()})
+        for each in returned:
+            sink, change = max(each.source.effect.values(), key=self._rank)
+            wider[sink].append((each.source, change))
+        found = self._divide(source, wider) if returned else None
+        if found is None:
+            return None
+        inside = {id(each.source): each for each in returned}
+        return tuple(
+            part
+            for a in found
+            for part in (inside[id(a.source)].apart(a) if id(a.source) in inside else (a,))
+        )
+
+    def _returned(self, source: Source, lead: Monomial, basis: Basis) -> Iterator[Returned]:
+        """Sources of whose effect a weight takes back a part, with what is left of it.
+
+        So the bias of a norm that a stream and a weight read: what it adds to the stream absorbs
+        what the weight adds behind it, and the weight takes back what it made of the bias.
+        """
+        sink, change = lead
+        for q in {id(q): q for found in basis.values() for q, _ in found}.values():
+            plain = q.absence is None and not q.is_special and not q.pinned
+            if source.is_divided and plain and any(
+                at == sink and divide(change, c, source.own, q.own)
+                for at, c in q.effect.values() if len(c.factors) > len(change.factors)
+            ):  # fmt: skip
+                found = self._reduced(q, source, lead, basis)
+                if found is not None:
+                    yield found
+
+    def _reduced(self, q: Source, source: Source, lead: Monomial, basis: Basis) -> Returned | None:
+        """What is left of an effect, where each part is absorbed by one that can, or stays."""
+        rest, left, back = dict(q.effect), {}, []
+        while rest and len(back) < _RETURNED:
+            form, (sink, change) = max(rest.items(), key=lambda item: self._rank(item[1]))
+            able = [(source, lead[1])] if sink == lead[0] else []
+            for other, its in (*able, *basis.get(sink, ())):
+                if _is_same_block(other, q) or (
+                    _is_same_block(other, source) and other is not source
+                ):
+                    continue
+                step = _subtract(q, rest, change, other, its)
+                if step is not None:
+                    back.append(step[0])
+                    rest = step[1]
+                    break
+            else:
+                left[form] = rest.pop(form)
+        whole = left and not rest and any(each.source is source for each in back)
+        return Returned(replace(q, effect=left), q, tuple(back)) if whole else None
 
     def _is_moved(self, source: Source) -> bool:
         """Whether a source that can be divided is a family: what nobody sees is told elsewhere."""
