@@ -24,7 +24,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 AUDITED = 8_000  # parameters
 _AGAIN = 9_000  # of a twin that is audited again with so many words, or on so many places:
 _WORDS = 180
-_PLACES = 21
+_PLACES = 17
 _LONGER = 3  # times, of sound
 _DRAWS = 4  # of weights at most
 ROWS = 3  # spaces and shifts that are moved alone; all move together
