@@ -198,3 +198,33 @@ def test_a_bias_by_channel_of_several_places(kernel: int) -> None:
     assert moved(symmetry, "first.bias", "last.bias") == 2
     found = audit(model, (x,), symmetry=symmetry)
     assert (found.unexplained, found.refuted) == (0, {})
+
+
+class Memory(nn.Module):
+    """Keys and values written to a memory that starts from zeros, or from ones, of another dtype."""
+
+    def __init__(self, start: float):
+        super().__init__()
+        self.start = start
+        self.query, self.key, self.value = (nn.Linear(5, 3, bias=False) for _ in range(3))
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        empty = torch.zeros if self.start == 0 else torch.ones
+        memory = empty(len(x), 3, 3, dtype=torch.float16).to(x.dtype) * self.start
+        found = []
+        for t in range(x.shape[1]):
+            key, value = self.key(x[:, t]), self.value(x[:, t])
+            memory = 0.5 * memory + key[:, :, None] * torch.tanh(value[:, None, :])
+            found.append(torch.einsum("bk,bkv->bv", self.query(x[:, t]), memory))
+        return self.last(torch.tanh(torch.stack(found, 1)))
+
+
+@pytest.mark.parametrize(("start", "wanted"), [(0.0, 9), (1.0, 0)])
+def test_zeros_in_another_dtype_are_zeros(start: float, wanted: int) -> None:
+    torch.manual_seed(0)
+    model, x = Memory(start), torch.randn(20, 3, 5)
+    symmetry = derived(model, x)
+    assert sum(s.group.dimension for s in symmetry.spaces.values()) == wanted
+    found = audit(model, (x,), symmetry=symmetry)
+    assert (found.unexplained, found.refuted) == (0, {})

@@ -91,8 +91,10 @@ def _lower_call(build: Builder, call: Call, moving: set[int]) -> None:
         _apply(build, call, fresh)
         return
     zero = call.name in _ZEROS or (call.name == "full" and call.args[1:2] == (0,))
+    made = not zero and any(build.tensor(v).zero for v in call.operands)  # in another dtype, say
     for value in fresh:
-        build.tensor(value).zero = zero
+        numbers = build.fixed.number(value) if made else None
+        build.tensor(value).zero = zero or (numbers is not None and not bool(numbers.any()))
 
 
 def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
