@@ -138,7 +138,8 @@ class Selector(Replay):
 
     def index(self, name: str, item: Any) -> Any:
         """An index with numbers for bounds of slices, and for places that constants say."""
-        parts = item if isinstance(item, tuple) else (item,)
+        given = item if isinstance(item, tuple) else (item,)
+        parts = [self._array(part) for part in given]
         lists = [
             p for p in parts if isinstance(p, list) or (isinstance(p, torch.Tensor) and p.ndim)
         ]
@@ -147,9 +148,18 @@ class Selector(Replay):
             else self._place(part, alone=len(lists) < 2)
             for part in parts
         ]  # fmt: skip
-        if all(map(operator.is_, made, parts)):
+        if all(map(operator.is_, made, given)):
             return item
         return tuple(made) if isinstance(item, tuple) else made[0]
+
+    def _array(self, item: Any) -> Any:
+        """An array of numpy, or a mask in a list, as the constant that torch takes it for."""
+        mask = isinstance(item, list) and bool(item) and all(isinstance(i, bool) for i in item)
+        if not mask and not isinstance(item, np.ndarray):
+            return item
+        with unset_fake_temporarily():
+            numbers = torch.as_tensor(item)
+        return self.constant_of(numbers)
 
     def _place(self, item: Any, *, alone: bool) -> Any:
         """The place that a constant of one entry says, as a window of its axis."""

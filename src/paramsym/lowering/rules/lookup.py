@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from paramsym.lowering.builder import Builder, Tensor
@@ -102,7 +101,7 @@ def _read(build: Builder, call: Call, items: Sequence[Any]) -> Tensor | None:
     if not x.moves:
         reason = f"data is chosen by what the network computes at {call.where}"
         return build.opaque_call(call, call.outputs, reason)[0]
-    picks = _picks([build.lift(_listed(item)) for item in items], x.ndim)
+    picks = _picks([build.lift(item) for item in items], x.ndim)
     if picks is None:
         return None
     dims, indices = [dim for dim, _ in picks], [item for _, item in picks]
@@ -139,11 +138,6 @@ def _picks(items: Sequence[Any], ndim: int) -> list[tuple[int, Any]] | None:
     if not picks or not all(_is_index(item) for _, item in picks):
         return None
     return picks if picks[-1][0] - picks[0][0] == len(picks) - 1 else None
-
-
-def _listed(item: Any) -> Any:
-    """Positions in an array of numpy as a list, as torch takes them."""
-    return item.tolist() if isinstance(item, np.ndarray) else item
 
 
 def _is_index(item: Any) -> bool:
