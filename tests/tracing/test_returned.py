@@ -87,3 +87,42 @@ def test_the_motion_is_finite_exact_and_undone() -> None:
     assert torch.allclose(first, second, rtol=0, atol=1e-11)
     again = act(symmetry, ~element, after)
     assert all(torch.allclose(again[n], before[n], rtol=0, atol=1e-11) for n in before)
+
+
+class Shared(nn.Module):
+    """A norm that is used twice; a bias written to the stream between leads, and the norm's own
+    absorbs."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+        self.gain, self.bias = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(4))
+        self.enter, self.inner, self.outer = nn.Linear(3, 4), nn.Linear(4, 3), nn.Linear(3, 4)
+        self.query, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.value, self.last = (nn.Linear(4, 4, bias=False) for _ in range(2))
+
+    def norm(self, x: Tensor) -> Tensor:
+        made = nn.functional.layer_norm(x, (4,), eps=0.01)
+        scale = 1 + self.gain if self.way == "an offset" else self.gain
+        return (made if self.way == "no gain" else made * scale) + self.bias
+
+    def attend(self, h: Tensor) -> Tensor:
+        return self.out((self.query(h) @ h.mT).softmax(-1) @ self.value(h))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = self.norm(h + self.attend(h))
+        inner = self.inner(h)
+        h = h + self.outer(torch.sigmoid(inner) * inner)
+        h = self.norm(h + self.attend(h))
+        return h + self.last(h)
+
+
+@pytest.mark.parametrize("way", ["a gain", "an offset", "no gain"])
+def test_a_bias_that_absorbs_moves_what_weights_never_have(way: str) -> None:
+    """Another bias leads: it moves by κ s, and the norm's by −κ s, by which κ is divided."""
+    torch.manual_seed(0)
+    model, x = randomise(Shared(way)), torch.randn(20, 5, 3)
+    symmetry = infer(record(model, (x,)))
+    assert any({"outer.bias", "bias", "last.weight"} <= {*s.parameters} for s in symmetry.shifts)
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-9

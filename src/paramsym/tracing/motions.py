@@ -184,9 +184,11 @@ class _Writer:
     def _write(
         self, family: Family, kappa: tuple[Offset, ...], turned: bool, movers: list[Absorption]
     ) -> Shift | None:
-        """All terms; with κ, δ stands for κ·s (−κ·s where something absorbs along w)."""
+        """All terms; with κ, δ stands for κ·s (−κ·s where something absorbs along w): what moves κ
+        moves by −κ·s, so that κ is divided by 1 + Σ w·s."""
         source, spell = family.source, Speller()
-        sign = -1.0 if turned and source.absence is None else 1.0
+        follows = any(mover.source is not source for mover in movers)  # another one leads
+        sign = -1.0 if turned and source.absence is None and not follows else 1.0
         times: list[tuple[float, tuple[Word, ...]]] = [(1.0, ())]
         if kappa:
             times = [(sign * o.weight, _apart(o.factors)) for o in kappa]

@@ -15,7 +15,7 @@ from paramsym.lowering.rules.linear import project
 from paramsym.lowering.rules.shape import pad_with, repeat_entries
 from paramsym.primitives import index as ix
 from paramsym.primitives import untold
-from paramsym.recording.graph import Call
+from paramsym.recording.graph import Call, Value
 
 
 def attend(
@@ -66,11 +66,36 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
     """Whether each query sees a key, by the masks at hand; without, its weights sum to zero."""
     hidden = torch.zeros(1, dtype=torch.bool)
     for mask in masks:
-        if mask.moves and mask.integral:  # whatever it is set to
-            return False
+        if mask.moves and (mask.integral or _may_hide(build, mask.owner.value)):
+            return False  # whatever it is set to
         if (numbers := None if mask.moves else build.data.of(mask)) is not None:
             hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
     return not hidden.all(-1).any()
+
+
+_PASSING = {  # what takes −∞ to −∞, as far as masks are written so
+    "add", "sub", "mul", "masked_fill", "where", "cat", "stack", "clone", "contiguous", "to",
+    "repeat", "expand", "reshape", "view", "permute", "transpose", "unsqueeze", "partial_write",
+}  # fmt: skip
+
+
+def _may_hide(build: Builder, value: Value | None) -> bool:
+    """Whether a mask that moves may hold −∞: a buffer may, and a number or data in what it was
+    written of does."""
+    if value is None:
+        return True
+    owner = build.graph.values[value.storage]
+    call = owner.call
+    if owner.id not in build.data.closed:
+        numbers = build.data.number(owner)
+        return numbers is not None and bool((numbers == -torch.inf).any())
+    if call is None:
+        return owner.kind == "buffer"
+    if call.name not in _PASSING:
+        return False
+    told = (*call.args, *call.kwargs.values())
+    hides = any(isinstance(item, float) and item == -torch.inf for item in told)
+    return hides or any(_may_hide(build, operand) for operand in call.operands)
 
 
 def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:

@@ -1,0 +1,69 @@
+"""A query that no key is shown to: scaled dot products write nothing there, and shares sum to 0.
+
+Derived without a check, so that nothing but the derivation is asked.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paramsym import verify
+from paramsym.recording.record import record
+from paramsym.tracing.infer import infer
+from tests.tracing.zoo import randomise
+
+PLACES = 3
+NOTHING = torch.zeros(PLACES, PLACES, dtype=torch.bool)
+QUERY = NOTHING.index_fill(0, torch.tensor([1]), True)  # all keys are hidden from it
+KEY = NOTHING.index_fill(1, torch.tensor([1]), True)  # it is hidden from all queries
+MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "masked_fill": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf),
+    "where": lambda learned, hidden: torch.where(hidden, -torch.inf, learned),
+    "added": lambda learned, hidden: (
+        learned + torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)
+    ),
+    "through views": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf)[None].expand(
+        2, -1, -1
+    ),
+    "written": lambda learned, hidden: learned.clone().masked_fill_(hidden, -torch.inf),
+    "data": lambda learned, hidden: torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf),
+}
+
+
+class Attention(nn.Module):
+    """Attention with a mask that is written of learned scores and of what is hidden."""
+
+    def __init__(self, way: str, hidden: Tensor):
+        super().__init__()
+        self.way, self.hidden = way, hidden
+        self.query, self.key, self.value = (nn.Linear(3, 4) for _ in range(3))
+        self.out = nn.Linear(4, 2)
+        self.learned = nn.Parameter(torch.randn(PLACES, PLACES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = MASKS[self.way](self.learned, self.hidden) if self.way in MASKS else self.learned
+        parts = self.query(x), self.key(x), self.value(x)
+        return self.out(F.scaled_dot_product_attention(*parts, attn_mask=mask))
+
+
+def slides(way: str, hidden: Tensor) -> int:
+    """In how many directions a value's bias moves against that behind; no claim is wrong."""
+    torch.manual_seed(0)
+    model, x = randomise(Attention(way, hidden)), torch.randn(2, PLACES, 3)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-9
+    wanted = {"value.bias", "out.bias"}
+    return sum(s.dimension for s in symmetry.shifts if wanted <= {*s.parameters})
+
+
+@pytest.mark.parametrize("way", MASKS)
+def test_where_nothing_is_seen_a_value_has_no_bias(way: str) -> None:
+    assert slides(way, QUERY) == 0
+
+
+@pytest.mark.parametrize(("way", "hidden"), [("data", KEY), ("learned", NOTHING)])
+def test_where_something_is_seen_it_has(way: str, hidden: Tensor) -> None:
+    assert slides(way, hidden) == 4
