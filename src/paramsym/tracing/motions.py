@@ -140,7 +140,9 @@ class _Writer:
         movers = _movers(family, kappa) if turned else []
         if not all(_is_followed(mover, kappa) for mover in movers):
             return None
-        return self._write(family, kappa, turned, movers)
+        leads = turned and family.source.absence is None
+        leads = leads and all(mover.source is family.source for mover in movers)
+        return self._write(family, kappa, -1.0 if leads else 1.0, movers)
 
     def _kappa(self, family: Family) -> tuple[Offset, ...] | None:
         """The κ that all directions of a family share, () without any; None if they differ."""
@@ -182,13 +184,11 @@ class _Writer:
         return not moved & (read | inside) and read <= self.parameters.keys()
 
     def _write(
-        self, family: Family, kappa: tuple[Offset, ...], turned: bool, movers: list[Absorption]
+        self, family: Family, kappa: tuple[Offset, ...], sign: float, movers: list[Absorption]
     ) -> Shift | None:
-        """All terms; with κ, δ stands for κ·s (−κ·s where something absorbs along w): what moves κ
-        moves by −κ·s, so that κ is divided by 1 + Σ w·s."""
+        """All terms; with κ, δ stands for κ·s, or for −κ·s: what moves κ moves by −κ·s, so that κ
+        is divided by 1 + Σ w·s."""
         source, spell = family.source, Speller()
-        follows = any(mover.source is not source for mover in movers)  # another one leads
-        sign = -1.0 if turned and source.absence is None and not follows else 1.0
         times: list[tuple[float, tuple[Word, ...]]] = [(1.0, ())]
         if kappa:
             times = [(sign * o.weight, _apart(o.factors)) for o in kappa]
