@@ -31,6 +31,7 @@ from paramsym.primitives.words import (
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.joined_kernels import joined_kernels
+from paramsym.tracing.kappa import added, is_followed, leads, movers, parameters_of
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Absorption, Family, Translations
@@ -137,12 +138,11 @@ class _Writer:
         if met & family.source.positions.keys():
             return None  # a coefficient would have to be read at one entry alone
         turned = any(a.source.absence for a in family.absorbed)
-        movers = _movers(family, kappa) if turned else []
-        if not all(_is_followed(mover, kappa) for mover in movers):
+        moving = movers(family, kappa)
+        if not all(is_followed(mover, kappa) for mover in moving):
             return None
-        leads = turned and family.source.absence is None
-        leads = leads and all(mover.source is family.source for mover in movers)
-        return self._write(family, kappa, -1.0 if leads else 1.0, movers)
+        sign = -1.0 if turned and leads(family, moving) else 1.0
+        return self._write(family, kappa, sign, moving)
 
     def _kappa(self, family: Family) -> tuple[Offset, ...] | None:
         """The κ that all directions of a family share, () without any; None if they differ."""
@@ -173,18 +173,18 @@ class _Writer:
         for item in sources:
             read |= item.reads
         for absorption in family.absorbed:
-            inside_out = _parameters(_met(absorption.factors, sources))
+            inside_out = parameters_of(_met(absorption.factors, sources))
             if absorption.source.absence is not None:  # W (1 + s wᵀ) reads W, and that is exact
                 inside_out -= {absorption.source.name}
             read |= inside_out
-        inside = {name for o in kappa for name in _parameters(o.factors)}
-        movers = _movers(family, kappa)
-        if len(movers) == 1:
-            inside -= {movers[0].source.name}
+        inside = {name for o in kappa for name in parameters_of(o.factors)}
+        moving = movers(family, kappa)
+        if len(moving) == 1:
+            inside -= {moving[0].source.name}
         return not moved & (read | inside) and read <= self.parameters.keys()
 
     def _write(
-        self, family: Family, kappa: tuple[Offset, ...], sign: float, movers: list[Absorption]
+        self, family: Family, kappa: tuple[Offset, ...], sign: float, moving: list[Absorption]
     ) -> Shift | None:
         """All terms; with κ, δ stands for κ·s, or for −κ·s: what moves κ moves by −κ·s, so that κ
         is divided by 1 + Σ w·s."""
@@ -198,11 +198,11 @@ class _Writer:
         for absorption in family.absorbed:
             terms += self._absorbed(spell, absorption, times, sign, source.positions)
         along = None
-        for mover in movers:
+        for mover in moving:
             absorbing = {a.source.name for a in family.absorbed if a.source.absence is not None}
             plain = {t.target.parameter for t in terms} - absorbing
             terms = [replace(t, divided=t.target.parameter in plain) for t in terms]
-            along = tuple(map(spell.factor, _added(mover, kappa)))
+            along = tuple(map(spell.factor, added(mover, kappa)))
         kind = "absent" if source.absence is not None else "origin"
         tag = f"{source.name}.unreceived" if kind == "absent" else source.name
         text = _describe(source, terms)
@@ -284,37 +284,6 @@ def _exchanged(
     return found
 
 
-def _movers(family: Family, kappa: tuple[Offset, ...]) -> list[Absorption]:
-    """What adds to κ: the source, or a bias that absorbs."""
-    source = family.source
-    inside = {name for o in kappa for name in _parameters(o.factors)}
-    leading = Absorption(source, 1.0, (), {x: x for x in source.letters.values()})
-    return [a for a in (leading, *family.absorbed) if a.source.absence is None
-            and a.source.name in inside]  # fmt: skip
-
-
-def _is_followed(mover: Absorption, kappa: tuple[Offset, ...]) -> bool:
-    """Whether κ contains what moves once, as w·b: then it changes by Σ w·δ."""
-    source = mover.source
-    inside = [o for o in kappa if source.name in _parameters(o.factors)]
-    plain = len(inside) == 1 and inside[0].weight == mover.ratio == 1.0
-    if not plain or len(source.letters) != 1 or source.flat or source.kernel is not None:
-        return False
-    first, *rest = inside[0].factors
-    held = any(f.parameter == source.name for f in rest)
-    whole = first.parameter == source.name and first.start == source.block.start
-    return not held and whole and first.power == 1
-
-
-def _added(mover: Absorption, kappa: tuple[Offset, ...]) -> tuple[Word, ...]:
-    """The factors of Σ w·δ, by which κ changes in relation to itself."""
-    (offset,) = (o for o in kappa if mover.source.name in _parameters(o.factors))
-    (own,) = mover.source.letters.values()
-    letter = mover.letters.get(own, offset.letter)
-    words = tuple(w.renamed({offset.letter: letter}) for w in offset.factors[1:])
-    return *words, *mover.factors
-
-
 def _apart(factors: tuple[Word, ...]) -> tuple[Word, ...]:
     """A number: its letters are summed by itself."""
     new = {x: fresh() for f in factors for x in f.letters}
@@ -335,11 +304,6 @@ def _met(words: tuple[Word, ...], moved: list[Source]) -> tuple[Word, ...]:
 def _window(block: Block) -> Entries:
     """Where the entries of a block lie: the first, and (stride, length) of its slots."""
     return block.start, tuple((s, leaf.size) for _, leaf, s in block.slots)
-
-
-def _parameters(words: tuple[Word, ...]) -> set[str]:
-    found = {w.parameter for w in words}
-    return found.union(*(c.parameters for w in words for c in w.kernel))
 
 
 def _entries(
