@@ -25,17 +25,47 @@ def turns(d: int) -> Tensor:
     return planes - planes.mT
 
 
+def system_of(g: Tensor) -> Tensor:
+    """γ, A, B, v and u as rows, by what each adds to T − T, all entries of it."""
+    d = len(g)
+    one, eye = torch.ones(d).double(), torch.eye(d).double()
+    parts = [
+        torch.diag_embed(eye), g[:, None] * turns(d) / g, -turns(d),
+        -torch.einsum("i,nj->nij", one, eye), -torch.einsum("ni,j->nij", eye, 1 / g),
+    ]  # fmt: skip
+    return torch.cat(parts).flatten(1)
+
+
 @pytest.mark.parametrize("d", [3, 4, 6, 9])
 def test_there_is_one_unknown_more_than_equations(d: int) -> None:
     torch.manual_seed(d)
-    g, one, eye = torch.rand(d).double() + 0.5, torch.ones(d).double(), torch.eye(d).double()
-    parts = [
-        g[:, None] * turns(d) / g, -turns(d), torch.diag_embed(eye),
-        -torch.einsum("i,nj->nij", one, eye), -torch.einsum("ni,j->nij", eye, 1 / g),
-    ]  # fmt: skip
-    system = torch.cat(parts).flatten(1)
+    system = system_of(torch.rand(d).double() + 0.5)
     kernel = len(system) - int(torch.linalg.matrix_rank(system))
     assert kernel - 1 == 1  # 1 (1/g)ᵀ is both 1 vᵀ and u (1/g)ᵀ
+
+
+def spectrum(g: Tensor) -> Tensor:
+    """The eigenvalues of n ↦ |P g n|² where n sums to zero, with P what a norm sees."""
+    centre = torch.eye(len(g)).double() - 1 / len(g)
+    seen = centre * g @ centre
+    return torch.linalg.eigvalsh(seen.mT @ seen)
+
+
+@pytest.mark.parametrize("d", [3, 4, 6, 9])
+def test_the_gains_move_as_their_spectrum_stays(d: int) -> None:
+    """So the second norm sees the stream at lengths that a turn in front of the first takes back:
+    d − 1 numbers of d gains stay, which leaves a curve."""
+    torch.manual_seed(d)
+    g = torch.rand(d).double() + 0.5
+    system = system_of(g)
+    kernel = torch.linalg.svd(system.mT).Vh[int(torch.linalg.matrix_rank(system)) :]
+    (first, _), others = torch.linalg.svd(kernel[:, :d]).Vh[:2], torch.randn(d).double()
+
+    def moved(by: Tensor) -> float:
+        away = [spectrum(g * (1 + sign * 1e-5 * by)) for sign in (1, -1)]
+        return float((away[0] - away[1]).abs().max() / 2e-5)
+
+    assert moved(first) < 1e-6 < 1e-2 < moved(others / others.norm())
 
 
 class Encoder(nn.Module):
