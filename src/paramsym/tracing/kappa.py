@@ -7,7 +7,8 @@ W absorbs δ by (δ/κ) ⊗ w. Where the family moves a bias in κ by −κ s, w
 from __future__ import annotations
 
 from paramsym.primitives.words import Offset, Word
-from paramsym.tracing.translations import Absorption, Family
+from paramsym.tracing.absorbing import Absorption
+from paramsym.tracing.translations import Family
 
 
 def movers(family: Family, kappa: tuple[Offset, ...]) -> list[Absorption]:

@@ -29,12 +29,13 @@ from paramsym.primitives.words import (
     projector,
 )
 from paramsym.structure.shift import Factor, Shift, Term
+from paramsym.tracing.absorbing import Absorption
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.joined_kernels import joined_kernels
 from paramsym.tracing.kappa import added, is_followed, leads, movers, parameters_of
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
-from paramsym.tracing.translations import Absorption, Family, Translations
+from paramsym.tracing.translations import Family, Translations
 from paramsym.tracing.transvections import transvections
 
 

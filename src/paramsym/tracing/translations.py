@@ -15,58 +15,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter, Word, fresh
+from paramsym.primitives.words import Change
+from paramsym.tracing.absorbing import Absorption, Basis, is_flatter, is_same_block, subtract
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.division import CANCELLED, Effect, Monomial, canonical, divide
+from paramsym.tracing.division import Effect, Monomial
 from paramsym.tracing.effects import is_unseen
+from paramsym.tracing.returned import returned
 from paramsym.tracing.sources import Source, Sources
 from paramsym.tracing.subspaces import Unread
 
 _STEPS = 4000  # divisions that are tried for one source
-_RETURNED = 32  # parts of an effect that others take back
-
-Basis = dict[Key, list[tuple["Source", Change]]]  # sources with leading monomials, by its sink
-
-
-@dataclass(frozen=True, eq=False)
-class Absorption:
-    """δ of `source` = −ratio · δ · factors, with its letters replaced."""
-
-    source: Source
-    ratio: float
-    factors: tuple[Word, ...]
-    letters: Mapping[Letter, Letter]
-
-
-@dataclass(frozen=True, eq=False)
-class Returned:
-    """A source together with what others take back of its effect: `source` has the effect that is
-    left of `moved`, as far as `back` says what the others do."""
-
-    source: Source
-    moved: Source
-    back: tuple[Absorption, ...]
-
-    def apart(self, absorption: Absorption) -> Iterator[Absorption]:
-        """What each of them does where they absorb together."""
-        yield replace(absorption, source=self.moved)
-        for each in self.back:
-            inside = {x for word in each.factors for x in word.letters}
-            new = {
-                **{x: fresh() for x in inside.union(each.letters.values())},
-                **absorption.letters,
-            }
-            yield Absorption(
-                each.source,
-                -each.ratio * absorption.ratio,
-                (*(word.renamed(new) for word in each.factors), *absorption.factors),
-                {x: new[y] for x, y in each.letters.items()},
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,65 +93,27 @@ class Translations:
 
     def _is_met(self, source: Source, sink: Key, basis: Basis) -> bool:
         """Whether others than those that a source was divided by may absorb it."""
-        own = any(_is_same_block(q, source) and _is_flatter(q, source) for q, _ in basis[sink])
+        own = any(is_same_block(q, source) and is_flatter(q, source) for q, _ in basis[sink])
         return own or any(at != sink and basis.get(at) for at, _ in source.effect.values())
 
     def _with_returned(
         self, source: Source, lead: Monomial, basis: Basis
     ) -> tuple[Absorption, ...] | None:
         """What absorbs a source, if it may absorb what it brought about itself."""
-        returned = [*self._returned(source, lead, basis)]
+        taken = [*returned(source, lead, basis, self._rank)]
         wider: Basis = defaultdict(list, {sink: [*found] for sink, found in basis.items()})
-        for each in returned:
+        for each in taken:
             sink, change = max(each.source.effect.values(), key=self._rank)
             wider[sink].append((each.source, change))
-        found = self._divide(source, wider) if returned else None
+        found = self._divide(source, wider) if taken else None
         if found is None:
             return None
-        inside = {id(each.source): each for each in returned}
+        inside = {id(each.source): each for each in taken}
         return tuple(
             part
             for a in found
             for part in (inside[id(a.source)].apart(a) if id(a.source) in inside else (a,))
         )
-
-    def _returned(self, source: Source, lead: Monomial, basis: Basis) -> Iterator[Returned]:
-        """Sources of whose effect a weight takes back a part, with what is left of it.
-
-        So the bias of a norm that a stream and a weight read: what it adds to the stream absorbs
-        what the weight adds behind it, and the weight takes back what it made of the bias.
-        """
-        sink, change = lead
-        for q in {id(q): q for found in basis.values() for q, _ in found}.values():
-            plain = q.absence is None and not q.is_special and not q.pinned
-            if source.is_divided and plain and any(
-                at == sink and divide(change, c, source.own, q.own)
-                for at, c in q.effect.values() if len(c.factors) > len(change.factors)
-            ):  # fmt: skip
-                found = self._reduced(q, source, lead, basis)
-                if found is not None:
-                    yield found
-
-    def _reduced(self, q: Source, source: Source, lead: Monomial, basis: Basis) -> Returned | None:
-        """What is left of an effect, where each part is absorbed by one that can, or stays."""
-        rest, left, back = dict(q.effect), {}, []
-        while rest and len(back) < _RETURNED:
-            form, (sink, change) = max(rest.items(), key=lambda item: self._rank(item[1]))
-            able = [(source, lead[1])] if sink == lead[0] else []
-            for other, its in (*able, *basis.get(sink, ())):
-                if _is_same_block(other, q) or (
-                    _is_same_block(other, source) and other is not source
-                ):
-                    continue
-                step = _subtract(q, rest, change, other, its)
-                if step is not None:
-                    back.append(step[0])
-                    rest = step[1]
-                    break
-            else:
-                left[form] = rest.pop(form)
-        whole = left and not rest and any(each.source is source for each in back)
-        return Returned(replace(q, effect=left), q, tuple(back)) if whole else None
 
     def _is_moved(self, source: Source) -> bool:
         """Whether a source that can be divided is a family: what nobody sees is told elsewhere."""
@@ -241,9 +166,9 @@ class Translations:
                 budget -= 1
                 if budget < 0:
                     return None
-                if _is_same_block(q, source) and not _is_flatter(q, source):
+                if is_same_block(q, source) and not is_flatter(q, source):
                     continue
-                step = _subtract(source, rest, lead, q, change)
+                step = subtract(source, rest, lead, q, change)
                 if step is None:
                     continue
                 found = search(step[1], rank, led | {form})
@@ -261,58 +186,9 @@ class Translations:
         return change.atom is not None, -position, len(change.factors), len(change.at), sink
 
 
-def _subtract(
-    source: Source, rest: Effect, p: Change, q: Source, lead: Change
-) -> tuple[Absorption, Effect] | None:
-    """Subtract the multiple of q's effect that takes the leading monomial away."""
-    match = divide(lead, p, q.own, source.own)
-    if match is None:
-        return None
-    put, prefix = match
-    if not _fit(q, source, put):
-        return None
-    ratio = p.coefficient / q.replaced(lead, put, prefix).coefficient
-    after = dict(rest)
-    for at, m in q.effect.values():
-        product = q.replaced(m, put, prefix)
-        form = canonical(at, product, source.own)
-        before = after[form][1].coefficient if form in after else 0.0
-        taken = ratio * product.coefficient
-        left = before - taken
-        if abs(left) <= CANCELLED * (abs(before) + abs(taken)):
-            after.pop(form, None)
-        else:
-            after[form] = (at, replace(product, coefficient=left))
-    return Absorption(q, ratio, prefix, put), after
-
-
 def _as_free(source: Source, absorbed: tuple[Absorption, ...]) -> list[Source]:
     """The source, if its block moves by all of δ, and not by it less what its entries share."""
-    return [] if any(_is_same_block(a.source, source) for a in absorbed) else [source]
-
-
-def _is_same_block(q: Source, source: Source) -> bool:
-    return (q.name, q.block.key) == (source.name, source.block.key)
-
-
-def _is_flatter(q: Source, source: Source) -> bool:
-    """Whether one of two sources on the same entries is constant along more slots: where the other
-    is summed along these, it takes back what their entries have in common."""
-    plain = all(each.absence is None and each.kernel is None for each in (q, source))
-    return plain and q.pinned == source.pinned and {*q.flat} > {*source.flat}
-
-
-def _fit(q: Source, source: Source, put: Mapping[Letter, Letter]) -> bool:
-    """Whether single entries of q meet the same entries of the source, wherever q shows them."""
-    if not q.pinned:
-        return True
-    shown = {x for _, m in q.effect.values() for x in (*m.at.values(), *m.letters())}
-    known = source.positions
-    return all(
-        x in put and known.get(put[x]) == position
-        for x, position in q.positions.items()
-        if x in shown
-    )
+    return [] if any(is_same_block(a.source, source) for a in absorbed) else [source]
 
 
 def _contains(other: Source, source: Source) -> bool:

@@ -1,0 +1,73 @@
+"""One step of division: a source takes back the leading part of what another one does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from paramsym.primitives.joint import Key
+from paramsym.primitives.words import Change, Letter, Word
+from paramsym.tracing.division import CANCELLED, Effect, canonical, divide
+from paramsym.tracing.sources import Source
+
+Basis = dict[Key, list[tuple[Source, Change]]]  # sources with leading monomials, by its sink
+
+
+@dataclass(frozen=True, eq=False)
+class Absorption:
+    """δ of `source` = −ratio · δ · factors, with its letters replaced."""
+
+    source: Source
+    ratio: float
+    factors: tuple[Word, ...]
+    letters: Mapping[Letter, Letter]
+
+
+def subtract(
+    source: Source, rest: Effect, p: Change, q: Source, lead: Change
+) -> tuple[Absorption, Effect] | None:
+    """Subtract the multiple of q's effect that takes the leading monomial away."""
+    match = divide(lead, p, q.own, source.own)
+    if match is None:
+        return None
+    put, prefix = match
+    if not _fit(q, source, put):
+        return None
+    ratio = p.coefficient / q.replaced(lead, put, prefix).coefficient
+    after = dict(rest)
+    for at, m in q.effect.values():
+        product = q.replaced(m, put, prefix)
+        form = canonical(at, product, source.own)
+        before = after[form][1].coefficient if form in after else 0.0
+        taken = ratio * product.coefficient
+        left = before - taken
+        if abs(left) <= CANCELLED * (abs(before) + abs(taken)):
+            after.pop(form, None)
+        else:
+            after[form] = (at, replace(product, coefficient=left))
+    return Absorption(q, ratio, prefix, put), after
+
+
+def _fit(q: Source, source: Source, put: Mapping[Letter, Letter]) -> bool:
+    """Whether single entries of q meet the same entries of the source, wherever q shows them."""
+    if not q.pinned:
+        return True
+    shown = {x for _, m in q.effect.values() for x in (*m.at.values(), *m.letters())}
+    known = source.positions
+    return all(
+        x in put and known.get(put[x]) == position
+        for x, position in q.positions.items()
+        if x in shown
+    )
+
+
+def is_same_block(q: Source, source: Source) -> bool:
+    """Whether two sources change the same entries of a parameter."""
+    return (q.name, q.block.key) == (source.name, source.block.key)
+
+
+def is_flatter(q: Source, source: Source) -> bool:
+    """Whether one of two sources on the same entries is constant along more slots: where the other
+    is summed along these, it takes back what their entries have in common."""
+    plain = all(each.absence is None and each.kernel is None for each in (q, source))
+    return plain and q.pinned == source.pinned and {*q.flat} > {*source.flat}
