@@ -22,7 +22,7 @@ from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 8_000  # parameters
-_AGAIN = 9_000  # of a twin that is audited again with so many words, or on so many places:
+_AGAIN = 12_000  # of a twin that is audited again with so many words, or on so many places:
 _WORDS = 180
 _PLACES = 17
 _LONGER = 3  # times, of sound
