@@ -228,3 +228,27 @@ def test_zeros_in_another_dtype_are_zeros(start: float, wanted: int) -> None:
     assert sum(s.group.dimension for s in symmetry.spaces.values()) == wanted
     found = audit(model, (x,), symmetry=symmetry)
     assert (found.unexplained if start == 0 else 0, found.refuted) == (0, {})
+
+
+class Empty(nn.Module):
+    """Shares of no keys, times a parameter, beside those of all."""
+
+    def __init__(self, cut: int):
+        super().__init__()
+        self.cut = cut
+        self.scores, self.value = nn.Linear(2, 2), nn.Linear(2, 3)
+        self.learned, self.out = nn.Parameter(torch.randn(3)), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = self.scores(x).softmax(-1)
+        found = shares[..., : self.cut].sum(-1, keepdim=True) * self.learned
+        return self.out(found + self.value(x)[..., :0].sum(-1, keepdim=True) + self.value(x).tanh())
+
+
+@pytest.mark.parametrize(("cut", "wanted"), [(0, 3), (1, 0)])
+def test_a_sum_over_nothing_is_nothing(cut: int, wanted: int) -> None:
+    torch.manual_seed(0)
+    model, x = Empty(cut), torch.randn(20, 3, 2)
+    symmetry = derived(model, x)
+    assert moved(symmetry, "learned") == wanted
+    assert not audit(model, (x,), symmetry=symmetry).refuted

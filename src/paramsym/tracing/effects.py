@@ -55,7 +55,7 @@ class Effects:
 
     def value(self, block: Block) -> list[Change] | None:
         """A block as a sum of words and atoms; None for a function of parameters without words."""
-        if block.tensor.zero:
+        if block.tensor.zero or 0 in block.tensor.shape:
             return []
         key = block.key
         if self.circuit.is_window(block):  # its name is that of the whole
@@ -161,6 +161,8 @@ class Effects:
         met: set[tuple[Letter, Profile]] | None,
     ) -> list[Change] | None:  # fmt: skip
         """What a change is behind one reader."""
+        if 0 in joint.inputs[k].tensor.shape:
+            return []  # nothing comes of what has no entries
         patterns = self.unread.through(joint, k)
         if is_unseen(patterns, change):
             return []
