@@ -94,15 +94,17 @@ class Change:
         """The letters of the data."""
         return {x for _, x in self.atom.at} if self.atom else set()
 
+    def shown(self) -> set[Letter]:
+        """All letters along which anything of it varies."""
+        return {*self.at.values(), *self.letters(), *self.atom_letters()}
+
     def moved(self, at: Mapping[int, Letter], by: float = 1.0) -> Change:
         """The same change, seen at other slots and scaled."""
         return Change(self.coefficient * by, at, self.factors, self.atom)
 
     def with_fresh_letters(self, given: Mapping[Letter, Letter] | None = None) -> Change:
         """A copy that shares no letter with anything, except for those that are given."""
-        atom = self.atom.at if self.atom else ()
-        old = [*self.at.values(), *self.letters(), *(x for _, x in atom)]
-        return self.substituted({**{x: fresh() for x in old}, **(given or {})})
+        return self.substituted({**{x: fresh() for x in self.shown()}, **(given or {})})
 
     def substituted(self, new: Mapping[Letter, Letter]) -> Change:
         """The same change with some letters replaced."""

@@ -21,31 +21,28 @@ def movers(family: Family, kappa: tuple[Offset, ...]) -> list[Absorption]:
 
 
 def leads(family: Family, movers: list[Absorption]) -> bool:
-    """Whether a plain source leads, and nothing but it adds to κ."""
+    """Whether a plain source leads what weights absorb along w, and nothing but it adds to κ."""
+    turned = any(a.source.absence for a in family.absorbed)
     alone = all(mover.source is family.source for mover in movers)
-    return family.source.absence is None and alone
+    return turned and alone and family.source.absence is None
 
 
-def is_followed(mover: Absorption, kappa: tuple[Offset, ...]) -> bool:
-    """Whether κ contains what moves once, as w·b: then it changes by Σ w·δ."""
+def added(mover: Absorption, kappa: tuple[Offset, ...]) -> tuple[Word, ...] | None:
+    """The factors of Σ w·δ, by which κ changes in relation to itself, where κ contains what moves
+    once, as w·b; None where it contains it otherwise."""
     source = mover.source
     inside = [o for o in kappa if source.name in parameters_of(o.factors)]
     plain = len(inside) == 1 and inside[0].weight == mover.ratio == 1.0
     if not plain or len(source.letters) != 1 or source.flat or source.kernel is not None:
-        return False
+        return None
     first, *rest = inside[0].factors
     held = any(f.parameter == source.name for f in rest)
     whole = first.parameter == source.name and first.start == source.block.start
-    return not held and whole and first.power == 1
-
-
-def added(mover: Absorption, kappa: tuple[Offset, ...]) -> tuple[Word, ...]:
-    """The factors of Σ w·δ, by which κ changes in relation to itself."""
-    (offset,) = (o for o in kappa if mover.source.name in parameters_of(o.factors))
-    (own,) = mover.source.letters.values()
-    letter = mover.letters.get(own, offset.letter)
-    words = tuple(w.renamed({offset.letter: letter}) for w in offset.factors[1:])
-    return *words, *mover.factors
+    if held or not whole or first.power != 1:
+        return None
+    (own,) = source.letters.values()
+    letter = mover.letters.get(own, inside[0].letter)
+    return *(w.renamed({inside[0].letter: letter}) for w in rest), *mover.factors
 
 
 def parameters_of(words: tuple[Word, ...]) -> set[str]:

@@ -32,7 +32,7 @@ from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.absorbing import Absorption
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.joined_kernels import joined_kernels
-from paramsym.tracing.kappa import added, is_followed, leads, movers, parameters_of
+from paramsym.tracing.kappa import added, leads, movers, parameters_of
 from paramsym.tracing.sources import Source, same_offset
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Family, Translations
@@ -132,18 +132,18 @@ class _Writer:
 
     def _family(self, family: Family) -> Shift | None:
         kappa = self._kappa(family)
-        if kappa is None or not self._reads_what_stays(family, kappa):
+        if kappa is None:
+            return None
+        moving = movers(family, kappa)
+        along = added(moving[0], kappa) if moving else None
+        refused = len(moving) > 1 or (moving and along is None)
+        if refused or not self._reads_what_stays(family, kappa, moving):
             return None
         words = [a.factors for a in family.absorbed] + [o.factors for o in kappa]
         met = {x for factors in words for word in factors for x in word.letters}
         if met & family.source.positions.keys():
             return None  # a coefficient would have to be read at one entry alone
-        turned = any(a.source.absence for a in family.absorbed)
-        moving = movers(family, kappa)
-        if not all(is_followed(mover, kappa) for mover in moving):
-            return None
-        sign = -1.0 if turned and leads(family, moving) else 1.0
-        return self._write(family, kappa, sign, moving)
+        return self._write(family, kappa, -1.0 if leads(family, moving) else 1.0, along)
 
     def _kappa(self, family: Family) -> tuple[Offset, ...] | None:
         """The κ that all directions of a family share, () without any; None if they differ."""
@@ -165,7 +165,9 @@ class _Writer:
             for o in absence.offset
         )
 
-    def _reads_what_stays(self, family: Family, kappa: tuple[Offset, ...]) -> bool:
+    def _reads_what_stays(
+        self, family: Family, kappa: tuple[Offset, ...], moving: list[Absorption]
+    ) -> bool:
         """No coefficient may be read from what moves; κ may contain one that adds to it."""
         source = family.source
         sources = [source, *(a.source for a in family.absorbed)]
@@ -179,16 +181,18 @@ class _Writer:
                 inside_out -= {absorption.source.name}
             read |= inside_out
         inside = {name for o in kappa for name in parameters_of(o.factors)}
-        moving = movers(family, kappa)
-        if len(moving) == 1:
-            inside -= {moving[0].source.name}
+        inside -= {mover.source.name for mover in moving}
         return not moved & (read | inside) and read <= self.parameters.keys()
 
     def _write(
-        self, family: Family, kappa: tuple[Offset, ...], sign: float, moving: list[Absorption]
+        self,
+        family: Family,
+        kappa: tuple[Offset, ...],
+        sign: float,
+        along: tuple[Word, ...] | None,
     ) -> Shift | None:
         """All terms; with κ, δ stands for κ·s, or for −κ·s: what moves κ moves by −κ·s, so that κ
-        is divided by 1 + Σ w·s."""
+        is divided by 1 + Σ w·s, of which `along` are the factors."""
         source, spell = family.source, Speller()
         times: list[tuple[float, tuple[Word, ...]]] = [(1.0, ())]
         if kappa:
@@ -198,17 +202,25 @@ class _Writer:
         terms = [*self._leading(spell, source, times)]
         for absorption in family.absorbed:
             terms += self._absorbed(spell, absorption, times, sign, source.positions)
-        along = None
-        for mover in moving:
+        divisor = None
+        if along is not None:
             absorbing = {a.source.name for a in family.absorbed if a.source.absence is not None}
             plain = {t.target.parameter for t in terms} - absorbing
             terms = [replace(t, divided=t.target.parameter in plain) for t in terms]
-            along = tuple(map(spell.factor, added(mover, kappa)))
+            divisor = tuple(map(spell.factor, along))
         kind = "absent" if source.absence is not None else "origin"
         tag = f"{source.name}.unreceived" if kind == "absent" else source.name
         text = _describe(source, terms)
         return _shift(
-            tag, text, kind, spell, source.block, source.letters, tuple(terms), along, source.pinned
+            tag,
+            text,
+            kind,
+            spell,
+            source.block,
+            source.letters,
+            tuple(terms),
+            divisor,
+            source.pinned,
         )
 
     def _leading(self, spell: Speller, source: Source, times: list) -> Iterator[Term]:

@@ -45,16 +45,15 @@ def _of_shares(
     if owner is None or owner.total is None:
         return None
     dim, total = owner.total
-    pieces = _pieces(last, owner, dim, circuit)
+    step, pieces = owner.strides[dim], _pieces(last, owner, dim, circuit)
     if len(pieces) < 2 or max(pieces) != last:
         return None
-    kept = _kept(change, _slots(pieces[last], owner.strides[dim]), own)
+    kept = _kept(change, _slots(pieces[last], step), own)
     if kept is None:
         return None
     others = [
-        (sink, replace(change, coefficient=-change.coefficient, atom=_atom(key, kept, along)))
+        (sink, replace(change, coefficient=-change.coefficient, atom=_atom(key, kept, place, step)))
         for key, place in pieces.items() if key != last
-        for along in [_slots(place, owner.strides[dim])]
     ]  # fmt: skip
     loose = {x for _, x in kept} - own - change.letters()  # along these the data alone vary
     at = {s: x for s, x in change.at.items() if x not in loose}
@@ -117,5 +116,5 @@ def _kept(
     return None if summed & (held | met) or not met <= held else kept
 
 
-def _atom(key: Key, kept: tuple[tuple[int, Letter], ...], along: frozenset[int]) -> Atom:
-    return Atom(key, tuple(sorted([*kept, *((s, fresh()) for s in along)])))
+def _atom(key: Key, kept: tuple[tuple[int, Letter], ...], place: Place, step: int) -> Atom:
+    return Atom(key, tuple(sorted([*kept, *((s, fresh()) for s in _slots(place, step))])))

@@ -51,7 +51,7 @@ def returned(source: Source, lead: Monomial, basis: Basis, rank: Rank) -> Iterat
     if not source.is_divided:
         return
     sink, change = lead
-    for q in {id(q): q for found in basis.values() for q, _ in found}.values():
+    for q in (q for found in basis.values() for q, _ in found):
         plain = q.absence is None and not q.is_special and not q.pinned
         if plain and any(
             at == sink and divide(change, c, source.own, q.own)

@@ -87,13 +87,13 @@ class Source:
 
     def shown(self, m: Change) -> set[Letter]:
         """The letters of δ along which a part of its effect varies."""
-        return {*m.at.values(), *m.letters(), *m.atom_letters()} & self.own
+        return m.shown() & self.own
 
     def replaced(self, m: Change, put: Mapping[Letter, Letter], prefix: tuple[Word, ...]) -> Change:
         """prefix · m with its δ replaced; along letters that are not replaced δ is constant."""
         inside = m.letters() | m.atom_letters()
         at = {s: x for s, x in m.at.items() if x not in self.own or x in put or x in inside}
-        seen = inside.union(m.at.values())
+        seen = m.shown()
         copies = 1.0
         for stride, letter in self.letters.items():  # a letter that m lacks is summed by itself
             if letter not in put and letter not in seen:
@@ -351,8 +351,7 @@ def _is_shown(letters: Collection[Letter], effect: Effect) -> bool:
     """Whether all of an effect weighs data, and shows every letter of δ: the others are summed."""
     if not effect or any(m.atom is None for _, m in effect.values()):
         return False
-    shown = [{*m.at.values()} | m.letters() | m.atom_letters() for _, m in effect.values()]
-    return set().union(*shown).issuperset(letters)
+    return set().union(*(m.shown() for _, m in effect.values())).issuperset(letters)
 
 
 def _is_product(op: Primitive) -> bool:

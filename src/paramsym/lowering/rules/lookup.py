@@ -28,11 +28,11 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     if made is not None:
         return made
     read, apart = number_read(build.graph, index.value), told_apart(build.graph, index.value)
-    shape, row = call.outputs[0].shape, _row(build, table, 0, index)
+    shape, row = call.outputs[0].shape, _row(build, table, index)
     return build.lookup(table, [0], shape, 0, index, read=read, apart=apart, row=row)
 
 
-def _row(build: Builder, table: Tensor, dim: int, index: Tensor) -> int | None:
+def _row(build: Builder, table: Tensor, index: Tensor) -> int | None:
     """The one row that is read everywhere, whatever the inputs are: at positions of the model.
 
     One position alone may be the first of a text of length one.
@@ -41,7 +41,7 @@ def _row(build: Builder, table: Tensor, dim: int, index: Tensor) -> int | None:
     if numbers is None or numbers.numel() < 2:
         return None
     first = int(numbers.reshape(-1)[0])
-    return first % table.shape[dim] if bool((numbers == first).all()) else None
+    return first % table.shape[0] if bool((numbers == first).all()) else None
 
 
 def read_once(build: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
