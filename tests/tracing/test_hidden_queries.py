@@ -29,6 +29,16 @@ MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         2, -1, -1
     ),
     "written": lambda learned, hidden: learned.clone().masked_fill_(hidden, -torch.inf),
+    "put in": lambda learned, hidden: learned.index_put(
+        torch.nonzero(hidden, as_tuple=True), torch.tensor(-torch.inf)
+    ),
+    "reordered": lambda learned, hidden: (
+        learned.flip(0)
+        .masked_fill(hidden.flip(0), -torch.inf)
+        .index_select(0, torch.tensor([2, 1, 0]))
+    ),
+    "a logarithm": lambda learned, hidden: (learned.square() * ~hidden).log(),
+    "divided": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf) / 2,
     "data": lambda learned, hidden: torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf),
 }
 

@@ -73,29 +73,45 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
     return not hidden.all(-1).any()
 
 
-_PASSING = {  # what takes −∞ to −∞, as far as masks are written so
-    "add", "sub", "mul", "masked_fill", "where", "cat", "stack", "clone", "contiguous", "to",
-    "repeat", "expand", "reshape", "view", "permute", "transpose", "unsqueeze", "partial_write",
+# What writes numbers that are finite, or none at all, where −∞ is read: masks are not made by it.
+_FINITE = {
+    "linear", "matmul", "bmm", "mm", "einsum", "conv1d", "conv2d", "layer_norm", "rms_norm",
+    "group_norm", "batch_norm", "softmax", "sigmoid", "tanh", "gelu", "relu", "silu",
+    "scaled_dot_product_attention", "multi_head_attention_forward",
 }  # fmt: skip
+_LOGARITHMS = {"log", "log2", "log10", "logit"}  # of zero
 
 
 def _may_hide(build: Builder, value: Value | None) -> bool:
-    """Whether a mask that moves may hold −∞: a buffer may, and a number or data in what it was
-    written of does."""
+    """Whether a mask that moves may hold −∞: by a buffer, a number, data or a logarithm in what it
+    was made of, through any operator but those that write no −∞."""
     if value is None:
         return True
-    owner = build.graph.values[value.storage]
-    call = owner.call
-    if owner.id not in build.data.closed:
-        numbers = build.data.number(owner)
-        return numbers is not None and bool((numbers == -torch.inf).any())
-    if call is None:
-        return owner.kind == "buffer"
-    if call.name not in _PASSING:
-        return False
-    told = (*call.args, *call.kwargs.values())
-    hides = any(isinstance(item, float) and item == -torch.inf for item in told)
-    return hides or any(_may_hide(build, operand) for operand in call.operands)
+    queue, met = [value], set[int]()
+    while queue:
+        owner = build.graph.values[queue.pop().storage]
+        if owner.id in met:
+            continue
+        met.add(owner.id)
+        call = owner.call
+        if owner.id not in build.data.closed:
+            numbers = build.data.number(owner)
+            hides = numbers is not None and bool((numbers == -torch.inf).any())
+        elif call is None:
+            hides = owner.kind == "buffer" and owner.dtype.is_floating_point
+        elif call.name in _FINITE:
+            continue
+        else:
+            told = (*call.args, *call.kwargs.values())
+            hides = call.name in _LOGARITHMS or any(map(_is_hiding, told))
+            queue += call.operands
+        if hides:
+            return True
+    return False
+
+
+def _is_hiding(item: Any) -> bool:
+    return isinstance(item, float) and item == -torch.inf
 
 
 def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:
