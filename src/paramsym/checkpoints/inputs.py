@@ -25,7 +25,8 @@ BATCH, LENGTH = 2, 7
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _BANDS = ("num_mel_bins", "n_mels", "input_feat_per_channel", "feature_projection_input_dim",
           "input_dim", "num_mel_bin", "mel_bins", "feature_size")  # fmt: skip
-_FRAMES = 32  # of a spectrogram where no table of positions counts them
+_FRAMES = 32  # of sound where no table of positions counts them
+_SAMPLES = 4000  # of sound, at most
 _SIDE = 64  # of an image where nothing says how large it is
 _PATCHES = 8  # on each side, where windows of some are attended to
 _PLACES = (1, 2, 3, 4, 5, 8, 9, 16)  # of an image in a text
@@ -240,7 +241,12 @@ def _sizes(config: Any, names: Sequence[str]) -> Iterator[int]:
 
 
 def _waveform(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    return _random((BATCH, 4000), dtype, 0, generator)
+    """Sound of some frames, where convolutions say how long one is."""
+    kernels, strides = (getattr(config, f"conv_{name}", ()) or () for name in ("kernel", "stride"))
+    samples = _FRAMES if kernels else _SAMPLES
+    for kernel, stride in reversed([*zip(kernels, strides, strict=False)]):
+        samples = (samples - 1) * stride + kernel
+    return _random((BATCH, min(samples, _SAMPLES)), dtype, 0, generator)
 
 
 _INPUTS = {

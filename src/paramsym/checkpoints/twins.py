@@ -71,9 +71,17 @@ def twin(
         TypeError: this is no configuration, or no class is known for it.
     """
     kind = _class_of(config, kind)
+    if kind.forward is torch.nn.Module.forward:
+        raise NoTwin(
+            f"twin(config={type(config).__name__}, kind={kind.__name__}): this class has no forward "
+            "pass, and a model that runs was expected. Name one of its parts: kind=…"
+        )
     config = _own(kind, config)
     failed: list[str] = []
+    large: list[Changes] = []
     for changes in _smaller(config):
+        if any(changes.items() <= other.items() for other in large):
+            continue  # with less of what made it small it is no smaller
         try:
             found = _attempt(kind, changed(config, changes))
             for most, ordered in ((min(limit, _AIM), True), (limit, False)):
@@ -84,6 +92,7 @@ def twin(
         if found.size <= limit:
             return found.model, found.inputs
         failed.append(f"its size: {found.size} parameters, more than {limit}")
+        large.append(changes)
     raise NoTwin(
         f"twin(config={type(config).__name__}, kind={kind.__name__}): none of {len(failed)} small "
         f"configurations makes a model that runs; the first fails with: {failed[0]}. A "
@@ -113,10 +122,10 @@ class _Attempt:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
 
-def _attempt(kind: type[torch.nn.Module], config: Any) -> _Attempt:
+def _attempt(kind: type[torch.nn.Module], config: Any, most: int = _MOST) -> _Attempt:
     """Build a model and run it, or only build it where it is too large; failures are raised."""
     found = _Attempt(config, build(kind, config, "meta"), ())
-    if found.size > _MOST:
+    if found.size > most:
         return found
     model = build(kind, config, "cpu")
     return _Attempt(config, model, _running_inputs(model, config))
@@ -136,7 +145,7 @@ def _shrunk(kind: type[torch.nn.Module], found: _Attempt, ordered: bool) -> _Att
                 for path, own in _fields(found.config, left) if value in _large(own)
             }  # fmt: skip
             try:
-                other = _attempt(kind, changed(found.config, changes))
+                other = _attempt(kind, changed(found.config, changes), min(_MOST, found.size - 1))
             except Exception:  # this number has to be what it was, or another one
                 continue
             if other.size < found.size:
