@@ -31,7 +31,7 @@ def scripted() -> nn.Module:
 def narrow() -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # initialising zero elements is a no-op
-        return nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3))
+        return nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3, bias=False))
 
 
 def plain() -> nn.Module:
@@ -44,8 +44,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Any, tuple[str, ...]]] = {
     "empty keyword": (plain, {"input": X[:, :0]}, (
         "example_inputs['input'] has shape (6, 0)", "positive length", "Give a batch")),
     "zero width": (narrow, (X,), (
-        "parameter '0.weight' has shape (0, 4) and no entries", "positive width was expected",
-        "Remove the layer")),
+        "the model has no parameters with entries", "at least one was expected",
+        "Register weights as torch.nn.Parameter")),
     "scripted": (scripted, (X,), (
         "module '0' (RecursiveScriptModule) is a ScriptModule",
         "an ordinary torch.nn.Module was expected", "Give the module that was scripted")),

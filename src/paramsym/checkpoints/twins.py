@@ -73,8 +73,8 @@ def twin(
     kind = _class_of(config, kind)
     if kind.forward is torch.nn.Module.forward:
         raise NoTwin(
-            f"twin(config={type(config).__name__}, kind={kind.__name__}): this class has no forward "
-            "pass, and a model that runs was expected. Name one of its parts: kind=…"
+            f"twin(config={type(config).__name__}, kind={kind.__name__}): this class has no "
+            "forward pass, and a model that runs was expected. Name one of its parts: kind=…"
         )
     config = _own(kind, config)
     failed: list[str] = []

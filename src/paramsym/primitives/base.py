@@ -97,6 +97,11 @@ class Primitive:
         """Whether the output depends on the inputs alone: on no index that is data, and no mask."""
         return True
 
+    @property
+    def is_total(self) -> bool:
+        """Whether it is defined at almost all numbers: what is none is seen wherever it is read."""
+        return True
+
     # -- which axes count the same units -----------------------------------------------------
     def labels(self) -> tuple[list[Labels], Labels]:
         """Labels of the axes of each input and of the output; equal labels count alike."""

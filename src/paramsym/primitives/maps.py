@@ -22,6 +22,14 @@ _PLAIN = (
     "relu", "sigmoid", "tanh", "exp", "exp2", "expm1", "log", "log1p", "log2", "abs", "sign",
     "square", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "erf",
 )  # fmt: skip
+# those that are defined at almost all numbers
+_TOTAL = frozenset((
+    *_PLAIN, "mul", "shift", "clone", "leaky_relu", "sgn", "asinh", "atan", "tan", "softsign",
+    "tanhshrink", "hardshrink", "softshrink", "arctan", "arcsinh", "round", "trunc", "sinc", "gelu",
+    "silu", "swish", "softplus", "elu", "selu", "celu", "mish", "hardswish", "hardsigmoid",
+    "logsigmoid", "log_sigmoid", "relu6", "erfc", "ceil", "floor", "frac", "threshold",
+    "nan_to_num", "clamp", "hardtanh", "dropout", "rrelu", "where", "masked_fill", "compare",
+)) - {"sqrt", "rsqrt", "log", "log1p", "log2"}  # fmt: skip
 POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # the plain powers among the functions
 
 
@@ -35,6 +43,11 @@ class Map(Entrywise):
     degree: Fraction | None = None
     sign: str = "pin"
     shift: float | None = None
+
+    @property
+    def is_total(self) -> bool:
+        whole = self.degree is not None and self.degree.denominator == 1
+        return self.name in _TOTAL or (self.name == "pow" and whole)
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         x = at.parts[0]
@@ -107,4 +120,8 @@ class Opaque(Primitive):
 
     @property
     def is_closed(self) -> bool:
+        return False
+
+    @property
+    def is_total(self) -> bool:
         return False

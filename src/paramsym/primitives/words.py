@@ -66,6 +66,18 @@ class Word:
         return replace(self, slots=tuple(slots), letters=tuple(x for _, x in inside_out))
 
 
+def without_inverses(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """A product in which no factor stands beside its inverse."""
+    found: list[Word] = []
+    for word in words:
+        inverse = replace(word, power=-word.power)
+        if inverse in found and not word.kernel:
+            found.remove(inverse)
+        else:
+            found.append(word)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Atom:
     """A block that holds data, or a mask of one, with the letter of each of its slots."""

@@ -116,7 +116,7 @@ def incidence_of(
     names = [
         n for n in symmetry.blocks
         if n not in symmetry.buffers and n not in symmetry.ties
-        and counts(params[n])
+        and counts(params[n]) and params[n].numel()
     ]  # fmt: skip
     factors, held = _oriented([b for n in names for b in symmetry.blocks[n]], symmetry, spaces)
     families, nodes = {}, GROUND + 1

@@ -32,7 +32,7 @@ class Value:
     kind: str  # "parameter", "buffer", "input", "constant" or "activation"
     name: str = ""  # the name of a parameter, buffer or input
     data: torch.Tensor | None = None  # small constants that the trace captured
-    vector: torch.Tensor | None = None  # the numbers of a parameter or buffer that is a vector
+    vector: torch.Tensor | None = None  # the numbers of a parameter or buffer, up to one axis
     call: Call | None = None
 
     def __repr__(self) -> str:

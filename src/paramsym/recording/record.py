@@ -173,10 +173,11 @@ def _written(ledger: Ledger, state: Mapping[str, torch.Tensor]) -> dict[str, Val
 
 
 def _vector(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The numbers of a vector, which only the question whether one of them is zero reads."""
+    """The numbers of a vector, or the one of a scalar, which only the question whether one of them
+    is zero reads."""
     known = not (tensor.is_meta or isinstance(tensor, FakeTensor))
     real = tensor.is_floating_point() or tensor.is_complex()
-    return tensor.detach() if known and real and sum(n > 1 for n in tensor.shape) == 1 else None
+    return tensor.detach() if known and real and sum(n > 1 for n in tensor.shape) < 2 else None
 
 
 def _enter_inputs(

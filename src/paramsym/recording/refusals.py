@@ -40,11 +40,11 @@ def refuse(model: torch.nn.Module, example_inputs: Any) -> None:
     count = 0
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         _refuse_tensor(start, name, tensor)
-        count += isinstance(tensor, torch.nn.Parameter)
+        count += isinstance(tensor, torch.nn.Parameter) and tensor.numel() > 0
     if not count:
         raise TraceError(
-            f"{start}: the model has no parameters, but at least one was expected in "
-            "model.named_parameters(). Register weights as torch.nn.Parameter, or give the "
+            f"{start}: the model has no parameters with entries, but at least one was expected "
+            "in model.named_parameters(). Register weights as torch.nn.Parameter, or give the "
             "module that holds them."
         )
     _refuse_inputs(start, example_inputs)
@@ -71,11 +71,6 @@ def _refuse_tensor(start: str, name: str, tensor: torch.Tensor) -> None:
         raise TraceError(
             f"{start}: {name!r} is quantised ({tensor.dtype}); a floating tensor was expected. "
             "Derive the symmetry of the floating model before it is converted."
-        )
-    if isinstance(tensor, torch.nn.Parameter) and not tensor.numel():
-        raise TraceError(
-            f"{start}: parameter {name!r} has shape {tuple(tensor.shape)} and no entries; a layer "
-            "of positive width was expected. Remove the layer, or give it a width."
         )
 
 

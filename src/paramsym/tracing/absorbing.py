@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from paramsym.primitives.gains import Power
 from paramsym.primitives.joint import Key
+from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Change, Letter, Word
 from paramsym.tracing.division import CANCELLED, Effect, canonical, divide
 from paramsym.tracing.sources import Source
@@ -24,10 +26,15 @@ class Absorption:
 
 
 def subtract(
-    source: Source, rest: Effect, p: Change, q: Source, lead: Change
+    source: Source,
+    rest: Effect,
+    p: Change,
+    q: Source,
+    lead: Change,
+    parameters: Mapping[str, Tensor],
 ) -> tuple[Absorption, Effect] | None:
     """Subtract the multiple of q's effect that takes the leading monomial away."""
-    match = divide(lead, p, q.own, source.own)
+    match = divide(lead, p, q.own, source.own) or _by_gains(lead, p, q, source, parameters)
     if match is None:
         return None
     put, prefix = match
@@ -46,6 +53,31 @@ def subtract(
         else:
             after[form] = (at, replace(product, coefficient=left))
     return Absorption(q, ratio, prefix, put), after
+
+
+def _by_gains(
+    lead: Change, p: Change, q: Source, source: Source, parameters: Mapping[str, Tensor]
+) -> tuple[dict[Letter, Letter], tuple[Word, ...]] | None:
+    """The same where gains stand before δ of q that are not in p: δ is divided by them."""
+    gains = [f for f in lead.factors if _is_gain(f, q.own, parameters)]
+    if not gains:
+        return None
+    others = tuple(f for f in lead.factors if f not in gains)
+    match = divide(replace(lead, factors=others), p, q.own, source.own)
+    if match is None or not all(put in match[0] for f in gains for put in f.letters):
+        return None
+    put, prefix = match
+    inverse = (replace(f.renamed(put), power=-f.power) for f in gains)
+    return put, (*prefix, *inverse)
+
+
+def _is_gain(word: Word, own: frozenset[Letter], parameters: Mapping[str, Tensor]) -> bool:
+    """Whether a factor multiplies each entry of δ by a number that is not zero."""
+    tensor = parameters.get(word.parameter)
+    if word.kernel or tensor is None or tensor.integral or not own.issuperset(word.letters):
+        return False
+    is_vector = sum(n > 1 for n in tensor.shape) < 2
+    return is_vector and not Power(tensor, word.power, word.offset).vanishes
 
 
 def _fit(q: Source, source: Source, put: Mapping[Letter, Letter]) -> bool:

@@ -6,10 +6,11 @@ weight adds behind it, and the weight takes back what it made of the bias.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import fresh
 from paramsym.tracing.absorbing import Absorption, Basis, is_same_block, subtract
 from paramsym.tracing.division import Monomial, divide
@@ -46,7 +47,9 @@ class Returned:
             )
 
 
-def returned(source: Source, lead: Monomial, basis: Basis, rank: Rank) -> Iterator[Returned]:
+def returned(
+    source: Source, lead: Monomial, basis: Basis, rank: Rank, parameters: Mapping[str, Tensor]
+) -> Iterator[Returned]:
     """Sources of whose effect a weight takes back a part, with what is left of it."""
     if not source.is_divided:
         return
@@ -57,13 +60,18 @@ def returned(source: Source, lead: Monomial, basis: Basis, rank: Rank) -> Iterat
             at == sink and divide(change, c, source.own, q.own)
             for at, c in q.effect.values() if len(c.factors) > len(change.factors)
         ):  # fmt: skip
-            found = _reduced(q, source, lead, basis, rank)
+            found = _reduced(q, source, lead, basis, rank, parameters)
             if found is not None:
                 yield found
 
 
 def _reduced(
-    q: Source, source: Source, lead: Monomial, basis: Basis, rank: Rank
+    q: Source,
+    source: Source,
+    lead: Monomial,
+    basis: Basis,
+    rank: Rank,
+    parameters: Mapping[str, Tensor],
 ) -> Returned | None:
     """What is left of an effect, where each part is absorbed by one that can, or stays."""
     rest, left, back = dict(q.effect), {}, []
@@ -73,7 +81,7 @@ def _reduced(
         for other, its in (*able, *basis.get(sink, ())):
             if is_same_block(other, q) or (is_same_block(other, source) and other is not source):
                 continue
-            step = subtract(q, rest, change, other, its)
+            step = subtract(q, rest, change, other, its, parameters)
             if step is not None:
                 back.append(step[0])
                 rest = step[1]

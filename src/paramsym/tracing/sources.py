@@ -17,7 +17,15 @@ from paramsym.primitives.directions import Absence, Profile, length_along
 from paramsym.primitives.gains import power_of
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import Change, Letter, Word, frame_words, fresh, projector
+from paramsym.primitives.words import (
+    Change,
+    Letter,
+    Word,
+    frame_words,
+    fresh,
+    projector,
+    without_inverses,
+)
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Effect, Monomial, canonical, gathered
 from paramsym.tracing.effects import Effects
@@ -99,7 +107,7 @@ class Source:
             if letter not in put and letter not in seen:
                 copies *= 1 if stride in self.pinned else self.block.sizes[stride]
         product = m.moved(at, copies).with_fresh_letters(put)
-        return replace(product, factors=(*prefix, *product.factors))
+        return replace(product, factors=without_inverses((*prefix, *product.factors)))
 
 
 class Sources:

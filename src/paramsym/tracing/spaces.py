@@ -379,13 +379,14 @@ class Spaces:
 
 
 def _unread(build: Builder, tensors: dict[str, Tensor]) -> set[str]:
-    """Names of the tensors on which no output depends."""
+    """Names of the tensors on which no output depends, as none does on what has no entries."""
     graph = build.graph
     used = {t.owner.serial for op in build.ops for t in op.inputs}
     used |= {build.tensor(v).owner.serial for v in graph.outputs}
     return {
-        name for name in tensors
+        name for name, tensor in tensors.items()
         if build.tensor(graph.parameters.get(name) or graph.buffers[name]).serial not in used
+        or 0 in tensor.shape
     }  # fmt: skip
 
 

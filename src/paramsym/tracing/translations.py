@@ -44,7 +44,7 @@ class Translations:
     """All families of a network on one layout of blocks."""
 
     def __init__(self, circuit: Circuit, parameters: Mapping[str, Tensor], unread: Unread):
-        self.circuit, self.unread = circuit, unread
+        self.circuit, self.unread, self.parameters = circuit, unread, parameters
         self.sources = Sources(circuit, parameters, unread)
         self.left: list[Source] = []  # what nothing absorbs, once all families are known
 
@@ -100,7 +100,7 @@ class Translations:
         self, source: Source, lead: Monomial, basis: Basis
     ) -> tuple[Absorption, ...] | None:
         """What absorbs a source, if it may absorb what it brought about itself."""
-        taken = [*returned(source, lead, basis, self._rank)]
+        taken = [*returned(source, lead, basis, self._rank, self.parameters)]
         wider: Basis = defaultdict(list, {sink: [*found] for sink, found in basis.items()})
         for each in taken:
             sink, change = max(each.source.effect.values(), key=self._rank)
@@ -168,7 +168,7 @@ class Translations:
                     return None
                 if is_same_block(q, source) and not is_flatter(q, source):
                     continue
-                step = subtract(source, rest, lead, q, change)
+                step = subtract(source, rest, lead, q, change, self.parameters)
                 if step is None:
                     continue
                 found = search(step[1], rank, led | {form})
