@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
 import torch
@@ -12,10 +13,11 @@ from paramsym.recording.graph import Graph, Value
 from paramsym.recording.replay import Replay, is_drawn, numbers_of
 
 
-def moving_values(graph: Graph) -> set[int]:
+def moving_values(graph: Graph, without: Collection[str] = ()) -> set[int]:
     """Ids of the values that depend on a parameter or on a buffer of the state dict."""
     sources = [*graph.parameters.values(), *graph.buffers.values()]
-    return _led_to(graph, {v.id for v in sources if v.name not in graph.held})
+    moving = (v for v in sources if v.name not in graph.held and v.name not in without)
+    return _led_to(graph, {v.id for v in moving})
 
 
 def drawn_values(graph: Graph) -> set[int]:
@@ -35,6 +37,15 @@ def _led_to(graph: Graph, found: set[int]) -> set[int]:
         if any(v.id in found or v.storage in found for v in numbers_of(call)):
             found.update(v.id for v in call.outputs)
     found.update(v.id for v in graph.values if v.storage in found)
+    return found
+
+
+def led_from(graph: Graph, found: set[int]) -> set[int]:
+    """Ids of these values and of all that they are computed from."""
+    found = set(found)
+    for call in reversed(graph.calls):
+        if any(v.id in found for v in call.outputs):
+            found.update(at for v in call.operands for at in (v.id, v.storage))
     return found
 
 

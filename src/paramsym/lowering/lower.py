@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 
@@ -15,7 +16,7 @@ from paramsym.lowering.normalise import normalise
 from paramsym.lowering.origins import settle_origins
 from paramsym.lowering.probed import by_probing
 from paramsym.lowering.registry import RULES
-from paramsym.lowering.rotary import Rotation, find_rotations
+from paramsym.lowering.rotary import Rotation, find_rotations, turning_buffers
 from paramsym.lowering.sliding import slide_origins
 from paramsym.primitives import Primitive, Rotate
 from paramsym.primitives import index as ix
@@ -36,6 +37,7 @@ def lower(graph: Graph, kept: Collection[str] = ()) -> Builder:
             that they had before; see `tracing.written`.
     """
     graph = normalise(graph)
+    graph = replace(graph, held=turning_buffers(graph) | graph.held)
     moving = moving_values(graph)
     build = Builder(graph, moving)
     rotations = find_rotations(graph, moving)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from paramsym.lowering.data import Evaluator
+from paramsym.lowering.data import Evaluator, led_from, moving_values
 from paramsym.primitives.numbers import can_run
 from paramsym.recording.graph import Call, Graph, Value
 from paramsym.recording.replay import is_drawn
@@ -76,6 +76,25 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
         if (fit := cache[key]) is not None:
             found[call.index] = Rotation(source, call.outputs[0], calls, *fit)
             taken.add(call.outputs[0].id)
+    return found
+
+
+def turning_buffers(graph: Graph) -> dict[str, str]:
+    """Buffers of the state dict that have to stay for pairs to turn, such as the frequencies of a
+    rotary embedding, with the reason: what turns pairs of coordinates is no number beside them.
+    """
+    buffers = {
+        value.id: value.name for value in graph.buffers.values()
+        if value.name not in graph.held and value.dtype.is_floating_point
+    }  # fmt: skip
+    if not buffers:
+        return {}
+    given = moving_values(graph, buffers.values())
+    found: dict[str, str] = {}
+    for rotation in find_rotations(graph, given).values():
+        sources = {v.id for call in rotation.calls for v in call.operands if v.id not in given}
+        why = f"it turns pairs of coordinates at {rotation.calls[-1].where}"
+        found |= {buffers[at]: why for at in led_from(graph, sources) if at in buffers}
     return found
 
 

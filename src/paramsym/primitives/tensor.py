@@ -100,7 +100,10 @@ def _read_view(view: Tensor) -> None:
     """Find the axes of a view from its strides: which units of the base does each axis count?"""
     base = view.owner
     try:
-        view.nodes = _decode(view, base)
+        try:
+            view.nodes = _decode(view, base)
+        except _Unreadable:
+            view.nodes = _decode(view, _stepped(view, base))
     except Exception as error:
         build = view.builder
         reason = f"a view at {build.where} cuts across the units"
@@ -115,6 +118,37 @@ def _read_view(view: Tensor) -> None:
 
 class _Unreadable(Exception):
     pass
+
+
+def _stepped(view: Tensor, base: Tensor) -> Tensor:
+    """The entries of a base from which a view is cut whose steps do not fill their axis, as those
+    of x[::2] do not fill five: they are chosen along it, and all other axes pass."""
+    order = _outermost_first(base)
+    starts, rest = dict.fromkeys(range(base.ndim), 0), view.offset - base.offset
+    for k in order:
+        starts[k], rest = divmod(rest, base.strides[k])
+    steps: dict[int, tuple[int, int]] = {}  # of each axis of the view: the base's, and how far
+    for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if size > 1 and stride > 0:
+            k = _crossed(stride, base, order)
+            if k is None or stride % base.strides[k] or k in [at for at, _ in steps.values()]:
+                raise _Unreadable
+            steps[j] = k, stride // base.strides[k]
+    found = base
+    for j, (k, step) in steps.items():
+        places = torch.arange(view.shape[j]) * step + starts[k]
+        if step > 1 and int(places[-1]) < base.shape[k]:
+            shape = [*found.shape[:k], view.shape[j], *found.shape[k + 1 :]]
+            found = view.builder.mix(
+                found, [k], shape, "mean", compute=lambda t, k=k, at=places: t.index_select(k, at)
+            )
+            steps[j], starts[k] = (k, 1), 0
+    if found is base:
+        raise _Unreadable
+    strides = {j: found.strides[k] * step for j, (k, step) in steps.items()}
+    view.base, view.strides = found, tuple(strides.get(j, s) for j, s in enumerate(view.strides))
+    view.offset = found.offset + sum(starts[k] * s for k, s in enumerate(found.strides))
+    return found
 
 
 def _decode(view: Tensor, base: Tensor) -> list[Node]:
