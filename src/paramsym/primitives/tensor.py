@@ -134,10 +134,12 @@ def _stepped(view: Tensor, base: Tensor) -> Tensor:
             if k is None or stride % base.strides[k] or k in [at for at, _ in steps.values()]:
                 raise _Unreadable
             steps[j] = k, stride // base.strides[k]
+            if starts[k] + (size - 1) * steps[j][1] >= base.shape[k]:
+                raise _Unreadable
     found = base
     for j, (k, step) in steps.items():
-        places = torch.arange(view.shape[j]) * step + starts[k]
-        if step > 1 and int(places[-1]) < base.shape[k]:
+        if step > 1:
+            places = torch.arange(view.shape[j]) * step + starts[k]
             shape = [*found.shape[:k], view.shape[j], *found.shape[k + 1 :]]
             found = view.builder.mix(
                 found, [k], shape, "mean", compute=lambda t, k=k, at=places: t.index_select(k, at)

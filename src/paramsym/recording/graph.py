@@ -10,6 +10,8 @@ A `Call` is one operator application, named by its canonical name (`add`, never 
 from __future__ import annotations
 
 import re
+import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -125,6 +127,19 @@ def canonical_name(target: Any) -> str:
         if name == "__get__":  # the getter of a property such as Tensor.mT
             name = getattr(getattr(target, "__self__", None), "__name__", name)
     return _plain_name(name)
+
+
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
+_AXIS = {"segment_reduce", "quantize_per_channel", "fake_quantize_per_channel_affine"}
+_BUILT_IN = types.BuiltinFunctionType, types.MethodDescriptorType
+
+
+def canonical_keywords(target: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords by torch's names, where it takes numpy's for the same: `keepdims`, `axis`."""
+    if not given.keys() & _OF_NUMPY.keys() or not isinstance(target, _BUILT_IN):
+        return dict(given)
+    own = target.__name__ in _AXIS
+    return {name if own else _OF_NUMPY.get(name, name): value for name, value in given.items()}
 
 
 @cache

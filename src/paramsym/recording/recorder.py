@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.overrides import TorchFunctionMode
 
-from paramsym.recording.graph import Call, Value, canonical_name
+from paramsym.recording.graph import Call, Value, canonical_keywords, canonical_name
 from paramsym.recording.in_place import (
     REWINDOWED,
     Written,
@@ -50,8 +50,7 @@ class Recorder(TorchFunctionMode):
         self.selections = Selections(self._record, selector)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = canonical_name(func)
+        kwargs, name = canonical_keywords(func, kwargs or {}), canonical_name(func)
         if name in _UNTRACED or getattr(func, "__name__", "") in _UNTRACED:
             return func(*args, **kwargs)
         if is_inside(tensors_in((args, kwargs))):

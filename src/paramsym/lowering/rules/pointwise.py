@@ -33,7 +33,7 @@ _FUNCTIONS: dict[str, tuple[Fraction | int | None, str]] = {
          "round", "trunc", "sinc_odd"),
         (None, "odd"),
     ),
-    **dict.fromkeys(("cos", "cosh", "sinc"), (None, "even")),
+    **dict.fromkeys(("cos", "cosh", "sinc"), (None, "even")), "angle": (0, "pin"),
     **dict.fromkeys(
         ("gelu", "silu", "swish", "sigmoid", "softplus", "elu", "selu", "celu", "mish",
          "hardswish", "hardsigmoid", "logsigmoid", "relu6", "exp", "exp2", "expm1", "log", "log2",
