@@ -18,7 +18,7 @@ from typing import Any
 import atlas_measure
 from atlas_classes import Case
 
-SECONDS = 90  # of wall time for one class
+SECONDS = 60  # of wall time for one class
 
 _KEEPING = {  # bytes, of what glibc reads as it starts; elsewhere nobody reads it
     "MALLOC_TRIM_THRESHOLD_": "4000000000",

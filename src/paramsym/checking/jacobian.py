@@ -32,7 +32,8 @@ _SPARE_ROWS = 32
 _FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
 _BATCH = 1 << 22  # entries of one batch of rows: a fraction of a second, for an interrupt
 _TOGETHER = 64  # calls in one pass, at most
-_SEEN = 1 << 17  # entries of all their inputs
+_SEEN = 1 << 19  # entries of all their inputs
+_ALONE = 8  # of so many passes one is held against itself alone, and each of the first ones
 _LEAST = 1e-6  # of a vector's largest entry: the size that smaller ones count as
 
 
@@ -71,6 +72,7 @@ class Network:
         self.count = sum(real_entries(self.state[n]) for n in names)
         self.shapes: list[torch.Size] = []  # of the outputs, since the last call
         self.batched = True  # until several calls in one pass failed
+        self.looked = 0  # passes of several calls
         self.kinds, self.turn = [self.inputs], 0  # of inputs, one in each pass, by turns
         # apart from the inputs, so that these are the same however many rows are taken
         self.seed = int(torch.randint(1 << 62, (), generator=self.generator))
@@ -187,8 +189,10 @@ class Network:
         """
         calls = range(len(draws))
         if self.batched and len(draws) > 1:
-            last = self.outputs_of([x[-1] for x in leaves], draws[calls[-1]])
             found = together(self.outputs_of, leaves, draws)
+            if found is not None and not self._looks():
+                return found
+            last = self.outputs_of([x[-1] for x in leaves], draws[calls[-1]])
             if found is not None and agree(found[-1], last):
                 return found
             self.batched = False
@@ -234,7 +238,7 @@ class Network:
     def _rows_together(self, wanted: int, draws: Draws) -> torch.Tensor | None:
         """Rows at each of several inputs, (rows, calls, parameters); None where that cannot be.
 
-        The last call is held against itself alone, its outputs and a row.
+        The last call is now and then held against itself alone, its outputs and a row.
         """
         own = [as_real(self.state[n]) for n in self.names]
         leaves = [x.expand(len(draws), *x.shape).clone().requires_grad_() for x in own]
@@ -248,10 +252,17 @@ class Network:
             found = self._rows(weights, values, leaves)
         except RuntimeError:  # as of convolutions whose batch torch has merged into their groups
             return None
+        if not self._looks():
+            return found
         alone, leaves = self.outputs_at(draws[len(draws) - 1], scaled=True)
         row = self._rows(weights[:1, -1], alone, leaves)
         same = agree(values[-1].detach(), alone.detach()) and agree(found[:1, -1], row)
         return found if same else None
+
+    def _looks(self) -> bool:
+        """Whether a call of this pass is held against itself alone."""
+        self.looked += 1
+        return self.looked <= _ALONE or self.looked % _ALONE == 0
 
     def _repeated(self, own: Sequence[torch.Tensor], draws: Draws) -> torch.Tensor | None:
         """The outputs of several calls at the same parameters."""

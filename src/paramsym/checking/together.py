@@ -3,8 +3,8 @@
 Small models cost by the number of operations and not by their size: 32 calls in one pass take as
 long as three to ten by themselves. Not every model allows it. A branch that asks for the numbers
 of what is stacked, a hand-written backward, or an operator without a rule for batches ends in an
-error, and the caller calls once more, one by one. So that no rule is trusted, one call of each pass
-is held against the same call alone.
+error, and the caller calls once more, one by one. So that no rule is trusted, one call of the first
+passes, and of some later ones, is held against the same call alone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _ROLES = {
         "experts": r"^(num_(local_)?experts|n_routed_experts|moe_num_experts)$",
         "stages": r"^num_stages$",
         "windowed": r"^window_size$",
-        "attended": r"^attention_window$",
+        "attended": r"^(attention_window|local_radius)$",
         "seen": r"^num_conv_pos_embeddings$",
         "narrow groups": r"conv_pos_embedding_groups$",
         "groups": r"_groups$|^n_group$|^num_expert_group$",
