@@ -8,7 +8,9 @@ import torch
 
 import paramsym
 from paramsym import audit, find_symmetry, twin
-from paramsym.checkpoints.twins import NoTwin
+from paramsym.checkpoints import twins
+from paramsym.checkpoints.inputs import inputs_from_config
+from paramsym.checkpoints.twins import NoTwin, build
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -116,6 +118,42 @@ def test_a_configuration_that_builds_nothing_says_why() -> None:
         twin(config)
     for part in ("twin(config=GPT2Config", "no such function", "was expected", "by hand"):
         assert part in str(caught.value)
+
+
+def test_a_class_without_a_forward_pass_is_refused_at_once() -> None:
+    with pytest.raises(NoTwin, match="BarkModel.*no forward pass.*kind="):
+        twin(transformers.BarkConfig(), kind="BarkModel")
+
+
+def test_what_is_too_large_is_not_tried_again_with_less_of_what_made_it_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[dict] = []
+    monkeypatch.setattr(twins, "_shrunk", lambda kind, found, ordered: found)
+    monkeypatch.setattr(
+        twins, "changed", lambda config, changes: tried.append({**changes}) or config
+    )
+    with pytest.raises(NoTwin):  # nothing is changed, so that all are too large
+        twin(transformers.GPT2Config(n_layer=2, n_embd=128, n_head=2, vocab_size=999))
+    asked = [one for one in tried if one]  # building asks without changes
+    assert len(asked) > 2
+    assert not any(
+        one.items() <= other.items() for k, one in enumerate(asked) for other in asked[:k]
+    )
+
+
+@pytest.mark.parametrize(("strides", "samples"), [((2, 1), 70), ((5, 4), 634), ((80, 60), 4000)])
+def test_sound_is_as_long_as_some_frames(strides: tuple[int, int], samples: int) -> None:
+    config = transformers.Wav2Vec2Config(
+        conv_dim=(8, 8), conv_kernel=(4, 3), conv_stride=strides, hidden_size=8,
+        num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        num_conv_pos_embedding_groups=2, num_conv_pos_embeddings=4,
+    )  # fmt: skip
+    model = build(transformers.Wav2Vec2Model, config, "cpu")
+    sound = inputs_from_config(model, config)["input_values"]
+    assert sound.shape == (2, samples)
+    if samples < 4000:
+        assert model(sound).last_hidden_state.shape[1] == 32
 
 
 def test_too_few_parameters_are_refused_with_the_number() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramsym import TraceError, find_symmetry
-from paramsym.recording.graph import canonical_name
+from paramsym.recording.graph import canonical_keywords, canonical_name
 from paramsym.recording.record import call_at, floating_outputs, record
 
 
@@ -49,6 +49,52 @@ def test_functions_are_recorded_as_the_user_called_them() -> None:
 )  # fmt: skip
 def test_one_operator_has_one_name(target: Any, name: str) -> None:
     assert canonical_name(target) == name
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "max", "std", "logsumexp", "argmax"])
+def test_the_keywords_of_numpy_are_those_of_torch(name: str) -> None:
+    def keywords(**given: Any) -> list[tuple]:
+        def forward(s: Net, x: Tensor) -> Tensor:
+            found = getattr(s.a(x), name)(**given)
+            return s.b(s.a(x) * (found if isinstance(found, Tensor) else found.values))
+
+        calls = record(Net(forward), (torch.randn(6, 4),)).calls
+        return [(call.name, call.kwargs) for call in calls if call.name == name]
+
+    assert keywords(axis=-1, keepdims=True) == keywords(dim=-1, keepdim=True) != []
+
+
+@pytest.mark.parametrize(
+    "given", [{"x": 0}, {"a": 0}, {"x1": 0, "x2": 1}, {"input": 0, "x2": 1}], ids=str
+)
+def test_so_are_those_of_operands(given: dict[str, int]) -> None:
+    operator = torch.mul if len(given) > 1 else torch.tanh
+
+    def forward(s: Net, x: Tensor) -> Tensor:
+        operands = s.a(x), s.a(x).sin()
+        return s.b(operator(**{name: operands[k] for name, k in given.items()}))
+
+    model, x = Net(forward), (torch.randn(6, 4),)
+    call = next(c for c in record(model, x).calls if c.name == operator.__name__)
+    assert [*call.kwargs] == ["input", "other"][: len(given)]
+    symmetry = find_symmetry(model, x, check=False)
+    assert not symmetry.unknown and len(symmetry.spaces) > 0
+
+
+def test_an_axis_that_torch_calls_so_keeps_its_name() -> None:
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(x: Tensor, axis: int) -> Tensor:
+            return x.sum(axis)
+
+    def total(x: Tensor, axis: int = 0) -> Tensor:
+        return x.sum(axis)
+
+    assert canonical_keywords(torch.sum, {"axis": 1}) == {"dim": 1}
+    assert canonical_keywords(torch.segment_reduce, {"axis": 1}) == {"axis": 1}
+    assert canonical_keywords(torch.cdist, {"x1": 1, "x2": 2}) == {"x1": 1, "x2": 2}
+    assert canonical_keywords(total, {"axis": 1}) == {"axis": 1}
+    assert canonical_keywords(Own.apply, {"axis": 1}) == {"axis": 1}
 
 
 def test_writes_in_place_are_writes_whatever_they_are_called() -> None:

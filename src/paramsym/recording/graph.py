@@ -129,17 +129,22 @@ def canonical_name(target: Any) -> str:
     return _plain_name(name)
 
 
-_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
-_AXIS = {"segment_reduce", "quantize_per_channel", "fake_quantize_per_channel_affine"}
+_OF_NUMPY = {
+    "axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other",
+}  # fmt: skip
+_BY_OWN_NAMES = {  # what has an argument of one of these names itself
+    "segment_reduce", "quantize_per_channel", "fake_quantize_per_channel_affine", "cdist",
+    "cosine_similarity", "pairwise_distance", "trapezoid", "trapz", "cumulative_trapezoid",
+}  # fmt: skip
 _BUILT_IN = types.BuiltinFunctionType, types.MethodDescriptorType
 
 
 def canonical_keywords(target: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords by torch's names, where it takes numpy's for the same: `keepdims`, `axis`."""
-    if not given.keys() & _OF_NUMPY.keys() or not isinstance(target, _BUILT_IN):
+    """Keywords by torch's names, where it takes numpy's for the same: `keepdims`, `axis`, `x`."""
+    theirs = given.keys() & _OF_NUMPY.keys() and isinstance(target, _BUILT_IN)
+    if not theirs or target.__name__ in _BY_OWN_NAMES:
         return dict(given)
-    own = target.__name__ in _AXIS
-    return {name if own else _OF_NUMPY.get(name, name): value for name, value in given.items()}
+    return {_OF_NUMPY.get(name, name): value for name, value in given.items()}
 
 
 @cache
