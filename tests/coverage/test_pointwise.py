@@ -238,7 +238,7 @@ PROBES: dict[str, tuple[Function, str | None]] = {
     "one at zero": (lambda x: torch.where(x == 0, 1, x), "entrywise"),
     "narrower": (lambda x: x.float().relu().double(), "increasing"),
     "infinite below zero": (torch.special.entr, "entrywise"),
-    "infinite above one": (lambda x: torch.where(x > 1, torch.inf, x), "increasing"),
+    "infinite above one": (lambda x: torch.where(x > 1, torch.inf, x), "entrywise"),
     "infinite far away": (lambda x: torch.where(x.abs() > 1e5, -torch.inf, x * x), "even"),
     "softmax": (lambda x: x.softmax(-1), None),
     "softmax of all": (lambda x: x.flatten().softmax(0).view_as(x), None),

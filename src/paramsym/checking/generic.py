@@ -81,7 +81,7 @@ def _of_index_select(given: Given) -> Lookups:
     table = given.get(0, given.get("input"))
     dim, index = given.get(1, given.get("dim")), given.get(2, given.get("index"))
     if isinstance(table, Value) and isinstance(index, Value) and isinstance(dim, int):
-        return [(index, table.shape[dim])]
+        return [(index, table.shape[dim] if table.shape else 1)]
     return []
 
 

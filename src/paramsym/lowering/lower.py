@@ -24,6 +24,9 @@ from paramsym.primitives.defects import report
 from paramsym.recording.graph import Call, Graph, Value, values_in
 from paramsym.recording.replay import RANDOM
 
+# torch lends a number an axis where these ask for one
+_ALONG_AN_AXIS = {"softmax", "log_softmax", "softmin", "cumprod", "logcumsumexp", "cummax", "cummin",
+                  "index_select", "gather", "take_along_dim"}  # fmt: skip
 # what is not yet written counts as zero: it says nothing about units or scales
 _ZEROS = {"zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like", "empty_strided"}
 
@@ -121,6 +124,8 @@ def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
 def _by_rule(build: Builder, call: Call, fresh: list[Value]):
     """The values that a call returns and their tensors, by the rule of its operator."""
     function = RULES.get(call.name)
+    if call.name in _ALONG_AN_AXIS and call.operands[:1] and not call.operands[0].shape:
+        return fresh, _unruled(build, call, fresh, f"a number has no axis at {call.where}")
     result = function(build, call) if function is not None else None
     if result is None and function is None:
         result = by_probing(build, call)
