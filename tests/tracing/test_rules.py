@@ -83,6 +83,8 @@ SOUND: dict[str, Row] = {
         lambda: _mlp(lambda y: F.layer_norm(y.masked_fill(_MASK, -1e5), (5,))), _V),
     "normalize with a floor that is met": (
         lambda: _mlp(lambda y: F.normalize(y, dim=-1, eps=3.0)), _V),
+    "normalize by a sum with a floor that is met": (
+        lambda: _mlp(lambda y: F.normalize(y, 1.0, dim=-1, eps=3.0)), _V),
     "cosine similarity with a floor that is met": (
         lambda: Around(lambda s, m, x: F.cosine_similarity(m[0](x), m[1](x), dim=-1, eps=3.0),
                        L(4, 5), L(4, 5)), _V),
@@ -195,6 +197,8 @@ FREE: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], tuple[int, in
     "in place": (lambda: _mlp(lambda y: y.relu_()), _V, (5, 0, 120)),
     "in place by argument": (lambda: _mlp(lambda y: F.relu(y, inplace=True)), _V, (5, 0, 120)),
     "unit vectors": (lambda: _mlp(lambda y: F.normalize(y, dim=-1)), _V, (11, 0, 2)),
+    "unit vectors of another norm": (
+        lambda: _mlp(lambda y: F.normalize(y, 3.0, dim=-1)), _V, (1, 0, 3840)),
     "the norm of each weight": (
         lambda: Around(lambda s, m, x: m[0](F.relu(F.linear(x, s.w / s.w.norm(dim=1, keepdim=True))
                        )), L(5, 3), w=(5, 4)), _V, (5, 0, 120)),

@@ -8,7 +8,6 @@ mixed into others. On the meta device, where no numbers are known, gains are tak
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,13 +90,17 @@ def gain_of(tensor: Tensor) -> Power | None:
     """The whole vector (parameter + offset)^power that a tensor is, if it is one."""
     seen = tensor
     while True:  # nothing on the way may repeat or cut the vector
-        if seen.integral or sum(n > 1 for n in seen.shape) > 1:
-            return None  # a mask has zeros, and integers carry no frame
         owner = seen.owner
+        if seen.integral or len(_long(seen)) > 1 or _long(seen) != _long(owner):
+            return None  # a mask has zeros, and integers carry no frame
         if owner.producer is None:
             break
         if owner.producer.power_step() is None:
             return None
         seen = owner.producer.inputs[0]
-    found = power_of(tensor, relaid=True)
-    return found if math.prod(owner.shape) == math.prod(seen.shape) else None
+    return power_of(tensor, relaid=True)
+
+
+def _long(tensor: Tensor) -> list[tuple[int, int]]:
+    """The axes of a tensor with more than one entry: their lengths and strides."""
+    return [(n, s) for n, s in zip(tensor.shape, tensor.strides, strict=True) if n > 1]

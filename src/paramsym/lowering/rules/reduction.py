@@ -13,6 +13,8 @@ from paramsym.lowering.recognisers.context import axes
 from paramsym.lowering.registry import rule
 from paramsym.recording.graph import Call
 
+_TINY = 1e-6  # an ε that lengths are taken to be above
+
 
 @rule("sum", "mean", "nansum")
 def total(build: Builder, call: Call) -> Tensor:
@@ -92,13 +94,19 @@ def _power_norm(build: Builder, x: Tensor, order: float, dims: list[int], keepdi
 
 @rule("normalize")
 def normalize(build: Builder, call: Call) -> Tensor | None:
-    """x / max(|x|, ε): scales drop out as long as |x| > ε, which the tiny default grants."""
+    """x / max(|x|ₚ, ε): scales drop out as long as |x| > ε, which the tiny default grants."""
     x, p, dim, epsilon = build.arguments(
         call, "input|self", "p", "dim", "eps", p=2.0, dim=1, eps=1e-12
     )
-    if p not in (2, 2.0):
+    dims = axes(dim, x.ndim)
+    if p == 2:
+        return build.normalize(x, dims, False, 0.0, mean=False, floor=epsilon)
+    if not isinstance(p, (int, float)) or p <= 0:
         return None
-    return build.normalize(x, axes(dim, x.ndim), False, 0.0, mean=False, floor=epsilon)
+    size = _power_norm(build, build.unary(x, 1, "even", name="abs"), p, dims, True)
+    degree = 1 if epsilon <= _TINY else None
+    floored = build.unary(size, degree, name="clamp", compute=lambda t: t.clamp_min(epsilon))
+    return build.multiply(x, floored, divide=True)
 
 
 @rule("cosine_similarity")
