@@ -1,4 +1,4 @@
-"""A part of a copy of a gain is no gain: which entries it has is not what the parameter's would be."""
+"""A part of a copy of a gain is no gain: its entries are not those of the parameter."""
 
 from collections.abc import Callable
 

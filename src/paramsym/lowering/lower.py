@@ -124,7 +124,7 @@ def _apply(build: Builder, call: Call, fresh: list[Value]) -> None:
 def _by_rule(build: Builder, call: Call, fresh: list[Value]):
     """The values that a call returns and their tensors, by the rule of its operator."""
     function = RULES.get(call.name)
-    if call.name in _ALONG_AN_AXIS and call.operands[:1] and not call.operands[0].shape:
+    if _has_no_axis(call):
         return fresh, _unruled(build, call, fresh, f"a number has no axis at {call.where}")
     result = function(build, call) if function is not None else None
     if result is None and function is None:
@@ -148,6 +148,11 @@ def _by_rule(build: Builder, call: Call, fresh: list[Value]):
         made = _unruled(build, call, missing, reason)
         return [*targets[: len(result)], *missing], [*result, *made]
     return targets, result
+
+
+def _has_no_axis(call: Call) -> bool:
+    """Whether a call goes along an axis of a number."""
+    return call.name in _ALONG_AN_AXIS and any(not v.shape for v in call.operands[:1])
 
 
 def _unruled(build: Builder, call: Call, fresh: list[Value], reason: str) -> list[Tensor]:

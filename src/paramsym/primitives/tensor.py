@@ -123,19 +123,7 @@ class _Unreadable(Exception):
 def _stepped(view: Tensor, base: Tensor) -> Tensor:
     """The entries of a base from which a view is cut whose steps do not fill their axis, as those
     of x[::2] do not fill five: they are chosen along it, and all other axes pass."""
-    order = _outermost_first(base)
-    starts, rest = dict.fromkeys(range(base.ndim), 0), view.offset - base.offset
-    for k in order:
-        starts[k], rest = divmod(rest, base.strides[k])
-    steps: dict[int, tuple[int, int]] = {}  # of each axis of the view: the base's, and how far
-    for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        if size > 1 and stride > 0:
-            k = _crossed(stride, base, order)
-            if k is None or stride % base.strides[k] or k in [at for at, _ in steps.values()]:
-                raise _Unreadable
-            steps[j] = k, stride // base.strides[k]
-            if starts[k] + (size - 1) * steps[j][1] >= base.shape[k]:
-                raise _Unreadable
+    starts, steps = _walked(view, base)
     found = base
     for j, (k, step) in steps.items():
         if step > 1:
@@ -151,6 +139,25 @@ def _stepped(view: Tensor, base: Tensor) -> Tensor:
     view.base, view.strides = found, tuple(strides.get(j, s) for j, s in enumerate(view.strides))
     view.offset = found.offset + sum(starts[k] * s for k, s in enumerate(found.strides))
     return found
+
+
+def _walked(view: Tensor, base: Tensor) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+    """Where a view starts on each axis of its base, and along which one, and how far, each axis of
+    the view steps; no two go along one, or beyond its end."""
+    order = _outermost_first(base)
+    starts, rest = dict.fromkeys(range(base.ndim), 0), view.offset - base.offset
+    for k in order:
+        starts[k], rest = divmod(rest, base.strides[k])
+    steps: dict[int, tuple[int, int]] = {}  # of each axis of the view: the base's, and how far
+    for j, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if size > 1 and stride > 0:
+            k = _crossed(stride, base, order)
+            if k is None or stride % base.strides[k] or k in [at for at, _ in steps.values()]:
+                raise _Unreadable
+            steps[j] = k, stride // base.strides[k]
+            if starts[k] + (size - 1) * steps[j][1] >= base.shape[k]:
+                raise _Unreadable
+    return starts, steps
 
 
 def _decode(view: Tensor, base: Tensor) -> list[Node]:
