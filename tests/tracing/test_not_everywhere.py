@@ -17,7 +17,15 @@ FUNCTIONS: dict[str, tuple[bool, Callable[[Tensor], Tensor]]] = {  # by whether 
     "logit": (False, torch.logit), "a root": (False, lambda t: t**0.3),
     "lgamma": (False, torch.lgamma), "of a tensor": (False, lambda t: t.pow(t)),
     "Cholesky": (False, lambda t: torch.linalg.cholesky(torch.diag(t)).diagonal()),
-    "tanh": (True, torch.tanh), "cube": (True, lambda t: t**3), "inverse": (True, torch.reciprocal),
+    "an inverse": (False, torch.reciprocal), "a negative power": (False, lambda t: t**-2),
+    "over a ReLU": (False, lambda t: t / torch.relu(t)),
+    "a unit vector": (False, lambda t: torch.relu(t) / torch.relu(t).norm()),
+    "a unit vector with a floor": (True, lambda t: nn.functional.normalize(torch.relu(t), dim=0)),
+    "a root of a sum": (
+        False, lambda t: nn.functional.lp_pool1d(t.expand(1, 1, 3), 3.0, 3).reshape(-1)),
+    "a maximum": (True, lambda t: nn.functional.max_pool1d(t.expand(1, 1, 3), 3).reshape(-1)),
+    "over a sum": (False, lambda t: 1 / (t + t.abs())),
+    "tanh": (True, torch.tanh), "cube": (True, lambda t: t**3), "above": (True, lambda t: t / 3),
     "exp": (True, torch.exp), "plus one": (True, lambda t: 1 + t), "relu": (True, torch.relu),
 }  # fmt: skip
 
@@ -52,6 +60,14 @@ def test_what_is_not_seen_stays_where_it_has_a_value(name: str) -> None:
         model.load_state_dict(act(symmetry, element, state))
         assert torch.allclose(model(*x), before)
     assert verify(model, symmetry, x).error < 1e-9
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_would_never_end_is_not_probed(order: int) -> None:
+    """The series of a polygamma function at −1e30 has as many terms."""
+    model = OneKey(lambda t: torch.polygamma(order, t)).double()
+    symmetry = infer(record(model, (torch.randn(6, 4, dtype=torch.float64),)))
+    assert [*symmetry.unknown] == ["polygamma"]
 
 
 class Width(nn.Module):

@@ -10,6 +10,9 @@ from paramsym.primitives.numbers import Rerun, can_run
 from paramsym.recording.graph import Call, Value
 from paramsym.recording.replay import RANDOM
 
+# what takes as many steps as a number far below zero is large, and cannot be interrupted
+_ENDLESS = {"polygamma", "special_polygamma", "special_zeta"}
+
 
 def by_probing(build: Builder, call: Call) -> Tensor | None:
     """The entrywise function that a call is on numbers; None if it is none, or is not asked."""
@@ -35,7 +38,7 @@ def by_probing(build: Builder, call: Call) -> Tensor | None:
 
 def _operand(build: Builder, call: Call) -> Value | None:
     """The only tensor that moves, if the result has its shape and dtype."""
-    if call.name in RANDOM or not can_run(call) or len(call.outputs) != 1:
+    if call.name in {*RANDOM, *_ENDLESS} or not can_run(call) or len(call.outputs) != 1:
         return None
     moving = {v.id: v for v in call.operands if build.tensor(v).moves}
     out = call.outputs[0]

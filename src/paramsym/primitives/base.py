@@ -97,9 +97,8 @@ class Primitive:
         """Whether the output depends on the inputs alone: on no index that is data, and no mask."""
         return True
 
-    @property
-    def is_total(self) -> bool:
-        """Whether it is defined at almost all numbers: what is none is seen wherever it is read."""
+    def is_total(self, k: int) -> bool:
+        """Whether it has a value whatever input k is: what has none is seen wherever it is read."""
         return True
 
     # -- which axes count the same units -----------------------------------------------------

@@ -22,14 +22,14 @@ _PLAIN = (
     "relu", "sigmoid", "tanh", "exp", "exp2", "expm1", "log", "log1p", "log2", "abs", "sign",
     "square", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "erf",
 )  # fmt: skip
-# those that are defined at almost all numbers
+# those that have a value everywhere; 1/x has none where x is what a ReLU is below zero
 _TOTAL = frozenset((
     *_PLAIN, "mul", "shift", "clone", "leaky_relu", "sgn", "asinh", "atan", "tan", "softsign",
     "tanhshrink", "hardshrink", "softshrink", "arctan", "arcsinh", "round", "trunc", "sinc", "gelu",
     "silu", "swish", "softplus", "elu", "selu", "celu", "mish", "hardswish", "hardsigmoid",
     "logsigmoid", "log_sigmoid", "relu6", "erfc", "ceil", "floor", "frac", "threshold",
     "nan_to_num", "clamp", "hardtanh", "dropout", "rrelu", "where", "masked_fill", "compare",
-)) - {"sqrt", "rsqrt", "log", "log1p", "log2"}  # fmt: skip
+)) - {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal", "tan"}  # fmt: skip
 POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # the plain powers among the functions
 
 
@@ -44,9 +44,8 @@ class Map(Entrywise):
     sign: str = "pin"
     shift: float | None = None
 
-    @property
-    def is_total(self) -> bool:
-        whole = self.degree is not None and self.degree.denominator == 1
+    def is_total(self, k: int) -> bool:
+        whole = self.degree is not None and self.degree.denominator == 1 and self.degree > 0
         return self.name in _TOTAL or (self.name == "pow" and whole)
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
@@ -122,6 +121,5 @@ class Opaque(Primitive):
     def is_closed(self) -> bool:
         return False
 
-    @property
-    def is_total(self) -> bool:
+    def is_total(self, k: int) -> bool:
         return False

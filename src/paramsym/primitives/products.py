@@ -87,6 +87,9 @@ class Contract(Primitive):
         at.hold(f"coordinates are multiplied one by one{zeros} at {self.where}")
 
     # -- additive freedom --------------------------------------------------------------------
+    def is_total(self, k: int) -> bool:
+        return not (self.power == -1 and k == 1)
+
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:

@@ -234,6 +234,9 @@ class Normalize(Entrywise):
         else:
             at.hold(f"each coordinate is normalised by itself at {self.where}")
 
+    def is_total(self, k: int) -> bool:
+        return self.epsilon > 0 or self.floor > 0  # units that are all zero have no length
+
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:

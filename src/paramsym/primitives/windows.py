@@ -95,6 +95,9 @@ class Mix(Along):
     stays: tuple[int, ...] = ()
     lifts: bool = False  # of a maximum: what is added to all entries is added to each result
 
+    def is_total(self, k: int) -> bool:
+        return self.is_linear or self.lifts  # a root of a sum has no value below zero
+
     def labels(self) -> tuple[list[Labels], Labels]:
         x = self.inputs[0]
         outs = tuple(

@@ -87,7 +87,7 @@ class Unread:
 
     def _through(self, joint: Joint, k: int) -> list[Unseen]:
         below = [] if joint.is_partial else self[joint.out.key]
-        if {} in below and joint.op.is_total:
+        if {} in below and joint.op.is_total(k):
             return [{}]
         if self.circuit.is_window(joint.out):
             below = []  # what is alike here is not alike in all of the block
