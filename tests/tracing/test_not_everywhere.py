@@ -21,6 +21,9 @@ FUNCTIONS: dict[str, tuple[bool, Callable[[Tensor], Tensor]]] = {  # by whether 
     "over a ReLU": (False, lambda t: t / torch.relu(t)),
     "a unit vector": (False, lambda t: torch.relu(t) / torch.relu(t).norm()),
     "a unit vector with a floor": (True, lambda t: nn.functional.normalize(torch.relu(t), dim=0)),
+    "infinity below zero": (False, lambda t: nn.functional.threshold(t, 0.0, float("inf"))),
+    "infinity above": (False, lambda t: torch.where(t > 0.9, float("inf"), t)),
+    "infinity or one": (False, lambda t: torch.where(t > 0.9, float("inf"), 1.0)),
     "a root of a sum": (
         False, lambda t: nn.functional.lp_pool1d(t.expand(1, 1, 3), 3.0, 3).reshape(-1)),
     "a maximum": (True, lambda t: nn.functional.max_pool1d(t.expand(1, 1, 3), 3).reshape(-1)),

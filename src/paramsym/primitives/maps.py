@@ -27,8 +27,8 @@ _TOTAL = frozenset((
     *_PLAIN, "mul", "shift", "clone", "leaky_relu", "sgn", "asinh", "atan", "tan", "softsign",
     "tanhshrink", "hardshrink", "softshrink", "arctan", "arcsinh", "round", "trunc", "sinc", "gelu",
     "silu", "swish", "softplus", "elu", "selu", "celu", "mish", "hardswish", "hardsigmoid",
-    "logsigmoid", "log_sigmoid", "relu6", "erfc", "ceil", "floor", "frac", "threshold",
-    "nan_to_num", "clamp", "hardtanh", "dropout", "rrelu", "where", "masked_fill", "compare",
+    "logsigmoid", "log_sigmoid", "relu6", "erfc", "ceil", "floor", "frac",
+    "nan_to_num", "clamp", "hardtanh", "dropout", "rrelu", "compare",
 )) - {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal", "tan"}  # fmt: skip
 POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # the plain powers among the functions
 

@@ -329,6 +329,9 @@ class Mask(Contract):
     def is_closed(self) -> bool:
         return False
 
+    def is_total(self, k: int) -> bool:
+        return k == 0 or math.isfinite(self.fill)
+
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:

@@ -30,8 +30,8 @@ def sizes(found: Spaces) -> Iterator[tuple[tuple, Shift]]:
         if generator.component or not (generator.odd and generator.exact):
             continue
         powers = _simplest(generator.exponents, known)
-        for first in led.keys() & powers.keys():
-            powers = _sum(powers, led[first], -powers[first] * led[first][first])
+        for first, row in led.items():  # in order, as a later row lacks what leads earlier ones
+            powers = _sum(powers, row, -powers.get(first, 0) * row[first])
         plain = all(_number(found, u) is not None for u in powers)
         if powers and plain and {*powers.values()} <= {1, -1}:
             first = min(powers, key=lambda u: (found.blocks[u[:2]].tensor.ndim, u))
