@@ -78,3 +78,41 @@ def test_a_gain_that_vanishes_divides_nothing(way: str, gain: str) -> None:
     symmetry, x = derived(model)
     assert slides(symmetry) == ([] if gain == "two" else [WIDTH])
     assert not audit(model, (x,), symmetry=symmetry).refuted
+
+
+class Complex(nn.Module):
+    """Biases of a complex layer, some of which are real, in the way of its name."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.complex128))
+        self.gain, self.bias = (
+            nn.Parameter(torch.randn(WIDTH, dtype=torch.complex128)) for _ in range(2)
+        )
+        self.real, self.other = (
+            nn.Parameter(torch.randn(WIDTH, dtype=torch.float64)) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = x.to(torch.complex128) @ self.weight
+        if self.way == "a complex bias":
+            made = made + self.gain * self.bias + self.real
+        elif self.way == "a complex gain":
+            made = made + self.gain * self.real + self.other
+        elif self.way == "a complex weight":
+            made = made + self.bias @ self.weight + self.real
+        else:
+            made = made + self.real + self.other
+        return torch.view_as_real(made)
+
+
+@pytest.mark.parametrize(
+    "way", ["a complex bias", "a complex gain", "a complex weight", "both real"]
+)
+def test_a_real_bias_carries_nothing_complex(way: str) -> None:
+    torch.manual_seed(0)
+    model, x = Complex(way), (torch.randn(7, WIDTH, dtype=torch.float64),)
+    symmetry = infer(record(model, x))
+    assert verify(model, symmetry, x, limit=100).error < 1e-9
+    assert bool(symmetry.shifts) == (way != "a complex weight")  # a complex one carries real ones

@@ -38,6 +38,9 @@ def subtract(
     if match is None:
         return None
     put, prefix = match
+    carried = source.name, *(word.parameter for word in prefix)
+    if not _is_complex(q.name, parameters) and any(_is_complex(n, parameters) for n in carried):
+        return None  # a real parameter cannot carry it
     if not _fit(q, source, put):
         return None
     ratio = p.coefficient / q.replaced(lead, put, prefix).coefficient
@@ -53,6 +56,11 @@ def subtract(
         else:
             after[form] = (at, replace(product, coefficient=left))
     return Absorption(q, ratio, prefix, put), after
+
+
+def _is_complex(name: str, parameters: Mapping[str, Tensor]) -> bool:
+    value = parameters[name].value if name in parameters else None
+    return value is not None and value.dtype.is_complex
 
 
 def _by_gains(
