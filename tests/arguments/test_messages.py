@@ -52,5 +52,7 @@ def test_a_place_in_a_bare_sequential_is_named() -> None:
     with pytest.raises(RuntimeError, match=r"4, 6\]\. .*stopped at module 0\.") as raised:
         find_symmetry(model, (torch.randn(3, 5),))
     assert not MALFORMED.search(str(raised.value))
-    with pytest.raises(RuntimeError, match="the model has no parameters, but at least one was"):
+    with pytest.raises(
+        RuntimeError, match="the model has no parameters with entries, but at least one was"
+    ):
         find_symmetry(nn.Sequential(), (torch.randn(3, 4),))

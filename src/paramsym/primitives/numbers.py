@@ -31,6 +31,12 @@ def read_off(numbers: torch.Tensor, layout: Layout, window: Layout) -> torch.Ten
     return torch.as_strided(laid_out(numbers, layout), *window)
 
 
+def spread(x: torch.Tensor, xs: list[int], y: torch.Tensor, ys: list[int]) -> torch.Tensor:
+    """An operand with axes of length one stretched to those of the other."""
+    sizes = dict(zip(ys, y.shape, strict=True))
+    return x.expand([sizes.get(a, n) if n == 1 else n for a, n in zip(xs, x.shape, strict=True)])
+
+
 def can_run(call: Call) -> bool:
     """Whether the target of a call makes its outputs: a write to a second argument is none."""
     return call.target is not None and not call.name.endswith(aside(""))

@@ -22,6 +22,7 @@ from paramsym.primitives.directions import (
 from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import At, Joint, Slot
+from paramsym.primitives.numbers import spread
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change, Letter
 
@@ -309,7 +310,7 @@ class Contract(Primitive):
         x, y = x.to(kind), y.to(kind)
         letters: dict[Any, int] = {}
         xs, ys, zs = ([letters.setdefault(x, len(letters)) for x in ls] for ls in self.axes)
-        x, y = _spread(x, xs, y, ys), _spread(y, ys, x, xs)
+        x, y = spread(x, xs, y, ys), spread(y, ys, x, xs)
         return torch.einsum(x, xs, y, ys, zs).expand(self.out.shape)
 
 
@@ -396,9 +397,3 @@ def _is_monomial(pieces: list[Change]) -> bool:
     if len(pieces) != 1 or pieces[0].atom is not None:
         return False
     return pieces[0].letters() <= set(pieces[0].at.values())
-
-
-def _spread(x: torch.Tensor, xs: list[int], y: torch.Tensor, ys: list[int]) -> torch.Tensor:
-    """An operand with axes of length one stretched to those of the other."""
-    sizes = dict(zip(ys, y.shape, strict=True))
-    return x.expand([sizes.get(a, n) if n == 1 else n for a, n in zip(xs, x.shape, strict=True)])

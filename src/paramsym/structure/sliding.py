@@ -132,6 +132,9 @@ def _einsum(
     delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
 ) -> torch.Tensor:
     """Σ δ · factors, with the dimensions that `out` names."""
+    read = (params[name] for factor in factors for name in factor.reads)
+    if not delta.is_complex() and any(tensor.is_complex() for tensor in read):
+        delta = delta.to(delta.dtype.to_complex())
     operands = [(delta, letters)]
     for factor in factors:
         if factor.kernel:

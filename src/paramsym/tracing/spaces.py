@@ -383,11 +383,8 @@ def _unread(build: Builder, tensors: dict[str, Tensor]) -> set[str]:
     graph = build.graph
     used = {t.owner.serial for op in build.ops for t in op.inputs}
     used |= {build.tensor(v).owner.serial for v in graph.outputs}
-    return {
-        name for name, tensor in tensors.items()
-        if build.tensor(graph.parameters.get(name) or graph.buffers[name]).serial not in used
-        or 0 in tensor.shape
-    }  # fmt: skip
+    own = {n: build.tensor(graph.parameters.get(n) or graph.buffers[n]).serial for n in tensors}
+    return {n for n, tensor in tensors.items() if own[n] not in used or 0 in tensor.shape}
 
 
 def _moving_tensors(build: Builder) -> dict[str, Tensor]:

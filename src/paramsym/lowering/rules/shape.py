@@ -183,14 +183,6 @@ def _fixed(build: Builder, x: Tensor, dim: int, order: list[int]) -> Tensor:
     return build.mix(x, [dim], x.shape, "mean", compute=lambda t: t.index_select(dim, places))
 
 
-@rule("cumprod", "logcumsumexp")
-def running(build: Builder, call: Call) -> Tensor:
-    """Products and the like of the entries so far along an axis, in which no scale passes."""
-    x, dim = build.arguments(call, "input|self", "dim")
-    facts = build.again(call, call.operands[0])
-    return build.mix(x, [dim], x.shape, how="other", **facts)
-
-
 @rule("cummax", "cummin")
 def running_extremum(build: Builder, call: Call) -> list[Tensor]:
     """The largest or least entry so far along an axis, and where it was."""
