@@ -24,12 +24,12 @@ _PLAIN = (
 )  # fmt: skip
 # those that have a value everywhere; 1/x has none where x is what a ReLU is below zero
 _TOTAL = frozenset((
-    *_PLAIN, "mul", "shift", "clone", "leaky_relu", "sgn", "asinh", "atan", "tan", "softsign",
+    *_PLAIN, "mul", "shift", "clone", "leaky_relu", "sgn", "asinh", "atan", "softsign",
     "tanhshrink", "hardshrink", "softshrink", "arctan", "arcsinh", "round", "trunc", "sinc", "gelu",
     "silu", "swish", "softplus", "elu", "selu", "celu", "mish", "hardswish", "hardsigmoid",
     "logsigmoid", "log_sigmoid", "relu6", "erfc", "ceil", "floor", "frac",
     "nan_to_num", "clamp", "hardtanh", "dropout", "rrelu", "compare",
-)) - {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal", "tan"}  # fmt: skip
+)) - {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal"}  # fmt: skip
 POWERS = ("square", "sqrt", "rsqrt", "reciprocal", "pow")  # the plain powers among the functions
 
 

@@ -26,7 +26,7 @@ from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import BasisSite, Equation, ScaleSite
 from paramsym.primitives.words import Change
 
-_MET = 1e-6  # a least norm below it is never met
+MET = 1e-6  # a least norm below it is never met
 
 
 @dataclass(eq=False, kw_only=True)
@@ -217,7 +217,7 @@ class Normalize(Entrywise):
         if at.signs:  # those of one piece alone would change the mean
             yield from at.unless(self.center and along)
             yield from at.alike() if self.center else ()
-        elif self.epsilon > NEGLIGIBLE or self.floor > _MET or along:
+        elif self.epsilon > NEGLIGIBLE or self.floor > MET or along:
             yield from at.hold()
         else:
             if at.result is not None:

@@ -100,10 +100,7 @@ def _read_view(view: Tensor) -> None:
     """Find the axes of a view from its strides: which units of the base does each axis count?"""
     base = view.owner
     try:
-        try:
-            view.nodes = _decode(view, base)
-        except _Unreadable:
-            view.nodes = _decode(view, _stepped(view, base))
+        view.nodes = _axes_of(view, base)
     except Exception as error:
         build = view.builder
         reason = f"a view at {build.where} cuts across the units"
@@ -118,6 +115,14 @@ def _read_view(view: Tensor) -> None:
 
 class _Unreadable(Exception):
     pass
+
+
+def _axes_of(view: Tensor, base: Tensor) -> list[Node]:
+    """The axes of a view of its base, or of those entries of it that its steps choose."""
+    try:
+        return _decode(view, base)
+    except _Unreadable:
+        return _decode(view, _stepped(view, base))
 
 
 def _stepped(view: Tensor, base: Tensor) -> Tensor:

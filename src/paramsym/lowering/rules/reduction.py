@@ -11,9 +11,8 @@ import torch
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.recognisers.context import axes
 from paramsym.lowering.registry import rule
+from paramsym.primitives.reductions import MET
 from paramsym.recording.graph import Call
-
-_TINY = 1e-6  # an ε that lengths are taken to be above
 
 
 @rule("sum", "mean", "nansum")
@@ -104,7 +103,7 @@ def normalize(build: Builder, call: Call) -> Tensor | None:
     if not isinstance(p, (int, float)) or p <= 0:
         return None
     size = _power_norm(build, build.unary(x, 1, "even", name="abs"), p, dims, True)
-    degree = 1 if epsilon <= _TINY else None
+    degree = 1 if epsilon <= MET else None
     floored = build.unary(size, degree, name="clamp", compute=lambda t: t.clamp_min(epsilon))
     return build.multiply(x, floored, divide=True)
 
