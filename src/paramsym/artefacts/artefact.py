@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from paramsym.structure.axes import AxisType, Carried, Frame, Product, Sum, spaces_of
+from paramsym.structure.axes import AxisType, Carried, Frame, Product, spaces_of, with_inside
 from paramsym.structure.origin import Origin
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -113,11 +113,7 @@ def renamed(axis: AxisType, spaces: Mapping[str, AxisType], tensors: Iterable[st
         if others or abs(power) != 1:
             raise ValueError(f"'{axis}' stands beside others, or to a power, and not by itself")
         return _in_frame(spaces[space] if power > 0 else spaces[space].T, frame)
-    if isinstance(axis, Product):
-        return Product(tuple(renamed(factor, spaces, tensors) for factor in axis.factors))
-    if isinstance(axis, Sum):
-        return Sum(tuple(renamed(term, spaces, tensors) for term in axis.terms))
-    return axis
+    return with_inside(axis, lambda part: renamed(part, spaces, tensors))
 
 
 def _in_frame(axis: AxisType, frame: tuple[Frame, ...]) -> AxisType:

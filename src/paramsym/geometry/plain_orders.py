@@ -26,7 +26,15 @@ from typing import TypeAlias
 
 from paramsym.algebra import AbstractMonomial, SignedPermutation, Signs, Trivial
 from paramsym.algebra.lattice import monomial
-from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum, parts_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Frame,
+    Product,
+    parts_of,
+    with_inside,
+)
 from paramsym.structure.feature import Features
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -290,13 +298,11 @@ class _Writing:
         """The type of one axis of a tensor."""
         if isinstance(axis, Carried):
             return self._part(name, axis)
-        if isinstance(axis, Sum):
-            return Sum(tuple(self.typed(name, term) for term in axis.terms))
-        if isinstance(axis, Product):
-            inner = [self.typed(name, factor) for factor in axis.factors]
-            flat = [f.factors if isinstance(f, Product) else (f,) for f in inner]
+        made = with_inside(axis, lambda part: self.typed(name, part))
+        if isinstance(made, Product):
+            flat = [f.factors if isinstance(f, Product) else (f,) for f in made.factors]
             return Product(tuple(factor for factors in flat for factor in factors))
-        return axis
+        return made
 
     def _part(self, name: str, part: Carried) -> AxisType:
         """The order first, then what is left beside it; a gain gets the order of its readers."""

@@ -21,11 +21,13 @@ from paramsym.structure.axes import (
     AxisType,
     Carried,
     Fixed,
+    Piecewise,
     Product,
     Sum,
     carried,
     frames_of,
     powers_of,
+    with_inside,
 )
 from paramsym.structure.frames import frame_of, unframed
 from paramsym.structure.origin import added
@@ -49,15 +51,13 @@ def without_frames(symmetry: ParameterSymmetry, stuck: Collection[str]) -> Param
 
 
 def _typed(symmetry: ParameterSymmetry, axis: AxisType, stuck: Collection[str]) -> AxisType:
-    if isinstance(axis, Sum):
-        return Sum(tuple(_typed(symmetry, part, stuck) for part in axis.terms))
+    if isinstance(axis, Sum | Piecewise):
+        return with_inside(axis, lambda part: _typed(symmetry, part, stuck))
     factors = axis.factors if isinstance(axis, Product) else (axis,)
     framed = next((f for f in factors if _is_framed(f, stuck)), None)
     if framed is not None:
         return _taken_out(symmetry, factors, _charges(symmetry, framed))
-    if isinstance(axis, Product):
-        return Product(tuple(_typed(symmetry, part, stuck) for part in factors))
-    return axis
+    return with_inside(axis, lambda part: _typed(symmetry, part, stuck))
 
 
 def _taken_out(

@@ -26,6 +26,7 @@ from paramsym.geometry.commuting import orthogonal_part
 from paramsym.geometry.updates import Kind, Update
 from paramsym.recording.running import uncollected
 from paramsym.structure.axes import AxisType, Fixed, Product, Sum, nodes_of, spaces_of
+from paramsym.structure.pieces import plain
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Role = Literal["hidden", "outer", "vector"]
@@ -156,8 +157,14 @@ class _Cut:
         self.heads = {*self._heads()} if heads else set()
 
     def blocks(self, parameter: str) -> Iterator[Block]:
-        axes = self.symmetry.signature[parameter]
-        own = self._own(parameter)
+        for starts, axes in plain(self.symmetry.signature[parameter], self.sizes):
+            yield from self._cut(parameter, tuple(axes), starts)
+
+    def _cut(
+        self, parameter: str, axes: tuple[AxisType, ...], starts: tuple[int, ...]
+    ) -> Iterator[Block]:
+        """The blocks of a part of a parameter in which each axis has one type."""
+        own = self._own(parameter, axes)
         counted = self.heads | self._told_apart([{*spaces_of(axes[k])} for k in own])
         pieces = [
             list(self._pieces(axis, counted) if k in own else self._entries(axis))
@@ -166,7 +173,7 @@ class _Cut:
         cut = {s for k, axis in enumerate(axes) if k not in own for s in spaces_of(axis)}
         whole = self.turned.isdisjoint(cut)
         for chosen in itertools.product(*pieces):
-            at = tuple(runs for _, runs in chosen)
+            at = tuple(_from(n, runs) for n, (_, runs) in zip(starts, chosen, strict=True))
             yield self._block(parameter, [chosen[k] for k in own], at, whole)
 
     def _block(self, parameter: str, own: list[Piece], at: tuple[Runs, ...], whole: bool) -> Block:
@@ -177,19 +184,18 @@ class _Cut:
         carried = [dict.fromkeys(spaces_of(type_)) for type_ in types]
         role: Role = "vector" if len(types) < 2 else "hidden" if all(carried) else "outer"
         groups = tuple({s: self.symmetry.spaces[s].group for s in names} for names in carried)
-        plain = all(self.turned.isdisjoint(names) for names in carried)
+        entrywise = all(self.turned.isdisjoint(names) for names in carried)
         matrices = len(types) == 2 and not self._told_apart(carried)
-        updates = (_INNER, *[Kind.MATRICES] * matrices, *[Kind.ENTRYWISE] * plain)
+        updates = (_INNER, *[Kind.MATRICES] * matrices, *[Kind.ENTRYWISE] * entrywise)
         updates = updates if whole else ()
         return Block(parameter, at, tuple(types), groups, role, updates, tuple(counts))
 
-    def _own(self, parameter: str) -> list[int]:
+    def _own(self, parameter: str, axes: tuple[AxisType, ...]) -> list[int]:
         """The axes of the matrices; the others count them.
 
         These are axes that another one stands over, and all before the last two that carry
         something: of a bias, before the last one.
         """
-        axes = self.symmetry.signature[parameter]
         counting = self._counting(axes)
         sides = [k for k, x in enumerate(axes) if k not in counting and any(spaces_of(x))]
         count = 1 if self._is_bias(axes, parameter) else 2
@@ -254,23 +260,33 @@ class _Cut:
             start = 0
             for term in axis.terms:
                 for type_, runs in self._pieces(term, counted):
-                    yield type_, tuple((a + start, b + start) for a, b in runs)
+                    yield type_, _from(start, runs)
                 start += term.size(self.sizes)
         elif isinstance(axis, Product):
-            pieces = [
-                list(self._pieces(f, counted) if counted.isdisjoint(spaces_of(f))
-                     else self._entries(f))
-                for f in axis.factors
-            ]  # fmt: skip
-            sizes = [factor.size(self.sizes) for factor in axis.factors]
-            for chosen in itertools.product(*pieces):
-                types = [type_ for type_, _ in chosen]
-                runs: Runs = ((0, 1),)
-                for (_, inner), size in zip(chosen, sizes, strict=True):
-                    runs = _within(runs, inner, size)
-                yield _flat(types), runs
+            for starts, factors in plain(axis.factors, self.sizes):
+                yield from self._of_product(axis, factors, starts, counted)
         else:
             yield axis, ((0, axis.size(self.sizes)),)
+
+    def _of_product(
+        self, axis: Product, factors: list[AxisType], starts: tuple[int, ...], counted: set[str]
+    ) -> Iterator[Piece]:
+        """The pieces of a part of a product in which each factor has one type."""
+        pieces = [
+            list(self._pieces(f, counted) if counted.isdisjoint(spaces_of(f)) else self._entries(f))
+            for f in factors
+        ]
+        sizes = [factor.size(self.sizes) for factor in axis.factors]
+        for chosen in itertools.product(*pieces):
+            runs: Runs = ((0, 1),)
+            for (_, inner), size, start in zip(chosen, sizes, starts, strict=True):
+                runs = _within(runs, _from(start, inner), size)
+            yield _flat([type_ for type_, _ in chosen]), runs
+
+
+def _from(start: int, runs: Runs) -> Runs:
+    """Runs counted from an entry."""
+    return tuple((a + start, b + start) for a, b in runs)
 
 
 def _within(outer: Runs, inner: Runs, size: int) -> Runs:

@@ -259,7 +259,10 @@ class Scales:
     def maps(self) -> ScaleMaps:
         """All maps that hold, and every space with scales that the format cannot say."""
         entries: dict[ScaleMap, None] = {}
-        refused = []
+        refused = [
+            Refused(space, "format", "some parameter carries it for pieces of another axis")
+            for space in sorted(self.torus.by_pieces)
+        ]
         for site, places in self.torus.places.items():
             found = self._map_of(site, places)
             if isinstance(found, ScaleMap):

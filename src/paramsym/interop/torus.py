@@ -20,7 +20,7 @@ import numpy as np
 from paramsym.algebra import GeneralLinear
 from paramsym.geometry.costs import scales_of
 from paramsym.interop.parts import NONE, Part
-from paramsym.structure.axes import AxisType, Carried, Fixed, Sum
+from paramsym.structure.axes import AxisType, Carried, Fixed, Piecewise, Sum, nodes_of, spaces_of
 from paramsym.structure.data import batch_of
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -85,15 +85,19 @@ class Torus:
     Attributes:
         places: for each space with scales, and each expert with a copy of its own, who carries it.
         across: spaces whose copies no side of a part tells apart, by part.
+        by_pieces: spaces with scales that some side carries for pieces of another one alone. They
+            have no coordinates here, as no side by itself says what they multiply.
     """
 
     def __init__(self, symmetry: ParameterSymmetry, parts: Iterable[Part]) -> None:
         self.symmetry = symmetry
         self._sizes = {name: space.size for name, space in symmetry.spaces.items()}
         self._families: dict[str, _Family] = {}
+        told = _told_by_pieces(symmetry)
+        self.by_pieces = [name for name in told if _scales(symmetry.spaces[name])]
         start = 0
         for name, space in symmetry.spaces.items():
-            if count := _scales(space):
+            if name not in told and (count := _scales(space)):
                 family = _Family(start, batch_of(symmetry, space), count)
                 self._families[name], start = family, family.stop
         self._names = list(self._families)
@@ -155,7 +159,7 @@ class Torus:
 
     def _expanded(self, axis: AxisType) -> list[Line]:
         """Every space of an axis, also one without scales, with the unit of each entry."""
-        if isinstance(axis, Fixed):
+        if isinstance(axis, Fixed | Piecewise):
             return []
         if isinstance(axis, Carried):
             units = np.arange(axis.size(self._sizes))
@@ -244,6 +248,13 @@ class Torus:
                 made[id(lines)] = sum(parts, np.zeros(()))
             found[place] = made[id(lines)]
         return found
+
+
+def _told_by_pieces(symmetry: ParameterSymmetry) -> set[str]:
+    """The spaces that some axis carries for pieces of another one alone."""
+    axes = (axis for own in symmetry.signature.values() for axis in own)
+    parts = (part for axis in axes for part in nodes_of(axis))
+    return {s for part in parts if isinstance(part, Piecewise) for s in spaces_of(part)}
 
 
 def _scales(space: Space) -> int:

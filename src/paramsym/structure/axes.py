@@ -9,6 +9,7 @@
     (h1 s*)                 one scalar of s, a space of size 1 over h1, for each unit of h1
     h1 + 3                  direct sum: the units of h1, then three fixed entries
     residual[ln.weight]*    in the frame of a gain γ: γ is folded in, the space acts, γ comes out
+    {0: qk* | qk | 2 × vo}  piecewise: one type for each piece of axis 0, here of 1, 1 and 2 entries
 
 A type is an immutable value without data, and what it prints parses back. The same spelling is
 used in code, errors, files and on the command line.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -127,7 +128,69 @@ class Sum:
         return " + ".join(map(str, self.terms))
 
 
-AxisType = Fixed | Carried | Product | Sum
+@dataclass(frozen=True)
+class Piecewise:
+    """One type for each piece of another axis: queries, keys and values of one w[3, head, d, e].
+
+    `by` is the other axis, which is no piecewise one; `pieces` are the entries of that axis and
+    the type here, in order, all of one size. In a product `by` is another factor: keys and values
+    that alternate along one axis are `({1: qk | vo} 2)`. It stands for a whole axis or factor, or
+    in a piece of one.
+    """
+
+    by: int
+    pieces: tuple[tuple[int, AxisType], ...]
+
+    def size(self, sizes: Sizes) -> int:
+        return self.pieces[0][1].size(sizes)
+
+    @property
+    def T(self) -> AxisType:
+        return Piecewise(self.by, tuple((n, axis.T) for n, axis in self.pieces))
+
+    def __str__(self) -> str:
+        texts = [f"{n} × {axis}" if n != 1 else str(axis) for n, axis in self.pieces]
+        return f"{{{self.by}: " + " | ".join(texts) + "}"
+
+
+AxisType = Fixed | Carried | Product | Sum | Piecewise
+
+
+def piecewise(by: int, pieces: Iterable[tuple[int, AxisType]]) -> AxisType:
+    """One type for each piece of another axis, neighbours of one type joined; that type alone
+    where all have it."""
+    found: list[tuple[int, AxisType]] = []
+    for count, axis in pieces:
+        if found and found[-1][1] == axis:
+            found[-1] = (found[-1][0] + count, axis)
+        else:
+            found.append((count, axis))
+    return found[0][1] if len(found) == 1 else Piecewise(by, tuple(found))
+
+
+def whole_of(axis: AxisType) -> Iterator[AxisType]:
+    """An axis, and the types that stand for it piece by piece."""
+    yield axis
+    if isinstance(axis, Piecewise):
+        for _, part in axis.pieces:
+            yield from whole_of(part)
+
+
+def inside(axis: AxisType) -> tuple[AxisType, ...]:
+    """What an axis is made of: its factors, its terms, or its types piece by piece."""
+    if isinstance(axis, Product):
+        return axis.factors
+    if isinstance(axis, Sum):
+        return axis.terms
+    return tuple(t for _, t in axis.pieces) if isinstance(axis, Piecewise) else ()
+
+
+def with_inside(axis: AxisType, change: Callable[[AxisType], AxisType]) -> AxisType:
+    """An axis with everything that it is made of changed; `Fixed` and `Carried` stay."""
+    made = tuple(map(change, inside(axis)))
+    if isinstance(axis, Piecewise):
+        return piecewise(axis.by, zip((n for n, _ in axis.pieces), made, strict=True))
+    return type(axis)(made) if isinstance(axis, Product | Sum) else axis
 
 
 def _all_dual(axis: AxisType) -> bool:
@@ -139,8 +202,7 @@ def _all_dual(axis: AxisType) -> bool:
 def nodes_of(axis: AxisType) -> Iterator[AxisType]:
     """An axis and everything that it is made of, from the outside."""
     yield axis
-    parts = axis.factors if isinstance(axis, Product) else ()
-    for part in axis.terms if isinstance(axis, Sum) else parts:
+    for part in inside(axis):
         yield from nodes_of(part)
 
 
@@ -153,11 +215,7 @@ def with_parts(axis: AxisType, change: Callable[[Carried], AxisType]) -> AxisTyp
     """An axis with everything that it carries changed, piece by piece; what is fixed stays."""
     if isinstance(axis, Carried):
         return change(axis)
-    if isinstance(axis, Product):
-        return Product(tuple(with_parts(factor, change) for factor in axis.factors))
-    if isinstance(axis, Sum):
-        return Sum(tuple(with_parts(term, change) for term in axis.terms))
-    return axis
+    return with_inside(axis, lambda part: with_parts(part, change))
 
 
 def powers_of(axis: AxisType) -> Iterator[tuple[str, Fraction]]:
@@ -184,7 +242,7 @@ def frames_of(axis: AxisType) -> Iterator[Frame]:
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<frame>\[[^\]]*\])|(?P<number>\d+(?![\w.]))|(?P<name>[A-Za-z_][\w.\-]*)"
-    r"|(?P<power>\^-?\d+(?:/\d+)?)|(?P<mark>[()+*⊙]))"
+    r"|(?P<power>\^-?\d+(?:/\d+)?)|(?P<mark>[()+*⊙{}|:×]))"
 )
 
 
@@ -195,7 +253,8 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         if match is None:
             raise TypeSyntaxError(
                 f"parse_axis({text!r}): cannot read {text[position:]!r}. Expected names, sizes, "
-                "'(a b)', 'a + b', 'a*', 'a^2', 'a⊙b' or 'a[gain]'; for example '(c2 16)*'."
+                "'(a b)', 'a + b', 'a*', 'a^2', 'a⊙b', 'a[gain]' or '{0: a | b}'; for example "
+                "'(c2 16)*'."
             )
         found.append((match.lastgroup or "", match[match.lastgroup or 0]))
         position = match.end()
@@ -233,6 +292,8 @@ def _parse_factor(tokens: list, text: str) -> tuple[AxisType, list]:
         item, tokens = Fixed(int(token)), tokens[1:]
     elif kind == "name":
         return _parse_carried(tokens, text)
+    elif token == "{":
+        return _parse_pieces(tokens[1:], text)
     elif token == "(":
         first, tokens = _parse_sum(tokens[1:], text)
         factors = [first]
@@ -250,6 +311,30 @@ def _parse_factor(tokens: list, text: str) -> tuple[AxisType, list]:
     if tokens and tokens[0][1] == "*":
         item, tokens = item.T, tokens[1:]
     return item, tokens
+
+
+def _parse_pieces(tokens: list, text: str) -> tuple[AxisType, list]:
+    """`{by: type | count × type}` behind its first bracket."""
+    kinds = [kind for kind, _ in tokens[:2]]
+    if kinds != ["number", "mark"] or tokens[1][1] != ":":
+        raise TypeSyntaxError(
+            f"parse_axis({text!r}): '{{' is not followed by the number of an axis and ':'. Write "
+            "one type for each piece of axis 0 as '{0: a | b}'."
+        )
+    by, pieces, mark = int(tokens[0][1]), [], "|"
+    tokens = tokens[1:]
+    while mark == "|":
+        tokens, count = tokens[1:], 1
+        if tokens[1:2] == [("mark", "×")] and tokens[0][0] == "number":
+            count, tokens = int(tokens[0][1]), tokens[2:]
+        axis, tokens = _parse_sum(tokens, text)
+        pieces.append((count, axis))
+        mark = tokens[0][1] if tokens else "the end"
+    if mark != "}":
+        raise TypeSyntaxError(
+            f"parse_axis({text!r}): found {mark!r} where '|' or '}}' was expected."
+        )
+    return Piecewise(by, tuple(pieces)), tokens[1:]
 
 
 def _parse_carried(tokens: list, text: str) -> tuple[AxisType, list]:

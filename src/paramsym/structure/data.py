@@ -9,18 +9,30 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
 from paramsym.algebra import AbstractMonomial, Group, Wreath
 from paramsym.algebra.lattice import monomial
-from paramsym.structure.axes import AxisType, Carried, frames_of, parts_of, spaces_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Piecewise,
+    Product,
+    Sizes,
+    frames_of,
+    nodes_of,
+    parts_of,
+    spaces_of,
+    whole_of,
+)
 from paramsym.structure.checked import Checked
 from paramsym.structure.clashes import Clashes, clashes
 from paramsym.structure.feature import Feature, Features
 from paramsym.structure.origin import Origin
+from paramsym.structure.pieces import cut
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
@@ -66,6 +78,7 @@ class SymmetryData:
                     )
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
+            _check_pieces(self.sizes, name, axes)
         typed = {**self.signature, **self.interfaces}
         for space, base, name in misplaced(self.spaces, typed):
             axes = ", ".join(map(str, typed[name]))
@@ -240,6 +253,44 @@ def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str)
             f"ParameterSymmetry({where}): {how} the space {name!r}, which is not among the spaces "
             f"{sorted(spaces)[:8]}. Add the space or correct the name."
         )
+
+
+def _check_pieces(sizes: Sizes, name: str, axes: tuple[AxisType, ...]) -> None:
+    """What is said piece by piece of another axis or factor fits that one."""
+    for siblings in (axes, *(p.factors for axis in axes for p in _products(axis))):
+        for k, axis in enumerate(siblings):
+            for part in whole_of(axis):
+                if why := _misfit(sizes, siblings, k, part):
+                    raise ValueError(
+                        f"ParameterSymmetry(signature={{{name!r}: …}}): in '{part}' {why}. A "
+                        "type for each piece of another axis of the tensor, or of another factor "
+                        "of the product, was expected, such as '{0: a | b}' beside an axis 0 of "
+                        "two entries."
+                    )
+
+
+def _products(axis: AxisType) -> Iterator[Product]:
+    return (part for part in nodes_of(axis) if isinstance(part, Product))
+
+
+def _misfit(sizes: Sizes, siblings: tuple[AxisType, ...], at: int, axis: AxisType) -> str:
+    """Why a type of an axis cannot stand beside the others; empty where it can."""
+    if any(isinstance(part, Piecewise) for part in getattr(axis, "terms", ())):
+        return "the term of a sum is piecewise"
+    if not isinstance(axis, Piecewise):
+        return ""
+    if axis.by == at or not axis.by < len(siblings) or isinstance(siblings[axis.by], Piecewise):
+        return f"there is no other axis {axis.by} of one type"
+    if len({part.size(sizes) for _, part in axis.pieces}) > 1:
+        return "the pieces have different sizes"
+    counts, other = [n for n, _ in axis.pieces], siblings[axis.by]
+    if sum(counts) != other.size(sizes):
+        return f"the pieces are not as many as the entries of axis {axis.by}, '{other}'"
+    try:
+        cut(other, counts, sizes)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _check_factors(spaces: Mapping[str, Space], name: str, item: Carried) -> None:

@@ -21,19 +21,13 @@ import torch
 
 from paramsym.algebra import Element
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
-from paramsym.structure.axes import (
-    AxisType,
-    Fixed,
-    Sizes,
-    frames_of,
-    parts_of,
-    spaces_of,
-)
+from paramsym.structure.axes import AxisType, Fixed, Sizes, frames_of, parts_of, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
 from paramsym.structure.layout import working_dtype_of
 from paramsym.structure.legwise import halves, leg_by_leg
+from paramsym.structure.pieces import cutting
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
@@ -132,7 +126,7 @@ def axis_plans(
 ) -> list[AxisPlan] | None:  # fmt: skip
     """`plans_of` a tensor of any size that is moved in any way; its scales are of this dtype."""
     axes = symmetry.signature[name]
-    if symmetry.offsets.get(name):
+    if symmetry.offsets.get(name) or cutting(axes):
         return None
     mine = [value for s, value in values.items() if s in symmetry.movers[name]]
     if any(map(_is_followed, mine)) or not all(_stands_alone(spaces, values, a) for a in axes):

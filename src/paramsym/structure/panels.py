@@ -20,6 +20,7 @@ from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.fast import AxisPlan, Rows, panels, plans_of
 from paramsym.structure.needs import Steps, steps
+from paramsym.structure.pieces import cutting
 from paramsym.structure.symmetry import ParameterSymmetry
 
 PANEL = 1 << 23  # bytes of a panel that is moved by the general path: its copies stay small
@@ -147,7 +148,7 @@ def _rows_stay(
 ) -> bool:
     """Whether an element moves each row of a tensor by itself, and in its place."""
     axes = symmetry.signature.get(name, ())
-    if len(axes) < 2 or symmetry.offsets.get(name):
+    if len(axes) < 2 or symmetry.offsets.get(name) or 0 in cutting(axes):
         return False
     parts = [element.parts[place] for place in moving]
     carried = {space for axis in axes[:1] for space in spaces_of(axis)}

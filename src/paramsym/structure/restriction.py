@@ -26,7 +26,16 @@ from typing import TypeVar
 
 from paramsym.algebra import AbstractMonomial, Group, Trivial, Wreath
 from paramsym.algebra.lattice import monomial
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, parts_of, powers_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Product,
+    Sum,
+    parts_of,
+    powers_of,
+    with_inside,
+)
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.feature import Features
 from paramsym.structure.patterns import Patterns, matching
@@ -216,13 +225,10 @@ def _typed(axis: AxisType, spaces: Spaces, kept: set[tuple[str, Fraction]]) -> A
     """The type of an axis that carries only what is kept, as short as it can be."""
     if isinstance(axis, Carried):
         return _typed_part(axis, spaces, kept)
-    if isinstance(axis, Fixed):
-        return axis
-    parts = axis.factors if isinstance(axis, Product) else axis.terms
-    typed = tuple(_typed(part, spaces, kept) for part in parts)
-    if typed == parts:
-        return axis
-    return _product(typed) if isinstance(axis, Product) else _sum(typed)
+    made = with_inside(axis, lambda part: _typed(part, spaces, kept))
+    if made == axis or not isinstance(made, Product | Sum):
+        return made
+    return _product(made.factors) if isinstance(made, Product) else _sum(made.terms)
 
 
 def _typed_part(item: Carried, spaces: Spaces, kept: set[tuple[str, Fraction]]) -> AxisType:

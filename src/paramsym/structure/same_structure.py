@@ -20,7 +20,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, spaces_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Piecewise,
+    Product,
+    inside,
+    spaces_of,
+)
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.shift import Factor, Shift, Term, Window
 from paramsym.structure.space import Space
@@ -114,8 +122,9 @@ class _Coloured:
             return (tuple((of_space(s), power) for s, power in axis.factors), frame)
         if isinstance(axis, Product):
             return ("product", *(self.skeleton(f, of_space) for f in axis.factors))
-        terms = [self.skeleton(term, of_space) for term in axis.terms]
-        return ("sum", *(t for k, t in enumerate(terms) if not k or t != terms[k - 1]))
+        terms = [self.skeleton(term, of_space) for term in inside(axis)]
+        by = axis.by if isinstance(axis, Piecewise) else "sum"
+        return (by, *(t for k, t in enumerate(terms) if not k or t != terms[k - 1]))
 
     def types(self) -> dict[str, set[Hashable]]:
         """The types of the parameters of each role."""
@@ -142,7 +151,9 @@ class _Coloured:
             )
         if isinstance(axis, Product):
             return "(" + " ".join(map(self._readable, axis.factors)) + ")"
-        return " + ".join(dict.fromkeys(map(self._readable, axis.terms)))
+        terms = dict.fromkeys(map(self._readable, inside(axis)))
+        by = axis.by if isinstance(axis, Piecewise) else None
+        return " + ".join(terms) if by is None else f"{{{by}: {' | '.join(terms)}}}"
 
     def reasons(self) -> dict[str, set[tuple[str, ...]]]:
         """What holds the axes of the parameters of each role."""

@@ -18,6 +18,7 @@ from paramsym.structure.axes import Fixed, spaces_of
 from paramsym.structure.blockwise import moved
 from paramsym.structure.element import Part, Slide, Values
 from paramsym.structure.needs import reads
+from paramsym.structure.pieces import cutting
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -62,8 +63,10 @@ def moved_in_slices(
 
 
 def _reaches(symmetry: ParameterSymmetry, values: Values, name: str, cut: Collection[int]) -> bool:
-    """Whether values act along some axes of a tensor, or on copies that these tell apart."""
+    """Whether values act along some axes of a tensor, or on copies or types that these tell."""
     axes = symmetry.signature[name]
+    if cutting(axes):
+        return True
     there = {s for k in cut for s in spaces_of(axes[k])}
     along = {s for k, axis in enumerate(axes) if k not in cut for s in spaces_of(axis)}
     bases = {base for s in along for base in symmetry.spaces[s].over}

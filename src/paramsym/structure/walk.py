@@ -1,4 +1,4 @@
-"""The one walk over the blocks of a tensor: sums are cut, products are unfolded.
+"""The one walk over the blocks of a tensor: pieces and sums are cut, products are unfolded.
 
 What is left are blocks with plain axes, of which each carries single spaces (or nothing). A block
 is a window on the row-major tensor, with its *legs*: which space acts on which plain axis, to which
@@ -16,6 +16,7 @@ from typing import TypeAlias
 import torch
 
 from paramsym.structure.axes import AxisType, Carried, Frame, Product, Sizes, Sum
+from paramsym.structure.pieces import first_pieces, unfolded
 from paramsym.structure.space import Space
 
 Signature: TypeAlias = Mapping[str, tuple[AxisType, ...]]
@@ -80,12 +81,20 @@ def walked(x: torch.Tensor, axes: Sequence[AxisType], sizes: Sizes, visit: Visit
 def _walk(
     x: torch.Tensor, axes: list[AxisType], origins: tuple[int, ...], sizes: Sizes, visit: Visit
 ) -> torch.Tensor:
+    if found := first_pieces(axes, sizes):
+        by, cuts = found
+        parts = torch.split(x, [count for count, _ in cuts], dim=by)
+        made = [
+            _walk(part, plain, origins, sizes, visit)
+            for part, (_, plain) in zip(parts, cuts, strict=True)
+        ]
+        return torch.cat(made, dim=by)
     for k, axis in enumerate(axes):
         if isinstance(axis, Product):
             inner = [f.size(sizes) for f in axis.factors]
             split = (*origins[:k], *[origins[k]] * len(inner), *origins[k + 1 :])
-            unfolded = [*axes[:k], *axis.factors, *axes[k + 1 :]]
-            return _walk(x.unflatten(k, inner), unfolded, split, sizes, visit).reshape(x.shape)
+            wide = x.unflatten(k, inner)
+            return _walk(wide, unfolded(axes, k), split, sizes, visit).reshape(x.shape)
         if isinstance(axis, Sum):
             pieces = torch.split(x, [t.size(sizes) for t in axis.terms], dim=k)
             made = [
@@ -118,14 +127,19 @@ def _windows(
     axes: list[AxisType], origins: tuple[int, ...], strides: list[int], start: int, sizes: Sizes
 ) -> Iterator[tuple[list[AxisType], tuple[int, ...], list[int], int]]:
     """The plain axes of each block, their origins and strides, and its first entry, as `walked`."""
+    if found := first_pieces(axes, sizes):
+        by, cuts = found
+        for count, plain in cuts:
+            yield from _windows(plain, origins, strides, start, sizes)
+            start += strides[by] * count
+        return
     for k, axis in enumerate(axes):
         if isinstance(axis, Product):
             inner = [f.size(sizes) for f in axis.factors]
             steps = [strides[k] * math.prod(inner[n + 1 :]) for n in range(len(inner))]
             split = (*origins[:k], *[origins[k]] * len(inner), *origins[k + 1 :])
-            unfolded = [*axes[:k], *axis.factors, *axes[k + 1 :]]
             wider = [*strides[:k], *steps, *strides[k + 1 :]]
-            yield from _windows(unfolded, split, wider, start, sizes)
+            yield from _windows(unfolded(axes, k), split, wider, start, sizes)
             return
         if isinstance(axis, Sum):
             for term in axis.terms:

@@ -11,6 +11,7 @@ it is read from the window at σ(k), and is moved by the copy of each space that
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from paramsym.structure.axes import AxisType, Carried, Fixed, Sizes, Sum, spaces
 from paramsym.structure.element import GroupElement, Slide, Values
 from paramsym.structure.fast import axis_plans
 from paramsym.structure.needs import Steps
+from paramsym.structure.pieces import at_place, cutting
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -70,7 +72,9 @@ def windowed(
     if values is None:
         return None
     spaces = {**symmetry.spaces, **element.symmetry.spaces}
-    axes = _acting(symmetry.signature[name], spaces, values)
+    axes = _in_box(_acting(symmetry.signature[name], spaces, values), window.box)
+    if axes is None:
+        return None
     indexed = _indices(axes, window, spaces)
     cut = None if indexed is None else _cuts(axes, window, spaces, values)
     if indexed is None or cut is None:
@@ -106,6 +110,17 @@ def _acting(
         return Carried(left, part.frame if left[0] == part.factors[0] else ())
 
     return tuple(with_parts(axis, change) for axis in axes)
+
+
+def _in_box(
+    axes: tuple[AxisType, ...], box: tuple[Range | int, ...]
+) -> tuple[AxisType, ...] | None:
+    """The types in a box, where they are the same in all of it; None otherwise."""
+    by = cutting(axes)
+    ends = [(own, own + 1) if isinstance(own, int) else own for own in box]
+    places = [range(*own) if k in by else own[:1] for k, own in enumerate(ends)]
+    found = {tuple(at_place(axes, place)) for place in itertools.product(*places)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _everything(axes: tuple[AxisType, ...]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum
+from paramsym.structure.pieces import at_place
 from paramsym.structure.shift import Shift, Window
 
 
@@ -32,10 +33,12 @@ def _space_at(
     """The space that the axis of a letter carries; empty if it is fixed."""
     stride = window.strides[window.letters.index(letter)]
     shape = [axis.size(sizes) for axis in axes]
-    for k, axis in enumerate(axes):
-        step = math.prod(shape[k + 1 :])
+    steps = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    places = [window.start // step % n for step, n in zip(steps, shape, strict=True)]
+    for k, axis in enumerate(at_place(axes, places)):
+        step = steps[k]
         if step <= stride < step * shape[k] or (stride == step and shape[k] == 1):
-            return _carried(axis, sizes, window.start // step % shape[k], stride // step)
+            return _carried(axis, sizes, places[k], stride // step)
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,13 +11,15 @@ from paramsym.lowering.builder import Builder
 from paramsym.lowering.lower import lower
 from paramsym.lowering.reach import unreached_rows
 from paramsym.primitives import index as ix
-from paramsym.primitives.blocks import tensor_blocks
 from paramsym.primitives.defects import report
 from paramsym.primitives.index import Node
-from paramsym.primitives.solve import Number
-from paramsym.primitives.tensor import Tensor
 from paramsym.recording.graph import Graph
-from paramsym.structure.axes import AxisType, Carried, Fixed, Frame, Product, Sum
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    with_inside,
+)
 from paramsym.structure.feature import Feature
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
@@ -29,7 +30,7 @@ from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.sizes import sizes
 from paramsym.tracing.spaces import Carrier, Spaces
-from paramsym.tracing.wholes import size_on
+from paramsym.tracing.types import type_of
 from paramsym.tracing.written import with_written
 
 
@@ -127,8 +128,8 @@ class _Writer:
                 signature[name], reasons[name] = _held(tensor.shape, "no output depends on it")
                 continue
             signature[name] = tuple(
-                self._slices(name, axis) or self._type(tensor, axis, node)
-                for axis, node in enumerate(tensor.axes)
+                self._slices(name, axis) or type_of(self.found, name, axis)
+                for axis in range(tensor.ndim)
             )
             found = tuple(_reason(node) for node in tensor.axes)
             if any(found):
@@ -145,81 +146,6 @@ class _Writer:
         if base is None:
             return None
         return Carried(((self.found.units[base.serial].name, Fraction(1)),))
-
-    def _type(self, tensor: Tensor, axis: int, node: Node) -> AxisType:
-        readings = {
-            (origin, stride): (*block.key, stride)
-            for block in tensor_blocks(tensor, self.found.layout)
-            for at, origin, _, stride in block.readings()
-            if at == axis
-        }
-        sizes = self._sizes(tensor, axis)
-        pieces = [node] if all(len(powers) == 1 for _, powers in sizes) else ix.summands(node)
-        terms, position = [], 0
-        for k, piece in enumerate(pieces):
-            made = self._subtree([piece], position, 1, tensor.strides[axis], readings)
-            own = [(name, powers[k if len(powers) > 1 else 0]) for name, powers in sizes]
-            scalars = tuple((name, Fraction(power)) for name, power in own if power)
-            if scalars:
-                inner = () if made == Fixed(1) else _factors(made)
-                made = Product((Carried(scalars), *inner)) if inner else Carried(scalars)
-            terms.append(made)
-            position += piece.size
-        return _direct_sum(terms) if len(terms) > 1 else terms[0]
-
-    def _sizes(self, tensor: Tensor, axis: int) -> list[tuple[str, tuple[Number, ...]]]:
-        """The sizes of wholes that an axis says, with their powers: one, or one for each piece."""
-        found = [
-            (c.name, size_on(c.exponents, tensor, self.found.layout))
-            for c in self.found.carriers
-            if c.leaf is None
-        ]
-        return [(name, at[1]) for name, at in found if at is not None and at[0] == axis]
-
-    def _subtree(self, parts: list[Node], start: int, size: int, unit: int, readings) -> AxisType:
-        """The type of a product of nodes that starts at a position; `size` entries follow each.
-
-        A sum at the head is distributed, as the pieces may carry different things.
-        """
-        parts = [p for part in parts for p in ix.factors(part)]
-        if not parts:
-            return Fixed(1)
-        head, rest = parts[0], parts[1:]
-        inner = math.prod(p.size for p in rest) * size
-        if head.kind == "sum":
-            terms, position = [], start
-            for term in ix.terms(head):
-                terms.append(self._subtree([term, *rest], position, size, unit, readings))
-                position += term.size * inner
-            return _direct_sum(terms)
-        made = self._leaf_type(readings[start, inner * unit], head)
-        if not rest:
-            return made
-        other = self._subtree(rest, start, size, unit, readings)
-        if isinstance(made, Fixed) and isinstance(other, Fixed):
-            return Fixed(made.count * other.count)
-        return Product((*_factors(made), *_factors(other)))
-
-    def _leaf_type(self, slot: tuple, leaf: Node) -> AxisType:
-        """A change of basis, then the units, then the scalars that stand over them."""
-        factors: list[tuple[str, Fraction]] = []
-        frame: tuple[Frame, ...] = ()
-        if slot in self.found.class_of:
-            carrier, parity, key = self.found.class_of[slot]
-            factors.append((carrier.name, Fraction(parity)))
-            frame = tuple(
-                Frame(name, offset, n)
-                for (name, offset), n in key
-                if name not in self.found.build.graph.virtual  # a number, which is 1
-            )
-        carried = self.found.by_slot.get(slot, [])
-        scales = [(c.name, Fraction(power)) for c, power in carried]
-        units = self.found.units.get(leaf.serial)
-        if units is None or any(c is units for c, _ in carried):
-            factors += scales
-            return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
-        item = Carried((*factors, (units.name, Fraction(1))), frame)
-        return Product((item, Carried(tuple(scales)))) if scales else item
 
 
 def _held(shape: tuple[int, ...], why: str) -> tuple[tuple[AxisType, ...], tuple[str, ...]]:
@@ -247,27 +173,13 @@ def _taken(
 
 def _dual(axis: AxisType, spaces: Mapping[str, Space]) -> AxisType:
     """The dual type; orders and signs, which are their own duals, are written as they were."""
-    if isinstance(axis, Product):
-        return Product(tuple(_dual(factor, spaces) for factor in axis.factors))
-    if isinstance(axis, Sum):
-        return Sum(tuple(_dual(term, spaces) for term in axis.terms))
-    if not isinstance(axis, Carried) or axis.frame:
+    if not isinstance(axis, Carried):
+        return with_inside(axis, lambda part: _dual(part, spaces))
+    if axis.frame:
         return axis.T
     groups = {name: spaces[name].group for name, _ in axis.factors}
     own = {n for n, g in groups.items() if isinstance(g, AbstractMonomial) and not g.scales}
     return Carried(tuple((n, power if n in own else -power) for n, power in axis.factors))
-
-
-def _direct_sum(terms: list[AxisType]) -> AxisType:
-    """The sum of some types, without brackets; fixed where all of them are."""
-    fixed = [t for t in terms if isinstance(t, Fixed)]
-    if len(fixed) == len(terms):
-        return Fixed(sum(t.count for t in fixed))
-    return Sum(tuple(x for t in terms for x in (t.terms if isinstance(t, Sum) else (t,))))
-
-
-def _factors(axis: AxisType) -> tuple[AxisType, ...]:
-    return axis.factors if isinstance(axis, Product) else (axis,)
 
 
 def _ties(graph: Graph) -> dict[str, str]:

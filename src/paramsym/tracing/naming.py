@@ -33,7 +33,10 @@ class Namer:
 
     def __init__(self, found: Spaces):
         self.found = found
-        self.roles, self.sums = roles_of(found.circuit)
+        self.roles, slots, self.sums = roles_of(found.circuit)
+        known = [(slot, role) for slot, role in slots if slot in found.mixing]
+        # several changes of basis on one leaf: each has the role of its own slots
+        self.bases = {id(found.mixing.class_of(slot)): role for slot, role in reversed(known)}
         self.ends = found.build.graph.virtual
         self.root = _common_root(name for name in found.parameters if name not in self.ends)
 
@@ -125,7 +128,7 @@ class Namer:
             if carrier.mixing is not None:
                 return "attn.qk"
             return "attn.pair" if leaf.size == 2 else "attn.frequency"
-        role = self.roles.get(leaf.serial, "")
+        role = self.bases.get(id(carrier.mixing)) or self.roles.get(leaf.serial, "")
         if role:
             return "attn.group" if role == "attn.head" and carrier.over else role
         tensors = {name: self.found.parameters[name] for name in names}

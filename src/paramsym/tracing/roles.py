@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from paramsym.lowering.builder import Builder
 from paramsym.primitives import Choice, Contract, Lookup, Map, Softmax, Sum
-from paramsym.primitives.index import leaves
+from paramsym.primitives.index import Node, leaves
+from paramsym.primitives.joint import At, Joint, Slot
 from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
 
 
-def roles_of(circuit: Circuit) -> tuple[dict[int, str], set[int]]:
-    """Roles of leaves that are contracted, kept or shared where data meet data; and the leaves
-    along which data are added to data."""
+def roles_of(circuit: Circuit) -> tuple[dict[int, str], list[tuple[Slot, str]], set[int]]:
+    """Roles of leaves that are contracted, kept or shared where data meet data, and of their slots;
+    and the leaves along which data are added to data."""
     roles: dict[int, str] = {}
+    slots: list[tuple[Slot, str]] = []
     sums: set[int] = set()
     data, weights = _kinds_of_data(circuit.build)
     for joint in circuit.joints:
@@ -29,11 +32,23 @@ def roles_of(circuit: Circuit) -> tuple[dict[int, str], set[int]]:
         xs, ys, zs = op.axes
         if set(xs) | set(ys) == set(zs) and not any(softmax):
             continue  # a gate: nothing is summed
-        for label, place in joint.where.items():
-            role = _role_in(label, op, softmax)
-            for leaf, _ in place.leaves if role else ():
-                roles.setdefault(leaf.serial, role)
-    return roles, sums
+        for role, at, leaf in _roles_in(joint, op, softmax):
+            roles.setdefault(leaf.serial, role)
+            slots += [(slot, role) for slot in _slots_at(joint, at)]
+    return roles, slots, sums
+
+
+def _roles_in(joint: Joint, op: Contract, softmax: list[bool]) -> Iterator[tuple[str, At, Node]]:
+    """The leaves of a joint that have a role, and where they stand."""
+    for label, place in joint.where.items():
+        if role := _role_in(label, op, softmax):
+            yield from ((role, (label, k), leaf) for k, (leaf, _) in enumerate(place.leaves))
+
+
+def _slots_at(joint: Joint, at: At) -> set[Slot]:
+    """The slots of all inputs of a joint at one place."""
+    strides = [(key, joint.slots(k).get(at)) for k, key in enumerate(joint.keys)]
+    return {(*key, stride) for key, stride in strides if stride is not None}
 
 
 def _role_in(label: Any, op: Contract, softmax: list[bool]) -> str:

@@ -146,8 +146,9 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
         for block in tensor_blocks(tensor, layout):
             for place in block.places:
                 pairs.update(_on_one_axis([leaf for leaf, _ in place.leaves] if place else []))
-            if tensor.ndim == 3 and all(block.places):
-                pairs.update(_across_axes(block))
+            counted = [[n for n, _ in p.leaves] for p in block.places if p and p.leaves]
+            if len(counted) == 3:
+                pairs.update(_across_axes(counted))
     return pairs
 
 
@@ -160,12 +161,12 @@ def _on_one_axis(leaves: list[Node]) -> Iterator[Component]:
                 yield tuple(sorted(found))
 
 
-def _across_axes(block: Block) -> Iterator[Component]:
+def _across_axes(axes: list[list[Node]]) -> Iterator[Component]:
     """The first axis of a stack of matrices with either axis of the matrices, positions aside.
 
     Its own leaves are taken one by one, and where there are two, together.
     """
-    first, *others = [[n for n, _ in p.leaves if not _is_position(n)] for p in block.places if p]
+    first, *others = [[n for n in leaves if not _is_position(n)] for leaves in axes]
     for b in itertools.chain(*others):
         for a in first:
             if a is not b:

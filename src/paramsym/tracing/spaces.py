@@ -32,6 +32,7 @@ from paramsym.tracing.bases import Bases, BasisClass
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies
 from paramsym.tracing.reasons import Reasons
+from paramsym.tracing.said import Said
 from paramsym.tracing.scales import Freedom, Generator
 from paramsym.tracing.stacks import count_slices, stacks
 from paramsym.tracing.wholes import size_on
@@ -82,6 +83,7 @@ class Spaces:
                     self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
         self.mixing.settle_copies(self.parameters.values())
         self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
+        self.said = Said(self.parameters, self.layout)
         self.carriers: list[Carrier] = []
         self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()
@@ -118,9 +120,18 @@ class Spaces:
             over = self._copies_of(known, leaf, turns)
             carrier = Carrier(leaf, group, over, mixing=known, why=next(iter(known.why), ""))
             self._enter_mixing(carrier, slots, known.frame or ())
-            if not self._says_one_type(carrier):
+            if not self._is_said(carrier):
                 self._withdraw(carrier)
+        for carrier in self.carriers:
+            carrier.over = self._all_copies(carrier)
         self._separate_copies()
+
+    def _all_copies(self, carrier: Carrier) -> tuple[Node, ...]:
+        """The bases of a change of basis, with those behind it that have none themselves."""
+        bases = {leaf.serial for leaf in carrier.mixing.over or ()} if carrier.mixing else set()
+        mine = {b for b in bases & set(self.rank) if not self.mixed[b]} - {carrier.serial}
+        mine |= {leaf.serial for leaf in carrier.over}
+        return tuple(self.leaves[b] for b in sorted(mine, key=self.rank.__getitem__))
 
     def _copies_of(self, known: BasisClass, leaf: Node, turns: bool) -> tuple[Node, ...]:
         """The bases that count the copies of a change of basis; of pairs, also later ones."""
@@ -155,26 +166,14 @@ class Spaces:
         for carrier in [c for c in self.carriers if c.leaf and c.serial in bases]:
             self._withdraw(carrier)
 
-    def _says_one_type(self, carrier: Carrier) -> bool:
-        """Whether blocks that share the reading of an axis agree on a change of basis."""
-        seen: dict[tuple, Any] = {}
-        for reading, slot in self._readings[carrier.serial]:
-            found = self.class_of.get(slot)
-            value = found if found is not None and found[0] is carrier else None
-            if seen.setdefault(reading, value) != value:
-                return False
-        return True
+    def _is_said(self, carrier: Carrier) -> bool:
+        """Whether types can say where a change of basis acts."""
 
-    @cached_property
-    def _readings(self) -> dict[int, list[tuple[tuple, tuple]]]:
-        """By leaf: (parameter, axis, origin, stride) of each reading, with its slot."""
-        readings: dict[int, list[tuple[tuple, tuple]]] = defaultdict(list)
-        for name, tensor in self.parameters.items():
-            for block in tensor_blocks(tensor, self.layout):
-                for axis, origin, leaf, stride in block.readings():
-                    slot = (*block.key, stride)
-                    readings[leaf.serial].append(((name, axis, origin, stride), slot))
-        return readings
+        def value(slot: tuple) -> Any:
+            found = self.class_of.get(slot)
+            return found if found is not None and found[0] is carrier else None
+
+        return self.said.admits(carrier.serial, value)
 
     def _find_scales(self) -> list[Generator]:
         uneven, position = [], {}
@@ -184,32 +183,35 @@ class Spaces:
             first = min(generator.exponents, key=lambda u: (position[u[0]], u[1:]))
             if generator.exponents[first] < 0:  # what writes a space is covariant
                 generator.exponents = {u: -p for u, p in generator.exponents.items()}
-            if not self._is_uniform(generator):
+            if self._is_uniform(generator):
+                self._enter_scale(generator)
+            else:
                 uneven.append(generator)
-                continue
-            if not generator.component:
-                group = monomial(1, False, generator.signed, generator.scales)
-                made = Carrier(None, group, (), generator.exponents)
-                made.why = "it has one unit, or only the size of the whole matters"
-                made.exact = generator.exact
-                self.carriers.append(made)
-                continue
-            leaves = sorted(generator.component, key=self.rank.__getitem__)
-            if any(self.mixed[base] for base in leaves[:-1]) or not self._is_placed(
-                generator, leaves
-            ):
-                continue
-            carrier_leaf = self.leaves[leaves[-1]]
-            over = tuple(self.leaves[b] for b in leaves[:-1])
-            group = monomial(carrier_leaf.size, False, generator.signed, generator.scales)
-            made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves))
-            made.why = self.reasons.of_scale(generator)
-            made.exact = generator.exact
-            self.carriers.append(made)
         return uneven
 
+    def _enter_scale(self, generator: Generator) -> None:
+        if not generator.component:
+            group = monomial(1, False, generator.signed, generator.scales)
+            made = Carrier(None, group, (), generator.exponents)
+            made.why = "it has one unit, or only the size of the whole matters"
+            made.exact = generator.exact
+            self.carriers.append(made)
+            return
+        leaves = sorted(generator.component, key=self.rank.__getitem__)
+        if any(self.mixed[base] for base in leaves[:-1]) or not self._is_placed(generator, leaves):
+            return
+        carrier_leaf = self.leaves[leaves[-1]]
+        over = tuple(self.leaves[b] for b in leaves[:-1])
+        group = monomial(carrier_leaf.size, False, generator.signed, generator.scales)
+        made = Carrier(carrier_leaf, group, over, self._on_last(generator, leaves))
+        made.why = self.reasons.of_scale(generator)
+        made.exact = generator.exact
+        self.carriers.append(made)
+
     def _find_stacks(self, uneven: list[Generator]) -> None:
-        """Scales that differ from slice to slice of an axis, as copies over the slices."""
+        """Scales that differ from slice to slice of an axis: as copies over the slices where all
+        have them, and otherwise one by one."""
+        left = {*map(id, uneven)}
         for stack in stacks(uneven, self.blocks):
             whole = stack.generator
             if self._is_uniform(whole) and count_slices(self, stack):
@@ -220,6 +222,10 @@ class Spaces:
                 group = monomial(leaf.size, False, whole.signed, whole.scales)
                 self.carriers.append(Carrier(leaf, group, (stack.base,), own, exact=whole.exact))
                 self.carriers[-1].why = "it is scaled slice by slice"
+                left -= {*map(id, stack.slices)}
+        for generator in uneven:
+            if id(generator) in left and self._is_uniform(generator, pieces=True):
+                self._enter_scale(generator)
 
     def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
         """Whether the axis of each slot tells which copies are meant.
@@ -265,27 +271,18 @@ class Spaces:
             scales = isinstance(carrier.group, (GeneralLinear, ComplexScaling))
             yield Generator(component, exponents, scales=scales, signed=True, known=True)
 
-    def _is_uniform(self, generator: Generator) -> bool:
-        """Whether one type per axis can say it: blocks that share a piece of an axis agree."""
+    def _is_uniform(self, generator: Generator, pieces: bool = False) -> bool:
+        """Whether one type per axis can say it, or one for each of the `pieces` of another axis."""
         last = max(generator.component, key=self.rank.__getitem__, default=None)
         carried: dict[tuple, Number] = defaultdict(int)
         for (owner, start, strides), power in generator.exponents.items():
             stride = None if last is None else strides[generator.component.index(last)]
             carried[owner, start, stride] += power
-        names = {n for owner, _, _ in carried for n in self.names[owner]}
         if last is None:
+            names = {n for owner, _, _ in carried for n in self.names[owner]}
             parameters = [self.parameters[n] for n in names]
             return all(size_on(generator.exponents, t, self.layout) for t in parameters)
-        seen: dict[tuple, Number] = {}
-        for name in names:
-            for block in tensor_blocks(self.parameters[name], self.layout):
-                for axis, origin, leaf, stride in block.readings():
-                    if leaf.serial == last:
-                        value = carried.get((*block.key, stride), 0)
-                        key = (name, axis, origin, stride)
-                        if seen.setdefault(key, value) != value:
-                            return False
-        return True
+        return self.said.admits(last, lambda slot: carried.get(slot, 0), pieces)
 
     def _find_orders(self) -> None:
         """A space of units for every leaf that has an order, or copies of other spaces.

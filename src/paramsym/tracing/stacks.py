@@ -16,6 +16,7 @@ from paramsym.primitives import index as ix
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.index import Node
 from paramsym.primitives.tensor import Tensor
+from paramsym.tracing.said import Said
 from paramsym.tracing.scales import Generator
 
 Axis = tuple[int, int]  # owner of a storage, and the axis of the slices
@@ -29,6 +30,7 @@ class Stack:
     generator: Generator
     base: Node
     axes: tuple[Axis, ...]
+    slices: tuple[Generator, ...]
 
 
 def stacks(generators: list[Generator], blocks: Blocks) -> Iterator[Stack]:
@@ -55,7 +57,7 @@ def stacks(generators: list[Generator], blocks: Blocks) -> Iterator[Stack]:
         whole = Generator(
             first.component, exponents, first.scales, first.signed, False, first.exact
         )
-        yield Stack(whole, base, axes)
+        yield Stack(whole, base, axes, tuple(found.values()))
 
 
 class Found(Protocol):
@@ -69,6 +71,7 @@ class Found(Protocol):
     parameters: dict[str, Tensor]
     slots: dict[int, list[tuple[str, int, tuple]]]
     slices: dict[tuple[str, int], Node]
+    said: Said
 
 
 def count_slices(found: Found, stack: Stack) -> bool:
@@ -76,6 +79,8 @@ def count_slices(found: Found, stack: Stack) -> bool:
     owners = {owner for owner, _ in stack.axes}
     sized = {u[0] for c in found.carriers if c.leaf is None for u in c.exponents}
     if sized & owners or found.mixed[stack.generator.component[0]]:
+        return False
+    if not found.said.keeps((n, axis) for owner, axis in stack.axes for n in found.names[owner]):
         return False
     base = stack.base
     if base.serial not in found.rank:  # before everything that stands over it

@@ -22,7 +22,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramsym.recording.graph import Graph
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Piecewise,
+    inside,
+    parts_of,
+    with_inside,
+)
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -75,21 +83,12 @@ class _Told:
 
     def _named(self, axis: AxisType, sizes: Mapping[str, int]) -> AxisType:
         """A type in the other names; what only written buffers carry does not move."""
-        if isinstance(axis, Product):
-            return _joined(Product, [self._named(factor, sizes) for factor in axis.factors])
-        if isinstance(axis, Sum):
-            return _joined(Sum, [self._named(term, sizes) for term in axis.terms])
-        if isinstance(axis, Fixed):
-            return axis
+        if not isinstance(axis, Carried):
+            made = with_inside(axis, lambda part: self._named(part, sizes))
+            return made if any(True for _ in parts_of(made)) else Fixed(made.size(sizes))
         known = tuple((self.names[n], power) for n, power in axis.factors if n in self.names)
         mixes = axis.factors[0][0] in self.names  # the frame is that of the first factor
         return Carried(known, axis.frame if mixes else ()) if known else Fixed(axis.size(sizes))
-
-
-def _joined(kind: Any, parts: list[AxisType]) -> AxisType:
-    if all(isinstance(part, Fixed) for part in parts):
-        return Fixed(kind(tuple(parts)).size({}))
-    return kind(tuple(parts))
 
 
 def _settle(
@@ -164,15 +163,14 @@ def _facing(a: AxisType, b: AxisType) -> Iterator[tuple[Carried, Carried] | None
     if isinstance(a, Carried) and isinstance(b, Carried):
         yield a, b
         return
-    parts = ((), ())
-    if isinstance(a, Product) and isinstance(b, Product):
-        parts = (a.factors, b.factors)
-    elif isinstance(a, Sum) and isinstance(b, Sum):
-        parts = (a.terms, b.terms)
-    elif a != b:
-        yield None
-    if len(parts[0]) != len(parts[1]):
+    if _form(a) != _form(b):
         yield None
         return
-    for x, y in zip(*parts, strict=True):
+    for x, y in zip(inside(a), inside(b), strict=True):
         yield from _facing(x, y)
+
+
+def _form(axis: AxisType) -> tuple[Any, ...]:
+    """What two types have in common that differ in what they are made of alone."""
+    cuts = (axis.by, *(n for n, _ in axis.pieces)) if isinstance(axis, Piecewise) else ()
+    return type(axis), len(inside(axis)), axis if isinstance(axis, Fixed) else cuts

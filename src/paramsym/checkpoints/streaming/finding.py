@@ -27,6 +27,7 @@ from paramsym.structure.axes import AxisType, Carried, Fixed, frames_of, spaces_
 from paramsym.structure.element import GroupElement
 from paramsym.structure.fast import Rows
 from paramsym.structure.origin import added
+from paramsym.structure.pieces import cutting
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -169,7 +170,10 @@ def _problem(search: _Search, spaces: list[str], names: list[str]) -> _Problem:
         own = symmetry.signature[name]
         if any(_framed_in(axis) & looked for axis in own):
             continue
-        picks = [_pick(search, axis, spaces, count) for axis in own]
+        by = cutting(own)
+        picks = [
+            None if k in by else _pick(search, axis, spaces, count) for k, axis in enumerate(own)
+        ]
         origin = symmetry.offsets.get(name, 0.0)
         if not isinstance(origin, float | int) and not _all_there(search.a[name], picks):
             continue

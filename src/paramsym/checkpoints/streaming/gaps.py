@@ -17,7 +17,7 @@ from torch import Tensor
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.algebra.linear import GeneralLinear
 from paramsym.algebra.monomial import AbstractMonomial
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, spaces_of
+from paramsym.structure.axes import AxisType, Carried, Fixed, Piecewise, Product, spaces_of
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.windowed import Window
@@ -63,7 +63,7 @@ def _has_size(space: Space) -> bool:
 
 def _units(axis: AxisType, spaces: Mapping[str, Space], sizes: Mapping[str, int]) -> Tensor:
     count = axis.size(sizes)
-    if isinstance(axis, Fixed):
+    if isinstance(axis, Fixed | Piecewise):
         return torch.zeros(count, dtype=torch.int64)
     if isinstance(axis, Carried):
         plain = all(isinstance(spaces[s].group, AbstractMonomial) for s, _ in axis.factors)

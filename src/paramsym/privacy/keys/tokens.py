@@ -44,7 +44,16 @@ from paramsym.recording.in_place import map_tensors, tensors_in
 from paramsym.recording.record import Inputs, TraceError, record
 from paramsym.recording.running import preserved, split_inputs
 from paramsym.structure.action import act
-from paramsym.structure.axes import AxisType, Carried, Fixed, Product, Sum, carried, parts_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Product,
+    Sum,
+    carried,
+    parts_of,
+    with_inside,
+)
 from paramsym.structure.feature import Feature
 from paramsym.structure.interfaces import act_inputs
 from paramsym.structure.space import Space
@@ -303,11 +312,10 @@ def _following(symmetry: ParameterSymmetry, head: str, axis: AxisType) -> Parame
     smaller = symmetry.restrict(groups={head: Permutation(size)})
 
     def typed(old: AxisType) -> AxisType:
-        if isinstance(old, Product):
-            return Product(tuple(map(typed, old.factors)))
-        if isinstance(old, Sum):
-            return Sum(tuple(part for term in old.terms for part in _terms(typed(term))))
-        return axis if isinstance(old, Carried) and old.factors[0][0] == head else old
+        made = with_inside(old, typed)
+        if isinstance(made, Sum):
+            return Sum(tuple(part for term in made.terms for part in _terms(term)))
+        return axis if isinstance(made, Carried) and made.factors[0][0] == head else made
 
     def features(found: Mapping[str, Feature]) -> dict[str, Feature]:
         return {n: replace(f, type=typed(f.type)) for n, f in found.items()}

@@ -1,0 +1,103 @@
+"""Slices of one parameter in different spaces: each may do what a parameter of its own may do.
+
+The twin has a parameter for each slice. Derived without a check, so that nothing but the derivation
+is asked; then moved, and audited.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from paramsym import act, audit, verify
+from paramsym.recording.record import record
+from paramsym.structure.pieces import cutting
+from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.infer import infer
+from tests.coverage.stacked import NETWORKS, STACKS, Stacked
+from tests.tracing.zoo import randomise
+
+# what nobody reads of the parameter that keeps the slices twice
+UNREAD = {"Attention": 72, "Gates": 96, "Linears": 96, "Memory": 48}
+CASES = [
+    (network, stack) for network in NETWORKS for stack in STACKS
+    # where keys and values alternate, the type of an axis would have to follow half of another
+    if not (network in ("Memory", "Linears") and stack in ("alternating", "in steps"))
+]  # fmt: skip
+
+
+def derived(network: str, stack: str, apart: bool = False) -> tuple[Stacked, ParameterSymmetry]:
+    """A network and what the derivation finds by itself; no claim of it is wrong."""
+    torch.manual_seed(0)
+    model = randomise(NETWORKS[network](stack, apart))
+    x = torch.randn(3, 9, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    return model, symmetry
+
+
+@pytest.mark.parametrize(("network", "stack"), CASES)
+def test_slices_have_what_parameters_of_their_own_have(network: str, stack: str) -> None:
+    model, symmetry = derived(network, stack)
+    twin, own = derived(network, stack, apart=True)
+    x = torch.randn(3, 9, 5)
+    found, wanted = audit(model, x, symmetry=symmetry), audit(twin, x, symmetry=own)
+    unread = UNREAD[network] if stack == "twice" else 0
+    assert found.explained == wanted.explained + unread
+    assert found.unexplained == wanted.unexplained
+
+
+def test_types_say_which_slice_carries_what() -> None:
+    _, symmetry = derived("Attention", "first")
+    assert [*map(str, symmetry.signature["whole"])] == [
+        "3", "attn.head", "{0: attn.qk | attn.qk* | attn.vo*}", "channels"
+    ]  # fmt: skip
+    _, symmetry = derived("Attention", "in steps")
+    assert str(symmetry.signature["whole"][1]) == "({1: attn.qk | attn.qk* | attn.vo*} 3)"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_slice_moves_as_its_twin_does(stack: str) -> None:
+    """The element of the twin with the same values moves the same numbers."""
+    model, symmetry = derived("Attention", stack)
+    twin, own = derived("Attention", stack, apart=True)
+    with torch.no_grad():
+        for part, whole in zip(twin.slices(), model.slices(), strict=True):
+            part.copy_(whole)
+        twin.out.copy_(model.out)
+    generator = torch.Generator().manual_seed(1)
+    names = {"attn.qk", "attn.vo"}
+    g = symmetry.sample(generator, only=sorted(names))
+    there = own.element({n: g[n] for n in names})
+    moved = act(symmetry, g, dict(model.named_parameters()))
+    beside = act(own, there, dict(twin.named_parameters()))
+    assert moved["whole"].ne(model.whole).any()
+    torch.testing.assert_close(
+        model.take(moved["whole"]), [beside[f"parts.{k}"] for k in range(3)], rtol=0, atol=1e-12
+    )
+
+
+class Crossing(nn.Module):
+    """Four corners of one matrix in spaces of their own: neither axis has one type by the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.corners = nn.Parameter(torch.randn(2, 2, 3, 3))
+        self.flat = nn.Parameter(torch.randn(6, 6))
+        self.enter, self.leave = nn.Linear(5, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.enter(x))
+        (a, b), (c, d) = (m.chunk(2, 1) for m in self.flat.chunk(2))
+        (e, f), (g, h) = self.corners
+        for maps in ((a, b), (c, d), (e, f), (g, h)):
+            x = x + torch.tanh(x @ maps[0] @ maps[1])
+        return self.leave(x)
+
+
+def test_what_no_type_can_say_is_held() -> None:
+    model, x = randomise(Crossing()), torch.randn(9, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    assert cutting(symmetry.signature["corners"]) == {0, 1}
+    for axis in cutting(symmetry.signature["flat"]):
+        assert not cutting([symmetry.signature["flat"][axis]])
