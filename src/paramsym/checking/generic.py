@@ -18,6 +18,11 @@ from paramsym.recording.record import split_inputs
 _INTEGERS = (torch.int64, torch.int32)
 _WRITES = {"setitem", "index_put", "index_copy", "index_fill", "scatter"}  # the last one stays
 _CASTS = {"to", "long", "int", "clone", "contiguous", "detach"}
+# these put entries elsewhere, beside numbers of the model such as that of a padding
+_ARRANGES = {
+    "pad", "constant_pad_nd", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "flip",
+    "roll", "repeat", "repeat_interleave", "masked_fill", "where",
+}  # fmt: skip
 
 Given = dict[Any, Any]  # the arguments of a call by position and by name
 Lookups = list[tuple[Value, int]]
@@ -117,8 +122,8 @@ _LOOKUPS: dict[str, Callable[[Given], Lookups]] = {
 
 
 def _root(graph: Graph, value: Value, numbers: Evaluator) -> tuple[Value, int] | None:
-    """The input that a value is a view or a cast of, and the largest number that is added to it: a
-    table of several fields is read at places that begin anew for each."""
+    """The input whose entries a value has, beside numbers of the model, and the largest number that
+    is added to it: a table of several fields is read at places that begin anew for each."""
     added = 0
     while value.kind != "input":
         owner, call = graph.values[value.storage], value.call
@@ -132,9 +137,20 @@ def _root(graph: Graph, value: Value, numbers: Evaluator) -> tuple[Value, int] |
             if not found:
                 return None
             value, added = found[0][0], added + found[0][1]
+        elif call is not None and call.name in _ARRANGES:
+            return _arranged(graph, call, added, numbers)
         else:
             return None
     return value, added
+
+
+def _arranged(graph: Graph, call: Call, added: int, numbers: Evaluator) -> tuple[Value, int] | None:
+    """The one input whose entries are put elsewhere, beside known ones."""
+    integers = [v for v in call.operands if v.dtype in _INTEGERS and _largest(v, numbers) is None]
+    roots = [_root(graph, v, numbers) for v in integers]
+    if None in roots or len({root for root, _ in filter(None, roots)}) != 1:
+        return None
+    return roots[0][0], added + max(more for _, more in filter(None, roots))  # type: ignore[index]
 
 
 def _largest(item: Any, numbers: Evaluator) -> int | None:

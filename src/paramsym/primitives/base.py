@@ -115,6 +115,14 @@ class Primitive:
         """
         return ()
 
+    @property
+    def common(self) -> tuple[int, ...]:
+        """Axes of the only input along which a number that is added to all entries shows nothing.
+
+        Where such an axis was joined, the number is added to all of its pieces.
+        """
+        return ()
+
     # -- scales and signs --------------------------------------------------------------------
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         """Combinations of the log-scales (or signs) of a site that have to vanish."""

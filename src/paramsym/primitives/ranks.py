@@ -26,6 +26,10 @@ class Chosen(Entrywise):
     def combined(self) -> tuple[Any, ...]:
         return (self.dim,)
 
+    @property
+    def common(self) -> tuple[int, ...]:
+        return (self.dim,)
+
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         if at.signs or self.dim in at.inside:
             yield from at.hold()
@@ -37,5 +41,5 @@ class Chosen(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        flat = flat_along(joint, 0, (self.dim,))
+        flat = flat_along(joint, 0, self.common)
         return [] if flat is None else [flat]

@@ -135,6 +135,10 @@ class Center(Entrywise):
     def combined(self) -> tuple[Any, ...]:
         return self.dims
 
+    @property
+    def common(self) -> tuple[int, ...]:
+        return self.dims
+
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         yield from at.unless(bool(at.inside & set(self.dims)))
         yield from at.alike()
@@ -151,7 +155,7 @@ class Center(Entrywise):
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
         inside, sizes = self._inside(joint), joint.inputs[k].sizes
-        found = _centred(joint, self.dims)
+        found = _centred(joint, self.common)
         for pattern in pull(joint, k, below):
             if any(inside.intersection(slots_of(s)) for s in pattern):
                 continue
@@ -212,6 +216,10 @@ class Normalize(Entrywise):
     def combined(self) -> tuple[Any, ...]:
         return self.dims
 
+    @property
+    def common(self) -> tuple[int, ...]:
+        return self.dims if self.center else ()
+
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         along = bool(at.inside & set(self.dims))
         if at.signs:  # those of one piece alone would change the mean
@@ -240,7 +248,7 @@ class Normalize(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        return _centred(joint, self.dims) if self.center else []
+        return _centred(joint, self.common) if self.center else []
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return known_sum(joint, self.dims, ()) if self.center else []
@@ -265,10 +273,14 @@ class Softmax(Entrywise):
     def combined(self) -> tuple[Any, ...]:
         return (self.dim,)
 
+    @property
+    def common(self) -> tuple[int, ...]:
+        return (self.dim,)
+
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        return _centred(joint, (self.dim,))
+        return _centred(joint, self.common)
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         made = torch.log_softmax if self.log else torch.softmax

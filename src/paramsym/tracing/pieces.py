@@ -1,16 +1,16 @@
 """Relations between the pieces of an axis that was joined: what a softmax says of all of them.
 
 A softmax over keys that were joined has a block for each piece. Its shares sum to one over all of
-them, Σₖ Pₖ = 1, and it does not see what is added to all its scores alike. Both are relations of
-monomials: the last piece is told by the others. Effects are written so, that two are equal if they
-are equal by these relations.
+them, Σₖ Pₖ = 1, and it does not see what is added to all its scores alike, nor does a norm that
+centers. Both are relations of monomials: the last piece is told by the others. Effects are written
+so, that two are equal if they are equal by these relations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from paramsym.primitives import Softmax
 from paramsym.primitives.blocks import Place
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
@@ -64,24 +64,38 @@ def _of_scores(
     monomial: Monomial, circuit: Circuit
 ) -> tuple[list[Monomial], list[Monomial]] | None:
     """What is added to the scores of the last piece alike is taken from those of all others."""
-    (sink, change), readers = monomial, circuit.readers.get(monomial[0], [])
-    ops = {joint.op for joint, _ in readers}
-    if len(ops) != 1 or circuit.is_seen(sink):
-        return None
-    (op,) = ops
-    if type(op) is not Softmax:
-        return None
-    dim, tensor = op.dim, readers[0][0].inputs[0].tensor
-    pieces = _pieces(sink, tensor, dim, circuit)
-    alike = all(
-        {joint.op for joint, _ in circuit.readers.get(key, [])} == ops and not circuit.is_seen(key)
-        for key in pieces
-    )
-    if len(pieces) < 2 or max(pieces) != sink or not alike:
-        return None
-    if change.at.keys() & _slots(pieces[sink], tensor.strides[dim]):
+    sink, change = monomial
+    pieces, slots = _read_alike(sink, circuit)
+    if len(pieces) < 2 or max(pieces) != sink or change.at.keys() & slots:
         return None
     return [(key, change.moved(change.at, -1.0)) for key in pieces if key != sink], []
+
+
+def along_pieces(effect: Iterable[Monomial], circuit: Circuit) -> set[Letter]:
+    """The letters along an axis that was joined, where what is added to all of it alike is not
+    seen: a change without them may cancel with changes of the other pieces."""
+    found: set[Letter] = set()
+    for sink, change in () if circuit.layout.coarse else effect:
+        pieces, slots = _read_alike(sink, circuit)
+        if len(pieces) > 1:
+            found |= {x for s, x in change.at.items() if s in slots}
+    return found
+
+
+def _read_alike(sink: Key, circuit: Circuit) -> tuple[Pieces, frozenset[int]]:
+    """The pieces of an axis of which nobody sees what is added to all of them alike, a block among
+    them, and its slots there; none where somebody does."""
+    readers = circuit.readers.get(sink, [])
+    ops = {joint.op for joint, _ in readers}
+    dims = next(iter(ops)).common if len(ops) == 1 and not circuit.is_seen(sink) else ()
+    tensor = readers[0][0].inputs[0].tensor if dims else None
+    found = [p for dim in dims if tensor and len(p := _pieces(sink, tensor, dim, circuit)) > 1]
+    if tensor is None or len(found) != 1:
+        return {}, frozenset()
+    for key in found[0]:
+        if {joint.op for joint, _ in circuit.readers.get(key, [])} != ops or circuit.is_seen(key):
+            return {}, frozenset()
+    return found[0], frozenset(s for axis, _, s in readers[0][0].inputs[0].slots if axis in dims)
 
 
 def _pieces(key: Key, tensor: Tensor, dim: int, circuit: Circuit) -> Pieces:

@@ -29,7 +29,7 @@ from paramsym.primitives.words import (
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Effect, Monomial, canonical, gathered
 from paramsym.tracing.effects import Effects
-from paramsym.tracing.pieces import without_last
+from paramsym.tracing.pieces import along_pieces, without_last
 from paramsym.tracing.subspaces import Unread
 
 _KERNELS = 3  # readers whose kernels are combined
@@ -174,13 +174,18 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        for flat in dict.fromkeys([(), *((s,) for s in slots), *_joined(block), tuple(slots)]):
+        flats = dict.fromkeys([(), *((s,) for s in slots), *_joined(block), tuple(slots)])
+        while flats:
+            flats.pop(flat := next(iter(flats)))
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = self._gathered(found, own, name)
             yield Source(name, block, own, flat, effect)
             if not flat and _is_shown(own.values(), effect):
-                return  # what weighs data is absorbed as a whole or not at all
+                # what weighs data is absorbed as a whole or not at all, but for joined axes
+                joined = along_pieces(effect.values(), self.circuit)
+                flats = dict.fromkeys((s,) for s, x in own.items() if x in joined)
+                met.clear()
         for slot, letter in letters.items():
             yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})
 
