@@ -39,7 +39,21 @@ MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     ),
     "a logarithm": lambda learned, hidden: (learned.square() * ~hidden).log(),
     "divided": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf) / 2,
+    "a quotient by counts": lambda learned, hidden: -learned.square() / (~hidden).long(),
+    "a quotient by ones": lambda learned, hidden: -learned.square() / (~hidden).float(),
+    "a power of counts": lambda learned, hidden: -learned.square() * (~hidden).float() ** -1,
+    "a reciprocal": lambda learned, hidden: -learned.square() * (~hidden).long().reciprocal(),
+    "copied": lambda learned, hidden: (
+        learned.masked_fill(hidden, -torch.inf).T.contiguous().repeat(1, 1).T.reshape(PLACES, -1)
+    ),
     "data": lambda learned, hidden: torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf),
+}
+
+
+# what is infinite says here which row is read, and is no number of the mask
+SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "buckets": lambda learned, hidden: learned[torch.arange(PLACES).log().clamp(0).long()],
+    "a copy": lambda learned, hidden: learned.T.repeat(1, 1).reshape(PLACES, PLACES),
 }
 
 
@@ -54,7 +68,7 @@ class Attention(nn.Module):
         self.learned = nn.Parameter(torch.randn(PLACES, PLACES))
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = MASKS[self.way](self.learned, self.hidden) if self.way in MASKS else self.learned
+        mask = (MASKS | SEEN).get(self.way, lambda learned, _: learned)(self.learned, self.hidden)
         parts = self.query(x), self.key(x), self.value(x)
         return self.out(F.scaled_dot_product_attention(*parts, attn_mask=mask))
 
@@ -74,6 +88,8 @@ def test_where_nothing_is_seen_a_value_has_no_bias(way: str) -> None:
     assert slides(way, QUERY) == 0
 
 
-@pytest.mark.parametrize(("way", "hidden"), [("data", KEY), ("learned", NOTHING)])
+@pytest.mark.parametrize(
+    ("way", "hidden"), [("data", KEY), *((way, NOTHING) for way in ("learned", *SEEN))]
+)
 def test_where_something_is_seen_it_has(way: str, hidden: Tensor) -> None:
     assert slides(way, hidden) == 4

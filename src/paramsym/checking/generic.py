@@ -131,17 +131,21 @@ def _root(graph: Graph, value: Value, numbers: Evaluator) -> tuple[Value, int] |
             value = owner
         elif call is not None and call.name in _CASTS and call.operands:
             value = call.operands[0]
-        elif call is not None and call.name == "add" and len(call.args) == 2 and not call.kwargs:
-            pairs = [(x, _largest(y, numbers)) for x, y in (call.args, call.args[::-1])]
-            found = [(x, n) for x, n in pairs if isinstance(x, Value) and n is not None]
-            if not found:
-                return None
-            value, added = found[0][0], added + found[0][1]
+        elif call is not None and (more := _added(call, numbers)) is not None:
+            value, added = more[0], added + more[1]
         elif call is not None and call.name in _ARRANGES:
             return _arranged(graph, call, added, numbers)
         else:
             return None
     return value, added
+
+
+def _added(call: Call, numbers: Evaluator) -> tuple[Value, int] | None:
+    """What known integers are added to, and the largest of these."""
+    if call.name != "add" or len(call.args) != 2 or call.kwargs:
+        return None
+    pairs = [(x, _largest(y, numbers)) for x, y in (call.args, call.args[::-1])]
+    return next(((x, n) for x, n in pairs if isinstance(x, Value) and n is not None), None)
 
 
 def _arranged(graph: Graph, call: Call, added: int, numbers: Evaluator) -> tuple[Value, int] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from paramsym.primitives import Primitive
 from paramsym.primitives.blocks import Place
 from paramsym.primitives.joint import Key
 from paramsym.primitives.tensor import Tensor
@@ -85,17 +86,22 @@ def along_pieces(effect: Iterable[Monomial], circuit: Circuit) -> set[Letter]:
 def _read_alike(sink: Key, circuit: Circuit) -> tuple[Pieces, frozenset[int]]:
     """The pieces of an axis of which nobody sees what is added to all of them alike, a block among
     them, and its slots there; none where somebody does."""
-    readers = circuit.readers.get(sink, [])
-    ops = {joint.op for joint, _ in readers}
-    dims = next(iter(ops)).common if len(ops) == 1 and not circuit.is_seen(sink) else ()
-    tensor = readers[0][0].inputs[0].tensor if dims else None
-    found = [p for dim in dims if tensor and len(p := _pieces(sink, tensor, dim, circuit)) > 1]
-    if tensor is None or len(found) != 1:
+    op = _only_reader(sink, circuit)
+    if op is None or not op.common:
         return {}, frozenset()
-    for key in found[0]:
-        if {joint.op for joint, _ in circuit.readers.get(key, [])} != ops or circuit.is_seen(key):
-            return {}, frozenset()
-    return found[0], frozenset(s for axis, _, s in readers[0][0].inputs[0].slots if axis in dims)
+    joint, k = circuit.readers[sink][0]
+    block = joint.inputs[k]
+    pieces = [_pieces(sink, block.tensor, dim, circuit) for dim in op.common]
+    joined = [found for found in pieces if len(found) > 1]
+    if len(joined) != 1 or any(_only_reader(key, circuit) is not op for key in joined[0]):
+        return {}, frozenset()
+    return joined[0], frozenset(s for axis, _, s in block.slots if axis in op.common)
+
+
+def _only_reader(key: Key, circuit: Circuit) -> Primitive | None:
+    """The one operation that reads a block; None where others see it, too."""
+    ops = {joint.op for joint, _ in circuit.readers.get(key, [])}
+    return ops.pop() if len(ops) == 1 and not circuit.is_seen(key) else None
 
 
 def _pieces(key: Key, tensor: Tensor, dim: int, circuit: Circuit) -> Pieces:

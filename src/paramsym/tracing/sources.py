@@ -174,9 +174,10 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        flats = dict.fromkeys([(), *((s,) for s in slots), *_joined(block), tuple(slots)])
+        flats: list[tuple[int, ...]] = [(), *((s,) for s in slots), *_joined(block), tuple(slots)]
+        flats = [*dict.fromkeys(flats)]
         while flats:
-            flats.pop(flat := next(iter(flats)))
+            flat = flats.pop(0)
             own = {s: letter for s, letter in letters.items() if s not in flat}
             found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
             effect = self._gathered(found, own, name)
@@ -184,7 +185,7 @@ class Sources:
             if not flat and _is_shown(own.values(), effect):
                 # what weighs data is absorbed as a whole or not at all, but for joined axes
                 joined = along_pieces(effect.values(), self.circuit)
-                flats = dict.fromkeys((s,) for s, x in own.items() if x in joined)
+                flats = [(s,) for s, x in own.items() if x in joined]
                 met.clear()
         for slot, letter in letters.items():
             yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -66,7 +66,7 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
     """Whether each query sees a key, by the masks at hand; without, its weights sum to zero."""
     hidden = torch.zeros(1, dtype=torch.bool)
     for mask in masks:
-        if mask.moves and (mask.integral or _may_hide(build, mask.owner.value)):
+        if mask.moves and (mask.integral or _may_hide(build, _original(mask).value)):
             return False  # whatever it is set to
         if (numbers := None if mask.moves else build.data.of(mask)) is not None:
             hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
@@ -80,6 +80,15 @@ _FINITE = {
     "scaled_dot_product_attention", "multi_head_attention_forward",
 }  # fmt: skip
 _LOGARITHMS = {"log", "log2", "log10", "logit"}  # of zero
+_QUOTIENTS = {"div", "divide", "true_divide", "reciprocal", "rsqrt", "pow"}  # by zero
+
+
+def _original(mask: Tensor) -> Tensor:
+    """What a mask is a copy of."""
+    owner = mask.owner
+    while owner.producer is not None and owner.producer.power_step() == ("copy", 1.0):
+        owner = owner.producer.inputs[0].owner
+    return owner
 
 
 def _may_hide(build: Builder, value: Value | None) -> bool:
@@ -95,19 +104,32 @@ def _may_hide(build: Builder, value: Value | None) -> bool:
         met.add(owner.id)
         call = owner.call
         if owner.id not in build.data.closed:
-            numbers = build.data.number(owner)
-            hides = numbers is not None and bool((numbers == -torch.inf).any())
+            hides = not _holds(build, owner, torch.isfinite)
         elif call is None:
             hides = owner.kind == "buffer" and owner.dtype.is_floating_point
         elif call.name in _FINITE:
             continue
         else:
-            told = (*call.args, *call.kwargs.values())
-            hides = call.name in _LOGARITHMS or any(map(_is_hiding, told))
-            queue += call.operands
+            read = [x for x in call.operands if x.dtype.is_floating_point]  # integers are finite
+            hides = _writes_infinity(build, call, read)
+            queue += read
         if hides:
             return True
     return False
+
+
+def _writes_infinity(build: Builder, call: Call, read: Sequence[Value]) -> bool:
+    """Whether a call may write ±∞ of what is finite; `read` are its operands that float."""
+    if call.name in _QUOTIENTS:
+        return not all(x in read and _holds(build, x, torch.Tensor.bool) for x in call.operands)
+    told = (*call.args, *call.kwargs.values())
+    return call.name in _LOGARITHMS or any(map(_is_hiding, told))
+
+
+def _holds(build: Builder, value: Value, of: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether something holds of all numbers of a value, as far as they are known."""
+    numbers = build.data.number(value)
+    return numbers is None or bool(of(numbers).all())
 
 
 def _is_hiding(item: Any) -> bool:
