@@ -6,10 +6,15 @@ import random
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paramsym import verify
+from paramsym.recording.record import record
+from paramsym.structure.axes import spaces_of
+from paramsym.tracing.infer import infer
 from tests.coverage.measure import Measured, measured
+from tests.tracing.zoo import randomise
 
 HEADS, WIDTH = 3, 2
 
@@ -87,3 +92,40 @@ class Mixed(nn.Module):
 def test_groups_of_coordinates_at_random(seed: int) -> None:
     found: Measured = measured(Mixed(seed), (torch.randn(7, 5),), seed)
     assert found.error < 1e-9 and not found.refuted
+
+
+class Counted(nn.Module):
+    """Heads, and places of a memory, that one vector counts: it stands twice beside the basis."""
+
+    def __init__(self, flat: bool, inner: bool):
+        super().__init__()
+        self.inner = inner
+        self.enter = nn.Linear(5, 4)
+        self.parts = nn.ParameterList(torch.randn(2, 3, 4) for _ in range(4))
+        shape = (12,) if flat else (2, 2, 3)
+        self.keys = nn.Parameter(torch.randn(shape))
+        self.values = nn.Parameter(torch.randn(2, 2, 3))
+        self.counts = nn.Parameter(torch.randn(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.enter(x))
+        q, k, v = (torch.einsum("bnd,hed->bhne", x, w) for w in self.parts[:3])
+        keys, values = self.keys.view(2, 2, 3), self.values * self.counts[None, :, None]
+        keys = keys.transpose(0, 1) if self.inner else keys
+        k = torch.cat([keys.expand(len(x), -1, -1, -1), k], 2)
+        v = torch.cat([values.expand(len(x), -1, -1, -1), v], 2)
+        y = (q @ k.mT).softmax(-1) @ v * torch.exp(self.counts)[:, None, None]
+        return x + torch.einsum("bhne,hed->bnd", y, self.parts[3])
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_copies_are_told_by_the_place_that_is_meant(flat: bool, inner: bool) -> None:
+    """The derivation alone: a type says the closest place, and where that is not meant, there is
+    one basis for all copies."""
+    torch.manual_seed(0)
+    model, x = randomise(Counted(flat, inner)), torch.randn(3, 4, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    keys = [s for axis in symmetry.signature["keys"] for s in spaces_of(axis)]
+    assert any(symmetry.group(s).dimension in (9, 18) for s in keys)

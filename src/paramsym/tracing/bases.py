@@ -179,6 +179,9 @@ class Bases:
         Where a parameter carries what tells copies apart on several axes, its type says of which
         of them it is, and that has to be the right one.
         """
+        for joint in reversed(self.circuit.joints):
+            if isinstance(joint.op, Concatenate):
+                self.telling.pull(joint)
         self.telling.compare(parameters, self.circuit.layout)
         for slot, serial in self.telling.unclear:
             known = self.class_of(slot)

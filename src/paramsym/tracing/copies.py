@@ -119,18 +119,30 @@ class Telling:
         """Of leaves that stand at several places of the block of a slot: the strides meant."""
         return self.strides.get(slot, {})
 
+    def pull(self, joint: Joint) -> None:
+        """What is meant in a tensor that was joined is meant in each piece."""
+        for k, key in enumerate(joint.keys):
+            forward = joint.forward(k)
+            back = {there: here for here, there in forward.items()}
+            for here, there in forward.items():
+                meant = self.of((*joint.out.key, there)).items()
+                choices = {serial: back[s] for serial, s in meant if s in back}
+                self.note((*key, here), choices)
+
     def compare(self, parameters: Iterable[Tensor], layout: Layout) -> None:
-        """Mark what the type of a parameter would say otherwise."""
-        blocks = [b for t in parameters if self.strides for b in tensor_blocks(t, layout)]
-        for block in blocks:
+        """Mark what the type of a parameter would say otherwise, or says where nothing is meant."""
+        for block in (b for t in parameters for b in tensor_blocks(t, layout)):
+            serials = [leaf.serial for _, leaf, _ in block.slots]
+            if len({*serials}) == len(serials):
+                continue
             for at, (_, _, stride) in enumerate(block.slots):
-                slot = (*block.key, stride)
-                for serial, wanted in self.of(slot).items():
-                    if wanted != _said(block, at, serial):
+                slot, others = (*block.key, stride), serials[:at] + serials[at + 1 :]
+                for serial in {x for x in others if others.count(x) > 1}:
+                    if self.of(slot).get(serial) != told_by_type(block, at, serial):
                         self.unclear.add((slot, serial))
 
 
-def _said(block: Block, at: int, serial: int) -> int | None:
+def told_by_type(block: Block, at: int, serial: int) -> int | None:
     """The stride of the copies that a type means: those on the same axis, closest from outside,
     or else the first (see `paramsym.structure.walk`)."""
     axis = block.slots[at][0]

@@ -30,7 +30,7 @@ from paramsym.primitives.index import Node
 from paramsym.primitives.solve import Number
 from paramsym.tracing.bases import Bases, BasisClass
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.copies import order_copies
+from paramsym.tracing.copies import order_copies, told_by_type
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.said import Said
 from paramsym.tracing.scales import Freedom, Generator
@@ -228,19 +228,13 @@ class Spaces:
                 self._enter_scale(generator)
 
     def _is_placed(self, generator: Generator, leaves: list[int]) -> bool:
-        """Whether the axis of each slot tells which copies are meant.
-
-        A base that a tensor carries on several axes is looked for on the axis of the slot first,
-        then from the first axis on.
-        """
+        """Whether the type of each slot tells which copies are meant."""
         order = [generator.component.index(leaf) for leaf in leaves]
         for owner, start, strides in generator.exponents:
-            slots = list(self.blocks[owner, start].slots)
-            at = next(axis for axis, _, stride in slots if stride == strides[order[-1]])
+            block = self.blocks[owner, start]
+            at = next(k for k, item in enumerate(block.slots) if item[2] == strides[order[-1]])
             for leaf, position in zip(leaves[:-1], order[:-1], strict=True):
-                found = [(axis, s) for axis, node, s in slots if node.serial == leaf]
-                own = [item for item in found if item[0] == at]
-                if (own or found)[0][1] != strides[position]:
+                if told_by_type(block, at, leaf) != strides[position]:
                     return False
         return True
 
