@@ -53,9 +53,9 @@ def of_another_input(ids: Tensor) -> Tensor:
 class Text(nn.Module):
     """Words and places, summed and read entry by entry; the words may be the last layer, too."""
 
-    def __init__(self, positions: Positions, tied: bool = False) -> None:
+    def __init__(self, positions: Positions, tied: bool = False, padded: bool = False) -> None:
         super().__init__()
-        self.positions, self.tied = positions, tied
+        self.positions, self.tied, self.padded = positions, tied, padded
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(PLACES, WIDTH)
         self.first = nn.Linear(WIDTH, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
@@ -63,6 +63,7 @@ class Text(nn.Module):
         self.head = nn.Linear(WIDTH, 6)
 
     def forward(self, ids: Tensor) -> Tensor:
+        ids = nn.functional.pad(ids, (0, 1), value=PADDING) if self.padded else ids
         h = (self.words(ids) + self.places(self.positions(ids))).tanh()
         h = h + h.mean(1, keepdim=True) * h  # no word is seen alone
         if not self.tied:
@@ -79,9 +80,12 @@ def of_one_row(symmetry: ParameterSymmetry) -> list[int]:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("positions", [counted, counted_from_above])
-def test_the_rows_of_the_padding_slide_against_each_other(positions: Positions) -> None:
-    found = measured(Text(positions), TEXT)
+def test_the_rows_of_the_padding_slide_against_each_other(
+    positions: Positions, padded: bool
+) -> None:
+    found = measured(Text(positions, padded=padded), TEXT)
     assert (found.refuted, found.unexplained) == ((), 0)
     assert found.error < 1e-12
     assert of_one_row(found.symmetry) == [WIDTH]
@@ -102,9 +106,10 @@ def of_one_row_of(terms: tuple) -> bool:
 
 
 @pytest.mark.parametrize("positions", [not_cleared, counted_from_behind, of_another_input])
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_near_miss_moves_no_row_alone(positions: Positions, tied: bool) -> None:
-    found = measured(Text(positions, tied), TEXT)
+def test_a_near_miss_moves_no_row_alone(positions: Positions, tied: bool, padded: bool) -> None:
+    found = measured(Text(positions, tied, padded), TEXT)
     assert found.refuted == ()
     assert found.error < 1e-12
     assert of_one_row(found.symmetry) == []

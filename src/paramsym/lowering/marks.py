@@ -35,13 +35,15 @@ class _Told:
 
 
 def number_read(graph: Graph, index: Value | None) -> int | None:
-    """The input whose numbers are positions, entry by entry; None if they are others."""
+    """The integers that are positions, entry by entry: an input, or what was made of inputs, such
+    as a text that was padded; None if they are others."""
     root = None if index is None else _owner(graph, index)
-    while root is not None and root.kind != "input":
+    while root is not None and root.dtype in _WIDE:
         call = root.call
-        wide = call is not None and call.name in _CASTS and root.dtype in _WIDE
-        root = _owner(graph, call.operands[0]) if call is not None and wide else None
-    return root.id if root is not None and root.dtype in _WIDE else None
+        if call is None or call.name not in _CASTS:
+            return root.id if root.kind in ("input", "activation") else None
+        root = _owner(graph, call.operands[0])
+    return None
 
 
 def told_apart(graph: Graph, index: Value | None) -> tuple[int, Mark] | None:

@@ -27,7 +27,8 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     made = read_once(build, table, 0, index)
     if made is not None:
         return made
-    read, apart = number_read(build.graph, index.value), told_apart(build.graph, index.value)
+    apart = told_apart(build.graph, index.value)
+    read = None if apart is not None else number_read(build.graph, index.value)
     shape, row = call.outputs[0].shape, _row(build, table, index)
     return build.lookup(table, [0], shape, 0, index, read=read, apart=apart, row=row)
 
