@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paramsym import audit
-from paramsym.checking.generic import table_lengths
+from paramsym.checking.generic import OWN, generic_inputs, table_lengths
 from paramsym.recording.record import record
 
 
@@ -33,6 +33,19 @@ READ: dict[str, tuple[Callable[[Read, Tensor], Tensor], dict[int, int]]] = {
     "fields as DeepFM has them": (
         lambda m, x: m.table(x + x.new_tensor([0, 30]).unsqueeze(0)), {0: 30},
     ),
+    "padded": (lambda m, x: m.table(nn.functional.pad(x, (0, 1), value=7)), {0: 60}),
+    "joined and turned": (
+        lambda m, x: m.table(torch.cat([m.begin.expand(len(x), 2), x.flip(1)], 1)), {0: 60},
+    ),
+    "hidden by a constant": (
+        lambda m, x: m.table(x.masked_fill(torch.tensor([True, False]), 3)), {0: 60},
+    ),
+    "compared": (lambda m, x: m.table(x) + m.planes[x.ne(1).long()][..., 0, :], {0: 60}),
+    "bent beside a table": (lambda m, x: m.table(x) + m.planes[x // 20, 0], {0: OWN}),
+    "chosen by itself beside a table": (
+        lambda m, x: m.table(x) + m.planes[x.masked_fill(x > 2, 0), 0], {0: OWN},
+    ),
+    "bent": (lambda m, x: m.planes[x // 20, 0], {}),
     "a number twice": (lambda m, x: m.table(x + 1 + 2), {0: 57}),
     "a new axis": (lambda m, x: m.table.weight[None, x], {0: 60}),
     "behind an ellipsis": (lambda m, x: m.planes[..., x, :], {0: 10}),
@@ -78,3 +91,22 @@ def test_places_that_are_written_stay_apart() -> None:
     """Two writes to one place leave one, and autograd says that both are seen."""
     found = audit(Cache().double(), (torch.randn(2, 4, 5), torch.arange(4)))
     assert found.refuted == {} and not found.derivative.wrong
+
+
+def test_numbers_that_were_given_are_drawn_where_another_table_is_not_known() -> None:
+    """An unknown word reads row 0 of a small table, by itself; both tables are read as a whole."""
+
+    class Known(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large, self.small = nn.Embedding(40, 3), nn.Embedding(7, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.large(x), self.small(x.masked_fill(x > 6, 0))], -1)
+
+    x = torch.arange(40).reshape(8, 5)
+    (drawn,), _ = generic_inputs((x,), {0: OWN}, torch.Generator().manual_seed(0))
+    assert drawn.shape == x.shape and not torch.equal(drawn, x) and drawn.max() > 6
+    found = audit(Known(), x)
+    assert (found.undeclared_dead if hasattr(found, "undeclared_dead") else ()) == ()
+    assert found.unexplained == 0 and found.nullity == 0

@@ -24,6 +24,8 @@ _ARRANGES = {
     "roll", "repeat", "repeat_interleave", "masked_fill", "where",
 }  # fmt: skip
 
+OWN = -1  # the length of a table that is not known
+
 Given = dict[Any, Any]  # the arguments of a call by position and by name
 Lookups = list[tuple[Value, int]]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -36,18 +38,30 @@ def table_lengths(graph: Graph, model: torch.nn.Module | None = None) -> dict[in
     where the numbers of an input, also one that floats, decide what is computed: another one might
     select otherwise, and a symmetry is claimed for inputs that select likewise. So it is where an
     input says places that are written: which of two writes to one place is last, nothing says.
+    It is `OWN` where something that is not followed makes places of another table of it as well:
+    then nothing but numbers that were given is known to be admissible.
     """
     inputs = [value for value in graph.values if value.kind == "input"]
+    numbers = _numbers(graph, inputs, model)
+    found: dict[int, int] = {}
+    bent: set[int] = set()  # the values of which places are made that are not followed
+    for index, length in _read_and_written(graph):
+        root, added = _root(graph, index, numbers) or (None, 0)
+        if root is None:
+            bent |= _sizes_from(graph, index) if length else set()
+        elif root.dtype in _INTEGERS and (length > added or not length):
+            at = inputs.index(root)
+            found[at] = min(max(0, length - added), found.get(at, length))
+    found |= {at: OWN for at, length in found.items() if length and inputs[at].id in bent}
+    return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
+
+
+def _numbers(graph: Graph, inputs: list[Value], model: torch.nn.Module | None) -> Evaluator:
+    """What is known of the numbers of a graph, with the buffers of a model."""
     numbers = Evaluator(graph, closed={value.id for value in inputs})
     buffers = {} if model is None else dict(model.named_buffers())
     numbers.known |= {v.id: buffers[n] for n, v in graph.buffers.items() if n in buffers}
-    found: dict[int, int] = {}
-    for index, length in _read_and_written(graph):
-        root, added = _root(graph, index, numbers) or (None, 0)
-        if root is not None and root.dtype in _INTEGERS and (length > added or not length):
-            at = inputs.index(root)
-            found[at] = min(max(0, length - added), found.get(at, length))
-    return found | {at: 0 for at, value in enumerate(inputs) if value.name in graph.decided}
+    return numbers
 
 
 def _read_and_written(graph: Graph) -> Iterator[tuple[Value, int]]:
@@ -148,8 +162,21 @@ def _added(call: Call, numbers: Evaluator) -> tuple[Value, int] | None:
     return next(((x, n) for x, n in pairs if isinstance(x, Value) and n is not None), None)
 
 
+def _sizes_from(graph: Graph, value: Value) -> set[int]:
+    """The values of whose sizes a value is made, by id; what was compared has none."""
+    queue, met = [value], set()
+    while queue:
+        one = graph.values[queue.pop().storage]
+        if one.id not in met and one.dtype != torch.bool:
+            met.add(one.id)
+            queue += [] if one.call is None else one.call.operands
+    return met
+
+
 def _arranged(graph: Graph, call: Call, added: int, numbers: Evaluator) -> tuple[Value, int] | None:
     """The one input whose entries are put elsewhere, beside known ones."""
+    if any(v.dtype == torch.bool and numbers.number(v) is None for v in call.operands):
+        return None  # which entries stay may depend on them
     integers = [v for v in call.operands if v.dtype in _INTEGERS and _largest(v, numbers) is None]
     roots = [_root(graph, v, numbers) for v in integers]
     if None in roots or len({root for root, _ in filter(None, roots)}) != 1:
@@ -210,7 +237,8 @@ def draws(
     between 1/4 and 4, times at most a spread or its inverse, and a share of the entries is cleared.
     Inputs that look like masks (constant, two values only, or not finite) are kept, and so are
     those that decide what is computed (length 0; see `table_lengths`). Integer inputs
-    that index a table become random places of it; whatever else there is stays as it was given.
+    that index a table become random places of it, or numbers that were given; whatever else there
+    is stays as it was given.
     """
     leaves, form = pytree.tree_flatten(split_inputs(inputs))
     tensors = itertools.count()
@@ -244,6 +272,8 @@ def _drawn(
     if length is None or leaf.dtype == torch.bool:
         return None
     shape = (len(spreads), *leaf.shape)
+    if length == OWN:
+        return leaf.flatten()[torch.randint(leaf.numel(), shape, generator=generator)]
     return torch.randint(length, shape, generator=generator, dtype=leaf.dtype)
 
 

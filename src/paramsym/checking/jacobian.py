@@ -348,7 +348,7 @@ def covering(inputs: Inputs, lengths: Mapping[int, int]) -> int:
     calls = [
         math.ceil(length * (math.log(length) + 3) / leaves[at].numel())
         for at, length in lengths.items()
-        if length and leaves[at].numel()
+        if length > 0 and leaves[at].numel()
     ]
     return min(max([_FEWEST_CALLS, *calls]), _MOST_CALLS)
 
