@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from paramsym.algebra import GeneralLinear, Monomial, Permutation, PositiveScaling, Scaling
-from paramsym.checkpoints.streaming.gaps import Gap, typical_size, units_of
-from paramsym.structure.axes import Fixed, Product, Sum, carried
+from paramsym.checkpoints.streaming.gaps import Gap, seen_through, typical_size, units_of
+from paramsym.structure.axes import Fixed, Product, Sum, carried, parse_axis
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.windowed import Window
 
 
 def symmetry(*axes, **groups) -> ParameterSymmetry:
@@ -48,8 +49,35 @@ def test_a_head_whose_basis_may_change_is_one_unit_wherever_it_stands() -> None:
     axis = Sum((heads, carried("h"), Fixed(2)))
     groups = {"head": Permutation(2), "v": GeneralLinear(3), "h": Monomial(4)}
     units = units_of(symmetry(axis, Fixed(5), **groups), "w")
-    assert units[0].tolist() == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6]
-    assert set(units) == {0}
+    assert units[0,].tolist() == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6]
+    assert set(units) == {(0,)}
+
+
+@pytest.mark.parametrize(("types", "tail"), [
+    (("{0: h | k}",), (5,)), (("({1: h | (h s)} 2)",), (5,)),
+])  # fmt: skip
+def test_a_unit_of_one_piece_is_held_against_itself(types, tail) -> None:
+    """A unit at a small scale in one slice, beside the same place of another slice."""
+    spaces = {"h": Monomial(4), "k": Monomial(4)}
+    axes = [*map(parse_axis, types), *map(Fixed, tail)]
+    axes = [Fixed(2), *axes] if types[0].startswith("{") else axes
+    made = ParameterSymmetry(
+        {n: Space(n, g) for n, g in spaces.items()} | {"s": Space("s", Scaling(1), ("h",))},
+        {"w": tuple(axes)},
+    )
+    x = torch.randn(
+        made.shape("w"), dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    small = (1, 2) if len(axes) == 3 else (5,)  # the third unit of the second piece
+    x[small] *= 1e-9
+    y = x.clone()
+    y[small][0] *= -3
+    units = units_of(made, "w")
+    for panels in (1, 2):
+        assert gap(x, y, units, panels).relative(0.0) > 1
+    assert gap(x, y).relative(0.0) < 1e-7  # the control
+    window = Window(tuple((0, n) for n in x.shape), tuple(range(x.ndim)))
+    assert gap(x, y, seen_through(window, units)).relative(0.0) > 1
 
 
 def test_sizes_of_units_are_those_of_a_loop() -> None:
@@ -61,7 +89,7 @@ def test_sizes_of_units_are_those_of_a_loop() -> None:
     for unit in range(7):
         own, moved = x[places == unit], y[places == unit]
         worst = max(worst, float((moved - own).abs().max() / own.square().mean().sqrt()))
-    assert math.isclose(gap(x, y, {0: places}, 3).relative(0.0), worst)
+    assert math.isclose(gap(x, y, {(0,): places}, 3).relative(0.0), worst)
 
 
 def test_what_is_zero_counts_as_large_as_a_floor() -> None:
@@ -77,7 +105,7 @@ def test_what_is_zero_counts_as_large_as_a_floor() -> None:
 def test_an_infinity_in_both_hides_no_difference(dtype: torch.dtype, panels: int) -> None:
     x = torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
     x[1, 2] = -math.inf
-    same, units = x.clone(), {0: torch.arange(4)}
+    same, units = x.clone(), {(0,): torch.arange(4)}
     assert gap(x, same, units, panels).relative(0.0) == 0.0
     for row in (1, 3):
         other = x.clone()
@@ -98,6 +126,6 @@ def test_numbers_whose_squares_are_beyond_the_range_are_compared(dtype, scale: f
     x = scale * torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
     other = x.clone()
     other[2, 0] *= 2
-    large, small = gap(x, other, {0: torch.arange(4)}), gap(x[:, :1] / scale, x[:, :1] / scale)
+    large, small = gap(x, other, {(0,): torch.arange(4)}), gap(x[:, :1] / scale, x[:, :1] / scale)
     assert gap(x, x.clone()).relative(0.0) == 0.0 and large.relative(0.0) > 0.1
     assert 0 < typical_size([large, small]) < math.inf  # or it would excuse any other tensor

@@ -17,25 +17,50 @@ from torch import Tensor
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.algebra.linear import GeneralLinear
 from paramsym.algebra.monomial import AbstractMonomial
-from paramsym.structure.axes import AxisType, Carried, Fixed, Piecewise, Product, spaces_of
+from paramsym.structure.axes import (
+    AxisType,
+    Carried,
+    Fixed,
+    Piecewise,
+    Product,
+    inside,
+    spaces_of,
+)
+from paramsym.structure.pieces import cutting, plain
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.windowed import Window
 
-Units = dict[int, Tensor]  # of each axis that has units: for every place the number of its unit
+Units = dict[tuple[int, ...], Tensor]  # of some axes together: for every place its unit's number
 
 
 def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
-    """The units of a tensor that may have scales of their own; none of one that shifts move."""
+    """The units of a tensor that may have scales of their own; none of one that shifts move.
+
+    Where a type says what holds in each piece of another axis, a unit lies in a piece of that one.
+    """
     if is_slid(symmetry, name):
         return {}
-    spaces = symmetry.spaces
-    axes = enumerate(symmetry.signature.get(name, ()))
-    found = {
-        k: _units(axis, spaces, symmetry.sizes)
-        for k, axis in axes if any(_has_size(spaces[s]) for s in spaces_of(axis))
-    }  # fmt: skip
-    return {k: units for k, units in found.items() if _many(units) > 1}
+    axes, by = symmetry.signature.get(name, ()), cutting(symmetry.signature.get(name, ()))
+    found: Units = {}
+    for k, axis in enumerate(axes):
+        if any(_has_size(symmetry.spaces[s]) for s in spaces_of(axis)):
+            over = tuple(sorted({k, *by})) if isinstance(axis, Piecewise) else (k,)
+            found[over] = _on_axes(symmetry, axes, over, k)
+    return {over: units for over, units in found.items() if _many(units) > 1}
+
+
+def _on_axes(
+    symmetry: ParameterSymmetry, axes: Sequence[AxisType], over: tuple[int, ...], at: int
+) -> Tensor:
+    """The units that an axis counts, at every place of some axes."""
+    sizes = symmetry.sizes
+    grid = torch.zeros([axes[k].size(sizes) for k in over], dtype=torch.int64)
+    for starts, types in plain(axes, sizes):
+        own = _units(types[at], symmetry.spaces, sizes)
+        window = grid[tuple(slice(starts[k], starts[k] + types[k].size(sizes)) for k in over)]
+        window.copy_((own + int(grid.max()) + 1).reshape([-1 if k == at else 1 for k in over]))
+    return grid.unique(return_inverse=True)[1]
 
 
 def is_slid(symmetry: ParameterSymmetry, name: str) -> bool:
@@ -46,11 +71,16 @@ def is_slid(symmetry: ParameterSymmetry, name: str) -> bool:
 def seen_through(window: Window, units: Units) -> Units:
     """The units of a tensor on the axes of a window, of which the box holds some."""
     found = {}
-    for k, axis in enumerate(window.axes):
-        held = window.box[axis]
-        if axis in units and isinstance(held, tuple):
-            found[k] = units[axis][slice(*held)].unique(return_inverse=True)[1]
-    return {k: own for k, own in found.items() if _many(own) > 1}
+    for over, own in units.items():
+        box = [window.box[k] for k in over]
+        left = [k for k, held in zip(over, box, strict=True) if isinstance(held, tuple)]
+        places = [window.axes.index(k) for k in left]
+        seen = own[tuple(slice(*held) if isinstance(held, tuple) else held for held in box)]
+        order = sorted(range(len(places)), key=places.__getitem__)
+        if places:
+            seen = seen.permute(order).unique(return_inverse=True)[1]
+            found[tuple(sorted(places))] = seen
+    return {over: own for over, own in found.items() if _many(own) > 1}
 
 
 def _has_size(space: Space) -> bool:
@@ -63,20 +93,33 @@ def _has_size(space: Space) -> bool:
 
 def _units(axis: AxisType, spaces: Mapping[str, Space], sizes: Mapping[str, int]) -> Tensor:
     count = axis.size(sizes)
-    if isinstance(axis, Fixed | Piecewise):
+    if isinstance(axis, Fixed):
         return torch.zeros(count, dtype=torch.int64)
     if isinstance(axis, Carried):
         plain = all(isinstance(spaces[s].group, AbstractMonomial) for s, _ in axis.factors)
         return torch.arange(count) if plain else torch.zeros(count, dtype=torch.int64)
-    found = torch.zeros(1 if isinstance(axis, Product) else 0, dtype=torch.int64)
-    for part in axis.factors if isinstance(axis, Product) else axis.terms:
+    if isinstance(axis, Product):
+        return _of_product(axis.factors, spaces, sizes)
+    found = torch.zeros(0, dtype=torch.int64)
+    for part in inside(axis):
         inner = _units(part, spaces, sizes)
-        many = int(inner.max()) + 1 if len(inner) else 0
-        if isinstance(axis, Product):
-            found = (found[:, None] * many + inner).reshape(-1)
-        else:
-            found = torch.cat([found, inner + (int(found.max()) + 1 if len(found) else 0)])
+        found = torch.cat([found, inner + _many(found)])
     return found
+
+
+def _of_product(
+    factors: Sequence[AxisType], spaces: Mapping[str, Space], sizes: Mapping[str, int]
+) -> Tensor:
+    """The units of a product; of factors whose types others tell, those of each piece."""
+    grid = torch.zeros([factor.size(sizes) for factor in factors], dtype=torch.int64)
+    for starts, types in plain(factors, sizes):
+        found = torch.zeros((), dtype=torch.int64)
+        for part in types:
+            inner = _units(part, spaces, sizes)
+            found = found[..., None] * _many(inner) + inner
+        ends = [start + part.size(sizes) for start, part in zip(starts, types, strict=True)]
+        grid[tuple(map(slice, starts, ends))] = found + _many(grid)
+    return grid.reshape(-1).unique(return_inverse=True)[1]
 
 
 class Gap:
@@ -110,14 +153,14 @@ class Gap:
         if gap.numel():
             least, most = torch.aminmax(gap)
             self.largest = max(self.largest, -float(least), float(most))
-        for axis, units in self._units.items():
-            own = units[low : low + x.shape[0]] if axis == 0 else units
-            rest = [k for k in range(x.ndim) if k != axis]
+        for over, units in self._units.items():
+            own = (units[low : low + x.shape[0]] if over[0] == 0 else units).reshape(-1)
+            rest = [k for k in range(x.ndim) if k not in over]
             # norms over one axis of several are ten times slower than sums
             mass = x.square().sum(rest) if rest else x.square()
             peak = torch.maximum(gap.amax(rest), -gap.amin(rest)) if rest else gap.abs()
-            self._masses[axis].index_add_(0, own, mass.double())
-            self._peaks[axis].scatter_reduce_(0, own, peak.double(), "amax")
+            self._masses[over].index_add_(0, own, mass.double().reshape(-1))
+            self._peaks[over].scatter_reduce_(0, own, peak.double().reshape(-1), "amax")
 
     def _in_range(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Both without what is not finite, where they are equal or differ by more than anything."""
@@ -137,10 +180,10 @@ class Gap:
             return math.inf
         size = max(math.sqrt(self.mine / max(1, self.count)), floor)
         found = self.largest / size if size else math.inf
-        for axis, units in self._units.items():
-            each = self.count / max(1, self._shape[axis])
-            entries = torch.bincount(units, minlength=_many(units)) * each
-            sizes, peaks = (self._masses[axis] / entries).sqrt(), self._peaks[axis]
+        for over, units in self._units.items():
+            each = self.count / max(1, math.prod(self._shape[k] for k in over))
+            entries = torch.bincount(units.reshape(-1), minlength=_many(units)) * each
+            sizes, peaks = (self._masses[over] / entries).sqrt(), self._peaks[over]
             found = max(found, float(torch.where(peaks > 0, peaks / sizes, 0.0).max()))
         return found
 
@@ -157,7 +200,7 @@ def _mass(x: Tensor) -> float:
 
 
 def _many(units: Tensor) -> int:
-    return int(units.max()) + 1 if len(units) else 0
+    return int(units.max()) + 1 if units.numel() else 0
 
 
 def typical_size(gaps: Iterable[Gap]) -> float:
