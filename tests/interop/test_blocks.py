@@ -14,7 +14,11 @@ from torch import Tensor, nn
 from paramsym import find_symmetry, twin
 from paramsym.geometry.updates import Kind
 from paramsym.interop import Block, OptimizerGroups, assert_equivariant, optimizer_groups
+from paramsym.recording.record import record
+from paramsym.structure.axes import Piecewise, nodes_of
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.infer import infer
+from tests.coverage.stacked import NETWORKS, STACKS
 from tests.tracing.networks import TABLE, derived
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,6 +74,25 @@ def covered(symmetry: ParameterSymmetry, heads: bool) -> None:
             block.put(seen, block.of(seen) + 1)
             block.put(back, block.of(number))
         assert (seen == 1).all() and torch.equal(back, number), name
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_slices_of_one_parameter_are_the_blocks_of_their_twins(network: str, stack: str) -> None:
+    """Each block has plain types, and is a matrix where that of the twin is one."""
+    torch.manual_seed(0)
+    shapes = []
+    for apart in (False, True):
+        model = NETWORKS[network](stack, apart)
+        symmetry = infer(record(model, (torch.randn(2, 5, 5),)))
+        covered(symmetry, heads=True)
+        blocks = optimizer_groups(symmetry, heads=True).blocks
+        assert not any(
+            isinstance(p, Piecewise) for b in blocks for a in b.axes for p in nodes_of(a)
+        )
+        shapes.append({(b.role, b.shape) for b in blocks if b.parameter[:5] in ("whole", "parts")})
+    if stack in ("first", "in the middle", "last") and network != "Memory":
+        assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("heads", [False, True])

@@ -26,7 +26,7 @@ from paramsym.geometry.commuting import orthogonal_part
 from paramsym.geometry.updates import Kind, Update
 from paramsym.recording.running import uncollected
 from paramsym.structure.axes import AxisType, Fixed, Product, Sum, nodes_of, spaces_of
-from paramsym.structure.pieces import plain
+from paramsym.structure.pieces import cutting, plain
 from paramsym.structure.symmetry import ParameterSymmetry
 
 Role = Literal["hidden", "outer", "vector"]
@@ -157,14 +157,16 @@ class _Cut:
         self.heads = {*self._heads()} if heads else set()
 
     def blocks(self, parameter: str) -> Iterator[Block]:
-        for starts, axes in plain(self.symmetry.signature[parameter], self.sizes):
-            yield from self._cut(parameter, tuple(axes), starts)
+        whole = self.symmetry.signature[parameter]
+        for starts, axes in plain(whole, self.sizes):
+            yield from self._cut(parameter, tuple(axes), starts, cutting(whole))
 
     def _cut(
-        self, parameter: str, axes: tuple[AxisType, ...], starts: tuple[int, ...]
+        self, parameter: str, axes: tuple[AxisType, ...], starts: tuple[int, ...], by: set[int]
     ) -> Iterator[Block]:
-        """The blocks of a part of a parameter in which each axis has one type."""
-        own = self._own(parameter, axes)
+        """The blocks of a part of a parameter in which each axis has one type; the axes by which it
+        is a part count matrices."""
+        own = self._own(parameter, axes, by)
         counted = self.heads | self._told_apart([{*spaces_of(axes[k])} for k in own])
         pieces = [
             list(self._pieces(axis, counted) if k in own else self._entries(axis))
@@ -190,13 +192,13 @@ class _Cut:
         updates = updates if whole else ()
         return Block(parameter, at, tuple(types), groups, role, updates, tuple(counts))
 
-    def _own(self, parameter: str, axes: tuple[AxisType, ...]) -> list[int]:
+    def _own(self, parameter: str, axes: tuple[AxisType, ...], by: set[int]) -> list[int]:
         """The axes of the matrices; the others count them.
 
         These are axes that another one stands over, and all before the last two that carry
         something: of a bias, before the last one.
         """
-        counting = self._counting(axes)
+        counting = self._counting(axes) | by
         sides = [k for k, x in enumerate(axes) if k not in counting and any(spaces_of(x))]
         count = 1 if self._is_bias(axes, parameter) else 2
         first = sides[-count] if len(sides) > count else sides[0] if counting and sides else 0
@@ -272,9 +274,11 @@ class _Cut:
         self, axis: Product, factors: list[AxisType], starts: tuple[int, ...], counted: set[str]
     ) -> Iterator[Piece]:
         """The pieces of a part of a product in which each factor has one type."""
+        single = {k for k, f in enumerate(factors) if not counted.isdisjoint(spaces_of(f))}
+        single |= cutting(axis.factors)
         pieces = [
-            list(self._pieces(f, counted) if counted.isdisjoint(spaces_of(f)) else self._entries(f))
-            for f in factors
+            list(self._entries(f) if k in single else self._pieces(f, counted))
+            for k, f in enumerate(factors)
         ]
         sizes = [factor.size(self.sizes) for factor in axis.factors]
         for chosen in itertools.product(*pieces):
