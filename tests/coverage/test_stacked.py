@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from paramsym import act, audit, verify
+from paramsym.algebra import GeneralLinear
 from paramsym.recording.record import record
 from paramsym.structure.pieces import cutting
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -74,6 +75,78 @@ def test_a_slice_moves_as_its_twin_does(stack: str) -> None:
     torch.testing.assert_close(
         model.take(moved["whole"]), [beside[f"parts.{k}"] for k in range(3)], rtol=0, atol=1e-12
     )
+
+
+class Pairs(nn.Module):
+    """Pairs of linear maps whose second ones are slices, in the way of its name."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.count = way, nn.Parameter(torch.randn(()))
+        self.enter, self.leave = nn.Linear(5, 4), nn.Linear(4, 3)
+        self.one, self.two = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.randn(4, 2))
+        self.back = nn.Parameter(torch.randn(3 if way == "unread" else 2, 2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, back = torch.tanh(self.enter(x)), self.back
+        back = back / back.norm() if self.way == "normed" else back
+        size = self.count if self.way == "a number" else 1.0
+        for k, first in enumerate((self.one, self.two)):
+            x = x + torch.tanh(x @ first * size @ back[k])
+        return self.leave(x)
+
+
+@pytest.mark.parametrize(("way", "explained"), [
+    ("plain", 8), ("a number", 9), ("unread", 16),
+])  # fmt: skip
+def test_what_acts_on_all_slices_stands_beside_what_acts_on_one(way: str, explained: int) -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Pairs(way)), torch.randn(60, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    found = audit(model, x, symmetry=symmetry)
+    assert cutting(symmetry.signature["back"]) == {0}
+    assert found.unexplained == 0 and found.explained >= explained
+
+
+def test_the_size_of_all_slices_is_that_of_none() -> None:
+    """A norm of the whole parameter: its bases are gone, its size is free, slice by slice."""
+    torch.manual_seed(0)
+    model, x = randomise(Pairs("normed")), torch.randn(60, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    assert symmetry.movers["back"]
+
+
+class Tables(nn.Module):
+    """A table of words and one of places, which a text reads in part."""
+
+    def __init__(self, apart: bool) -> None:
+        super().__init__()
+        both = torch.randn(2, 11, 4)
+        self.both = None if apart else nn.Parameter(both)
+        self.words, self.places = (nn.Parameter(t.clone()) if apart else None for t in both)
+        self.first, self.leave = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        words, places = (self.words, self.places) if self.both is None else self.both
+        h = torch.nn.functional.embedding(x, words) + places[: x.shape[1]]
+        return self.leave(torch.tanh(self.first(h)))
+
+
+def test_rows_that_no_text_reaches_carry_what_the_others_do() -> None:
+    x = torch.randint(0, 11, (6, 5), generator=torch.Generator().manual_seed(0))
+    long = torch.randint(0, 11, (6, 9), generator=torch.Generator().manual_seed(1))
+    for apart in (False, True):
+        torch.manual_seed(0)
+        model = randomise(Tables(apart)).double()
+        symmetry = infer(record(model, (x,)))
+        (basis,) = (s.name for s in symmetry.spaces.values() if s.size == 4)
+        assert symmetry.spaces[basis].group == GeneralLinear(4)
+        g = symmetry.sample(torch.Generator().manual_seed(2), only=[basis])
+        moved = act(symmetry, g, dict(model.named_parameters()))
+        there = torch.func.functional_call(model, moved, (long,))
+        torch.testing.assert_close(there, model(long), rtol=0, atol=1e-10)
 
 
 class Crossing(nn.Module):

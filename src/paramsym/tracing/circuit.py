@@ -79,6 +79,10 @@ class Circuit:
             block.sizes.get(stride, 1) < size for stride, size in self.lengths[block.key].items()
         )
 
+    def is_read(self, key: Key) -> bool:
+        """Whether anything depends on a block, which may be a part of a parameter."""
+        return key in self.readers or key[0] in self.outputs
+
     def is_seen(self, key: Key) -> bool:
         """Whether a block is looked at from outside, or by nobody that is known."""
         if key[0] in self.outputs or key in self.seen:

@@ -17,9 +17,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from paramsym.primitives import index as ix
-from paramsym.primitives.blocks import Block, Layout, tensor_blocks
+from paramsym.primitives.blocks import Block, tensor_blocks
 from paramsym.primitives.index import Node
 from paramsym.primitives.tensor import Tensor
+from paramsym.tracing.circuit import Circuit
 
 Axis = tuple[str, int]  # a parameter, and one of its axes
 Reading = tuple[int, int]  # where the reading of a leaf starts on an axis; its stride
@@ -29,8 +30,8 @@ Slot = tuple[int, int, int]
 class Said:
     """Which axes have one type, and of which others the type depends on the piece."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], layout: Layout):
-        self.parameters, self.layout = parameters, layout
+    def __init__(self, parameters: Mapping[str, Tensor], circuit: Circuit):
+        self.parameters, self.circuit = parameters, circuit
         self.by: dict[Axis, set[int]] = defaultdict(set)
         self.whole: set[Axis] = set()  # axes that are not cut
         self._starts: dict[Axis, list[int]] = {}
@@ -69,10 +70,14 @@ class Said:
     def keeps(self, axes: Iterable[Axis]) -> bool:
         """Whether some axes are one each; then no later type is told by their pieces."""
         axes = {*axes}
-        if any((name, k) in axes for (name, _), cuts in self.by.items() for k in cuts):
+        if any(map(self.is_cut, axes)):
             return False
         self.whole |= axes
         return True
+
+    def is_cut(self, axis: Axis) -> bool:
+        """Whether the types of other axes are told by the pieces of an axis."""
+        return any(name == axis[0] and axis[1] in cuts for (name, _), cuts in self.by.items())
 
     def piece(self, axis: Axis, block: Block) -> int:
         """The piece of an axis in which a block lies: its number."""
@@ -123,12 +128,18 @@ class Said:
         told = {(name, k) for (name, _), cuts in after.items() for k in cuts}
         return self.whole.isdisjoint(told) and not any(after.get(axis) for axis in told)
 
+    def read(self, tensor: Tensor) -> list[Block]:
+        """The blocks that anything depends on: the others, such as rows that a text of this length
+        does not reach, are said to carry what these do. All, if there are none."""
+        blocks = tensor_blocks(tensor, self.circuit.layout)
+        return [b for b in blocks if self.circuit.is_read(b.key)] or [*blocks]
+
     @cached_property
     def _readings(self) -> dict[int, list[tuple[Axis, Reading, Block, Slot]]]:
         """By leaf each place where a type speaks of it: axis, what is read there, block, slot."""
         found = defaultdict(list)
         for name, tensor in self.parameters.items():
-            for block in tensor_blocks(tensor, self.layout):
+            for block in self.read(tensor):
                 for axis, origin, leaf, stride in block.readings():
                     slot = (*block.key, stride)
                     found[leaf.serial].append(((name, axis), (origin, stride), block, slot))

@@ -191,7 +191,8 @@ class Freedom:
         self.pairs = candidate_pairs(parameters.values(), layout)
         self.blocks: list[Block] = [
             block for tensor in parameters.values() for block in tensor_blocks(tensor, layout)
-        ]
+            if circuit.is_read(block.key)
+        ]  # fmt: skip
         self.members: dict[Component, list[Unknown]] = defaultdict(list)
         for block in self.blocks:
             for component, unknown in block_unknowns(block, self.pairs):

@@ -80,10 +80,11 @@ class Spaces:
                 for axis, leaf, stride in block.slots:
                     self.rank.setdefault(leaf.serial, len(self.rank))
                     self.leaves[leaf.serial] = leaf
-                    self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
+                    if self.circuit.is_read(block.key):
+                        self.slots[leaf.serial].append((name, axis, (*block.key, stride)))
         self.mixing.settle_copies(self.parameters.values())
         self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
-        self.said = Said(self.parameters, self.layout)
+        self.said = Said(self.parameters, self.circuit)
         self.carriers: list[Carrier] = []
         self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()

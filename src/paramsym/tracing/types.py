@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from paramsym.primitives import index as ix
@@ -29,7 +29,7 @@ from paramsym.tracing.wholes import size_on
 
 def type_of(found: Spaces, name: str, axis: int) -> AxisType:
     """The type of an axis of a parameter; one for each piece of others where these tell it."""
-    blocks = tensor_blocks(found.every[name], found.layout)
+    blocks = found.said.read(found.every[name])
     return _by_pieces(found, (name, axis), sorted(found.said.by.get((name, axis), ())), blocks)
 
 
@@ -43,10 +43,16 @@ def _by_pieces(
     mine: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         mine[found.said.piece((axis[0], first), block)].append(block)
+    types = {k: _by_pieces(found, axis, others, own) for k, own in mine.items()}
     sizes = [piece.size for piece in ix.summands(found.every[axis[0]].axes[first])]
-    return piecewise(
-        first, [(sizes[k], _by_pieces(found, axis, others, own)) for k, own in sorted(mine.items())]
-    )
+    return piecewise(first, zip(sizes, _filled(types, len(sizes)), strict=True))
+
+
+def _filled(types: Mapping[int, AxisType], count: int) -> Iterator[AxisType]:
+    """The type of each piece; of one that nobody reads, that of the one before or behind."""
+    last = types[min(types)]
+    for k in range(count):
+        yield (last := types.get(k, last))
 
 
 class _Writer:
@@ -55,18 +61,26 @@ class _Writer:
     def __init__(self, found: Spaces, axis: tuple[str, int], blocks: Sequence[Block]):
         self.found, self.axis = found, axis
         self.tensor = found.every[axis[0]]
-        self.readings: dict[Reading, list[tuple[int, tuple]]] = defaultdict(list)
+        self.readings = self._read(blocks)
+        rest = self._read(tensor_blocks(self.tensor, found.layout))
+        self.readings = {**rest, **self.readings}  # where nobody reads anything, units stay units
+
+    def _read(self, blocks: Sequence[Block]) -> dict[Reading, list[tuple[int, tuple]]]:
+        """By reading of the axis the piece behind it, and the slot, of each block."""
+        readings: dict[Reading, list[tuple[int, tuple]]] = defaultdict(list)
         for block in blocks:
             for at, origin, _, stride in block.readings():
-                if at == axis[1]:
-                    reading = (origin, stride)
-                    piece = found.said.behind(axis, reading, block)
-                    self.readings[reading].append((piece, (*block.key, stride)))
+                if at == self.axis[1]:
+                    piece = self.found.said.behind(self.axis, (origin, stride), block)
+                    readings[origin, stride].append((piece, (*block.key, stride)))
+        return readings
 
     def whole(self) -> AxisType:
         """The type of the axis, with the sizes of wholes that it says."""
         node, sizes = self.tensor.axes[self.axis[1]], self._sizes()
-        pieces = [node] if all(len(powers) == 1 for _, powers in sizes) else ix.summands(node)
+        whole = all(len(powers) == 1 for _, powers in sizes)
+        whole = whole and not (sizes and self.found.said.is_cut(self.axis))
+        pieces = [node] if whole else ix.summands(node)
         terms, position = [], 0
         for k, piece in enumerate(pieces):
             made = self._subtree([piece], position, 1)
@@ -121,7 +135,7 @@ class _Writer:
             return next(iter(types.values()))
         size = math.prod(p.size for p in rest[1:])
         counts = [term.size * size for term in ix.terms(rest[0])]
-        return piecewise(1, [(counts[k], types[k]) for k in sorted(types)])
+        return piecewise(1, zip(counts, _filled(types, len(counts)), strict=True))
 
     def _leaf_type(self, slot: tuple, leaf: Node) -> AxisType:
         """A change of basis, then the units, then the scalars that stand over them."""

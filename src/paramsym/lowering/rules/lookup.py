@@ -22,8 +22,9 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     )
     if isinstance(largest, (int, float)) and not isinstance(largest, bool):
         return None  # rows that are too long are cut
-    integers = first.value is not None and not first.value.dtype.is_floating_point
-    table, index = (second, first) if integers else (first, second)
+    # both orders are spelled; what was rearranged is no value of the record, but one of its owner
+    floats = any(x.dtype.is_floating_point for x in call.operands[:1])
+    table, index = (first, second) if floats else (second, first)
     made = read_once(build, table, 0, index)
     if made is not None:
         return made
