@@ -41,6 +41,10 @@ MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "divided": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf) / 2,
     "a quotient by counts": lambda learned, hidden: -learned.square() / (~hidden).long(),
     "a quotient by ones": lambda learned, hidden: -learned.square() / (~hidden).float(),
+    "infinity, turned": lambda learned, hidden: -learned.square().masked_fill(hidden, torch.inf),
+    "infinity, divided": lambda learned, hidden: torch.where(
+        hidden, torch.div(-torch.inf, learned.square()), learned
+    ),
     "a power of counts": lambda learned, hidden: -learned.square() * (~hidden).float() ** -1,
     "a reciprocal": lambda learned, hidden: -learned.square() * (~hidden).long().reciprocal(),
     "copied": lambda learned, hidden: (

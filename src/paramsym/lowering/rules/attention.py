@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
@@ -120,10 +121,12 @@ def _may_hide(build: Builder, value: Value | None) -> bool:
 
 def _writes_infinity(build: Builder, call: Call, read: Sequence[Value]) -> bool:
     """Whether a call may write ±∞ of what is finite; `read` are its operands that float."""
-    if call.name in _QUOTIENTS:
-        return not all(x in read and _holds(build, x, torch.Tensor.bool) for x in call.operands)
-    told = (*call.args, *call.kwargs.values())
-    return call.name in _LOGARITHMS or any(map(_is_hiding, told))
+    if call.name in _LOGARITHMS or any(map(_is_infinite, (*call.args, *call.kwargs.values()))):
+        return True
+    divides = call.name in _QUOTIENTS
+    return divides and not all(
+        x in read and _holds(build, x, torch.Tensor.bool) for x in call.operands
+    )
 
 
 def _holds(build: Builder, value: Value, of: Callable[[torch.Tensor], torch.Tensor]) -> bool:
@@ -132,8 +135,8 @@ def _holds(build: Builder, value: Value, of: Callable[[torch.Tensor], torch.Tens
     return numbers is None or bool(of(numbers).all())
 
 
-def _is_hiding(item: Any) -> bool:
-    return isinstance(item, float) and item == -torch.inf
+def _is_infinite(item: Any) -> bool:
+    return isinstance(item, float) and math.isinf(item)
 
 
 def _hide(build: Builder, scores: Tensor, mask: Tensor, keeps: bool) -> Tensor:

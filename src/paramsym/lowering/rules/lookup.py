@@ -22,7 +22,7 @@ def embedding(build: Builder, call: Call) -> Tensor | None:
     )
     if isinstance(largest, (int, float)) and not isinstance(largest, bool):
         return None  # rows that are too long are cut
-    # both orders are spelled; what was rearranged is no value of the record, but one of its owner
+    # both orders are spelled; a tensor that was rearranged has no value that says its dtype
     floats = any(x.dtype.is_floating_point for x in call.operands[:1])
     table, index = (first, second) if floats else (second, first)
     made = read_once(build, table, 0, index)
