@@ -225,6 +225,12 @@ def flat_along(joint: Joint, k: int, dims: Collection[Any]) -> Unseen | None:
     return {s: ONES for at, s in joint.slots(k).items() if at[0] in dims}
 
 
+def centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:
+    """What is constant along the axes that are centred does not show."""
+    flat = flat_along(joint, 0, dims)
+    return [] if flat is None else [flat]
+
+
 def known_sum(joint: Joint, dims: tuple[int, ...], offset: tuple[Offset, ...]) -> list[Absence]:
     """The entries of the output along one axis sum to a known number."""
     place = joint.out.places[dims[0]] if len(dims) == 1 else None

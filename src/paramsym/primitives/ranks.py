@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paramsym.primitives.base import Entrywise, flat_along
+from paramsym.primitives.base import Entrywise, centred
 from paramsym.primitives.directions import Absence, Unseen
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.sites import Equation, ScaleSite
@@ -41,5 +41,4 @@ class Chosen(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        flat = flat_along(joint, 0, self.common)
-        return [] if flat is None else [flat]
+        return centred(joint, self.common)

@@ -16,6 +16,7 @@ from paramsym.primitives.base import (
     Primitive,
     Values,
     carry,
+    centred,
     flat_along,
     known_sum,
     pull,
@@ -155,7 +156,7 @@ class Center(Entrywise):
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
         inside, sizes = self._inside(joint), joint.inputs[k].sizes
-        found = _centred(joint, self.common)
+        found = centred(joint, self.common)
         for pattern in pull(joint, k, below):
             if any(inside.intersection(slots_of(s)) for s in pattern):
                 continue
@@ -248,7 +249,7 @@ class Normalize(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        return _centred(joint, self.common) if self.center else []
+        return centred(joint, self.common) if self.common else []
 
     def absent(self, joint: Joint, known: list[list[Absence]]) -> list[Absence]:
         return known_sum(joint, self.dims, ()) if self.center else []
@@ -280,14 +281,8 @@ class Softmax(Entrywise):
     def unread(
         self, joint: Joint, k: int, below: list[Unseen], absent: Mapping[Any, list[Absence]]
     ) -> list[Unseen]:
-        return _centred(joint, self.common)
+        return centred(joint, self.common)
 
     def evaluate(self, *tensors: torch.Tensor) -> torch.Tensor:
         made = torch.log_softmax if self.log else torch.softmax
         return made(tensors[0], self.dim)
-
-
-def _centred(joint: Joint, dims: tuple[int, ...]) -> list[Unseen]:
-    """What is constant along the axes that are centred does not show."""
-    flat = flat_along(joint, 0, dims)
-    return [] if flat is None else [flat]

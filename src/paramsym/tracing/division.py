@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.words import Change, Letter, Word
 
@@ -122,3 +123,16 @@ def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:
         effect[form] = (sink, replace(change, coefficient=before + change.coefficient))
         sizes[form] = sizes.get(form, 0.0) + abs(change.coefficient)
     return {f: m for f, m in effect.items() if abs(m[1].coefficient) > CANCELLED * sizes[f]}
+
+
+def same_offset(x: Absence, y: Absence) -> bool:
+    """Whether κ is the same sum of words."""
+
+    def forms(absence: Absence) -> list[tuple]:
+        made = []
+        for o in absence.offset:
+            change = Change(o.weight, {}, o.factors)
+            made.append((o.weight, o.frame, *canonical((0, 0), change, frozenset())[2:]))
+        return sorted(made, key=repr)
+
+    return forms(x) == forms(y)

@@ -31,9 +31,10 @@ from paramsym.primitives.words import (
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.absorbing import Absorption
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.division import same_offset
 from paramsym.tracing.joined_kernels import joined_kernels
 from paramsym.tracing.kappa import added, leads, movers, parameters_of
-from paramsym.tracing.sources import Source, same_offset
+from paramsym.tracing.sources import Source
 from paramsym.tracing.subspaces import Absent, Unread
 from paramsym.tracing.translations import Family, Translations
 from paramsym.tracing.transvections import transvections

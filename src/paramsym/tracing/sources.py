@@ -27,7 +27,7 @@ from paramsym.primitives.words import (
     without_inverses,
 )
 from paramsym.tracing.circuit import Circuit
-from paramsym.tracing.division import Effect, Monomial, canonical, gathered
+from paramsym.tracing.division import Effect, Monomial, gathered, same_offset
 from paramsym.tracing.effects import Effects
 from paramsym.tracing.pieces import along_pieces, without_last
 from paramsym.tracing.subspaces import Unread
@@ -149,9 +149,7 @@ class Sources:
             letters: Mapping[int, Letter] = {s: fresh() for _, _, s in block.slots}
             pinned = {row: position}
             self.effects.positions[letters[row]] = position
-            found = self.effects.of(block.key, Change(1.0, letters), name)
-            effect = self._gathered(found, letters, name)
-            yield Source(name, block, letters, (), effect, pinned=pinned)
+            yield replace(self._constant(name, block, letters), pinned=pinned)
             yield from self._tied(name, block, pinned)
 
     def _marked_rows(self, block: Block) -> Iterator[tuple[int, int]]:
@@ -174,21 +172,29 @@ class Sources:
         slots = [s for _, _, s in block.slots]
         met: set[tuple[Letter, Profile]] = set()
         letters: Mapping[int, Letter] = {s: fresh() for s in slots}
-        flats: list[tuple[int, ...]] = [(), *((s,) for s in slots), *_joined(block), tuple(slots)]
-        flats = [*dict.fromkeys(flats)]
-        while flats:
-            flat = flats.pop(0)
-            own = {s: letter for s, letter in letters.items() if s not in flat}
-            found = self.effects.of(block.key, Change(1.0, own), name, None if flat else met)
-            effect = self._gathered(found, own, name)
-            yield Source(name, block, own, flat, effect)
-            if not flat and _is_shown(own.values(), effect):
-                # what weighs data is absorbed as a whole or not at all, but for joined axes
-                joined = along_pieces(effect.values(), self.circuit)
-                flats = [(s,) for s, x in own.items() if x in joined]
-                met.clear()
+        free = self._constant(name, block, letters, met=met)
+        yield free
+        if _is_shown(free.own, free.effect):
+            # what weighs data is absorbed as a whole or not at all, but for joined axes
+            joined = along_pieces(free.effect.values(), self.circuit)
+            for slot, letter in letters.items():
+                if letter in joined:
+                    yield self._constant(name, block, letters, (slot,))
+            return
+        for flat in dict.fromkeys([*((s,) for s in slots), *_joined(block), tuple(slots)]):
+            if flat:
+                yield self._constant(name, block, letters, flat)
         for slot, letter in letters.items():
             yield from self._in_kernels(name, block, slot, {p for x, p in met if x == letter})
+
+    def _constant(
+        self, name: str, block: Block, letters: Mapping[int, Letter], flat: tuple[int, ...] = (),
+        met: set[tuple[Letter, Profile]] | None = None,
+    ) -> Source:  # fmt: skip
+        """δ that is constant along some slots."""
+        own = {s: letter for s, letter in letters.items() if s not in flat}
+        found = self.effects.of(block.key, Change(1.0, own), name, met)
+        return Source(name, block, own, flat, self._gathered(found, own, name))
 
     def _in_kernels(
         self, name: str, block: Block, slot: int, met: Collection[Profile]
@@ -385,16 +391,3 @@ def _both(a: list[Absence], b: list[Absence]) -> list[Absence]:
 
 def _is_same(x: Absence, y: Absence) -> bool:
     return (x.profile, x.strides) == (y.profile, y.strides) and same_offset(x, y)
-
-
-def same_offset(x: Absence, y: Absence) -> bool:
-    """Whether κ is the same sum of words."""
-
-    def forms(absence: Absence) -> list[tuple]:
-        made = []
-        for o in absence.offset:
-            change = Change(o.weight, {}, o.factors)
-            made.append((o.weight, o.frame, *canonical((0, 0), change, frozenset())[2:]))
-        return sorted(made, key=repr)
-
-    return forms(x) == forms(y)

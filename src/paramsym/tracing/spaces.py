@@ -129,8 +129,9 @@ class Spaces:
 
     def _all_copies(self, carrier: Carrier) -> tuple[Node, ...]:
         """The bases of a change of basis, with those behind it that have none themselves."""
-        bases = {leaf.serial for leaf in carrier.mixing.over or ()} if carrier.mixing else set()
-        mine = {b for b in bases & set(self.rank) if not self.mixed[b]} - {carrier.serial}
+        assert carrier.mixing is not None
+        bases = {leaf.serial for leaf in carrier.mixing.over or ()}
+        mine = {b for b in bases & set(self.rank) if not self.mixed[b]}
         mine |= {leaf.serial for leaf in carrier.over}
         return tuple(self.leaves[b] for b in sorted(mine, key=self.rank.__getitem__))
 

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 
 from paramsym.primitives import index as ix
 from paramsym.primitives.blocks import Block, tensor_blocks
@@ -62,8 +63,11 @@ class _Writer:
         self.found, self.axis = found, axis
         self.tensor = found.every[axis[0]]
         self.readings = self._read(blocks)
-        rest = self._read(tensor_blocks(self.tensor, found.layout))
-        self.readings = {**rest, **self.readings}  # where nobody reads anything, units stay units
+
+    @cached_property
+    def _unread(self) -> dict[Reading, list[tuple[int, tuple]]]:
+        """The readings of all blocks, for those where nobody reads anything: units stay units."""
+        return self._read(tensor_blocks(self.tensor, self.found.layout))
 
     def _read(self, blocks: Sequence[Block]) -> dict[Reading, list[tuple[int, tuple]]]:
         """By reading of the axis the piece behind it, and the slot, of each block."""
@@ -130,7 +134,8 @@ class _Writer:
 
     def _head(self, head: Node, rest: list[Node], reading: Reading) -> AxisType:
         """The type of a leaf; one for each piece of what stands behind it where these tell it."""
-        types = {piece: self._leaf_type(slot, head) for piece, slot in self.readings[reading]}
+        slots = self.readings.get(reading) or self._unread[reading]
+        types = {piece: self._leaf_type(slot, head) for piece, slot in slots}
         if len({*types.values()}) == 1:
             return next(iter(types.values()))
         size = math.prod(p.size for p in rest[1:])
