@@ -178,10 +178,10 @@ def _arranged(graph: Graph, call: Call, added: int, numbers: Evaluator) -> tuple
     if any(v.dtype == torch.bool and numbers.number(v) is None for v in call.operands):
         return None  # which entries stay may depend on them
     integers = [v for v in call.operands if v.dtype in _INTEGERS and _largest(v, numbers) is None]
-    roots = [_root(graph, v, numbers) for v in integers]
-    if None in roots or len({root for root, _ in filter(None, roots)}) != 1:
+    found = [root for v in integers if (root := _root(graph, v, numbers)) is not None]
+    if len(found) < len(integers) or len({root for root, _ in found}) != 1:
         return None
-    return roots[0][0], added + max(more for _, more in filter(None, roots))  # type: ignore[index]
+    return found[0][0], added + max(more for _, more in found)
 
 
 def _largest(item: Any, numbers: Evaluator) -> int | None:

@@ -22,6 +22,7 @@ from paramsym.structure.axes import (
     Piecewise,
     Product,
     Sizes,
+    Sum,
     frames_of,
     nodes_of,
     parts_of,
@@ -275,7 +276,7 @@ def _products(axis: AxisType) -> Iterator[Product]:
 
 def _misfit(sizes: Sizes, siblings: tuple[AxisType, ...], at: int, axis: AxisType) -> str:
     """Why a type of an axis cannot stand beside the others; empty where it can."""
-    if any(isinstance(part, Piecewise) for part in getattr(axis, "terms", ())):
+    if isinstance(axis, Sum) and any(isinstance(term, Piecewise) for term in axis.terms):
         return "the term of a sum is piecewise"
     if not isinstance(axis, Piecewise):
         return ""

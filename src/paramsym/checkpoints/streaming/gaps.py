@@ -41,7 +41,8 @@ def units_of(symmetry: ParameterSymmetry, name: str) -> Units:
     """
     if is_slid(symmetry, name):
         return {}
-    axes, by = symmetry.signature.get(name, ()), cutting(symmetry.signature.get(name, ()))
+    axes = symmetry.signature.get(name, ())
+    by = cutting(axes)
     found: Units = {}
     for k, axis in enumerate(axes):
         if any(_has_size(symmetry.spaces[s]) for s in spaces_of(axis)):
@@ -59,7 +60,7 @@ def _on_axes(
     for starts, types in plain(axes, sizes):
         own = _units(types[at], symmetry.spaces, sizes)
         window = grid[tuple(slice(starts[k], starts[k] + types[k].size(sizes)) for k in over)]
-        window.copy_((own + int(grid.max()) + 1).reshape([-1 if k == at else 1 for k in over]))
+        window.copy_((own + _many(grid)).reshape([-1 if k == at else 1 for k in over]))
     return grid.unique(return_inverse=True)[1]
 
 
