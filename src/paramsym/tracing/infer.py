@@ -25,11 +25,12 @@ from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Shift
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.tracing.carrier import Carrier
 from paramsym.tracing.describe import described
 from paramsym.tracing.motions import find_shifts
 from paramsym.tracing.naming import Namer
 from paramsym.tracing.sizes import sizes
-from paramsym.tracing.spaces import Carrier, Spaces
+from paramsym.tracing.spaces import Spaces
 from paramsym.tracing.types import type_of
 from paramsym.tracing.written import with_written
 
@@ -137,15 +138,14 @@ class _Writer:
         return signature, reasons
 
     def _space(self, c: Carrier) -> Space:
-        over = tuple(self.found.units[base.serial].name for base in c.over)
-        return Space(c.name, c.group, over, c.why, c.exact)
+        return Space(c.name, c.group, tuple(base.name for base in c.bases), c.why, c.exact)
 
     def _slices(self, name: str, axis: int) -> AxisType | None:
         """The type of an axis whose slices are counted by a space of their own."""
         base = self.found.slices.get((name, axis))
         if base is None:
             return None
-        return Carried(((self.found.units[base.serial].name, Fraction(1)),))
+        return Carried(((self.found.units.by[base.serial].name, Fraction(1)),))
 
 
 def _held(shape: tuple[int, ...], why: str) -> tuple[tuple[AxisType, ...], tuple[str, ...]]:

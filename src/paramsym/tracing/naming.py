@@ -22,7 +22,8 @@ from paramsym.tracing.roles import roles_of
 
 if TYPE_CHECKING:
     from paramsym.recording.freed import Virtual
-    from paramsym.tracing.spaces import Carrier, Spaces
+    from paramsym.tracing.carrier import Carrier
+    from paramsym.tracing.spaces import Spaces
 
 _PLAIN = ("mlp", "channels", "embedding")  # roles of which the name of an input says more
 _MANY = 3  # modules that touch a space before it is a residual stream
@@ -42,7 +43,7 @@ class Namer:
 
     def name(self) -> None:
         """Give every space its name: units first, as scales are named after them."""
-        units = {id(c) for c in self.found.units.values()}
+        units = {id(c) for c in self.found.units.by.values()}
         ordered = self.found.in_order()
         taken: set[str] = set()
         for chosen in (
@@ -63,13 +64,11 @@ class Namer:
         if carrier.leaf is None:
             return "scale", "scale"
         slots, ends = self._without_ends(self.found.slots[carrier.serial])
-        own = [item for item in slots if self._carries(carrier, item[2])] or slots
+        own = [item for item in slots if item[2] in carrier.everywhere] or slots
         path = _common(_modules(name for name, _, _ in own))
-        units = self.found.units.get(carrier.serial)
         role = self._role(carrier, [name for name, _, _ in slots])
-        if carrier.mixing is None and carrier.exponents and units is not carrier:
-            name = units.name if units else self._join(_layer(path), role)
-            return self._scale(carrier, name, role, own)
+        if carrier.mixing is None and carrier.exponents and not self._is_units(carrier):
+            return self._scale(carrier, path, role, own)
         if ends and role in _PLAIN:
             name = self._join((), _end(ends[0]))
             return name, name
@@ -89,18 +88,16 @@ class Namer:
                    if any(part.isdigit() for part in path)]  # fmt: skip
         return _layer(_common(written))
 
-    def _carries(self, carrier: Carrier, slot: tuple) -> bool:
-        if carrier.mixing is not None:
-            known = self.found.class_of.get(slot)
-            return known is not None and known[0] is carrier
-        return slot in carrier.exponents
+    def _is_units(self, carrier: Carrier) -> bool:
+        return any(carrier is units for units in self.found.units.by.values())
 
     def _scale(
-        self, carrier: Carrier, units: str, role: str, own: Sequence[tuple]
+        self, carrier: Carrier, path: Sequence[str], role: str, own: Sequence[tuple]
     ) -> tuple[str, str]:
         """A scale over units that many modules share is named after the norm whose gain it moves,
         or else after the module that writes it."""
-        local = f"{units}.scale"
+        units = [c.name for c in carrier.bases if c.leaf is carrier.leaf]
+        local = f"{units[0] if units else self._join(_layer(path), role)}.scale"
         if role != "residual":
             return local, local
         written = _modules(name for name, _, slot in own if carrier.exponents.get(slot, 0) > 0)
@@ -143,7 +140,7 @@ class Namer:
 
     def _is_base(self, carrier: Carrier) -> bool:
         return any(
-            carrier.leaf in other.over
+            carrier in other.bases
             for other in self.found.carriers
             if other.leaf is not carrier.leaf
         )

@@ -1,24 +1,19 @@
 """Which spaces a network has, which group acts on each, and on which slots.
 
 Changes of basis come first, because they contain scales, signs and permutations; then what is left
-of scales and signs; then the permutations. An order is a space of its own, over whose units scales
-stand as scalars; it is one space with its scale where no tensor tells the two apart.
+of scales and signs; then the permutations.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from paramsym.algebra import (
-    AbstractMonomial,
     ComplexScaling,
     GeneralLinear,
-    Group,
-    Permutation,
     UnitComplex,
 )
 from paramsym.algebra.lattice import monomial
@@ -29,32 +24,15 @@ from paramsym.primitives.gains import Frame, combine
 from paramsym.primitives.index import Node
 from paramsym.primitives.solve import Number
 from paramsym.tracing.bases import Bases, BasisClass
+from paramsym.tracing.carrier import Carrier
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.copies import order_copies, told_by_type
 from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.said import Said
 from paramsym.tracing.scales import Freedom, Generator
 from paramsym.tracing.stacks import count_slices, stacks
+from paramsym.tracing.units import Units
 from paramsym.tracing.wholes import size_on
-
-
-@dataclass(eq=False)
-class Carrier:
-    """A space in the making: what it acts with, and on which slots."""
-
-    leaf: Node | None
-    group: Group
-    over: tuple[Node, ...]
-    exponents: dict[Any, Number] = field(default_factory=dict)  # unknown -> power
-    mixing: BasisClass | None = None
-    why: str = ""
-    name: str = ""
-    exact: bool = True
-
-    @property
-    def serial(self) -> int:
-        """The serial number of the leaf that it acts on; −1 for a size of the whole."""
-        return -1 if self.leaf is None else self.leaf.serial
 
 
 class Spaces:
@@ -86,16 +64,16 @@ class Spaces:
         self.over = order_copies(build, self.layout, self.parameters, self.mixing.company)
         self.said = Said(self.parameters, self.circuit)
         self.carriers: list[Carrier] = []
-        self.units: dict[int, Carrier] = {}  # leaf -> the space of its units: orders, and indices
         self._find_mixing()
         self.freedom = Freedom(self.circuit, self.parameters, [*self._contained()])
         self.reasons = Reasons(build.ops, self.mixing, self.freedom, self.slots)
         self.slices: dict[tuple[str, int], Node] = {}  # parameter, axis -> what counts its slices
+        self.stacked: dict[tuple[int, int], Node] = {}  # owner, axis -> what may count its slices
         self.uneven = self._find_scales()  # those that one type per axis cannot say
         self._find_stacks(self.uneven)
-        self._find_orders()
+        self.units = Units(self)
 
-    def _before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
+    def before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
         """Those bases that come before a leaf, outermost first: copies are never circular."""
         own = self.rank[leaf.serial]
         kept = [b for b in bases if b in self.rank and self.rank[b] < own and not self.mixed[b]]
@@ -139,7 +117,7 @@ class Spaces:
         """The bases that count the copies of a change of basis; of pairs, also later ones."""
         bases = {b.serial for b in (known.over or set())}
         if not turns:
-            return self._before(leaf, bases)
+            return self.before(leaf, bases)
         shown = sorted(bases & set(self.rank), key=self.rank.__getitem__)
         return tuple(self.leaves[b] for b in shown)
 
@@ -147,6 +125,7 @@ class Spaces:
         """Let the slots of a class carry a change of basis, in frames relative to its origin."""
         self.carriers.append(carrier)
         self.mixed[carrier.serial].append(carrier)
+        carrier.slots |= {*slots}
         turn = self.mixing.find(slots[0])[1]  # what writes a space is covariant
         for slot in slots:
             _, parity, frame = self.mixing.find(slot)
@@ -214,7 +193,7 @@ class Spaces:
         """Scales that differ from slice to slice of an axis: as copies over the slices where all
         have them, and otherwise one by one."""
         left = {*map(id, uneven)}
-        for stack in stacks(uneven, self.blocks):
+        for stack in stacks(uneven, self.blocks, self.stacked):
             whole = stack.generator
             if self._is_uniform(whole) and count_slices(self, stack):
                 leaf, own = (
@@ -280,66 +259,6 @@ class Spaces:
             return all(size_on(generator.exponents, t, self.layout) for t in parameters)
         return self.said.admits(last, lambda slot: carried.get(slot, 0), pieces)
 
-    def _find_orders(self) -> None:
-        """A space of units for every leaf that has an order, or copies of other spaces.
-
-        Units stand over earlier leaves only, so that the last leaves come first.
-        """
-        bases = {leaf.serial for carrier in self.carriers for leaf in carrier.over}
-        for key, leaf in sorted(self.leaves.items(), key=lambda item: -self.rank[item[0]]):
-            free = not leaf.frozen and leaf.size > 1 and not self._order_is_mixed(key)
-            if not free and key not in bases:
-                continue
-            scales = [c for c in self.carriers if c.leaf is leaf and c.mixing is None]
-            over = self._copies_of_order(leaf, scales) if free else ()
-            bases |= {base.serial for base in over}
-            self._stand_over(Carrier(leaf, monomial(leaf.size, free, False, False), over), scales)
-
-    def _copies_of_order(self, leaf: Node, scales: list[Carrier]) -> tuple[Node, ...]:
-        """The bases for each of which units have an order of their own.
-
-        What copies share cannot follow another order in each of them.
-        """
-        shared = [*scales, *(c for c in self.carriers if leaf in c.over)]
-        before = self._before(leaf, self.over.get(leaf.serial, set()))
-        return tuple(base for base in before if all(base in c.over for c in shared))
-
-    def _stand_over(self, units: Carrier, scales: list[Carrier]) -> None:
-        """Let the scales of a leaf follow its units: as scalars, or as one space with them."""
-        leaf, serial = units.leaf, units.serial
-        assert leaf is not None
-        slots = {slot for _, _, slot in self.slots[serial]}
-        if len(scales) == 1:
-            (only,) = scales
-            kept = {slot for slot in slots if slot[0] in self.build.kept}
-            if only.over == units.over and only.exact and slots - kept <= only.exponents.keys():
-                # a buffer of squares follows the order of signs, which it does not see
-                only.exponents |= dict.fromkeys(slots - only.exponents.keys(), 0)
-                assert isinstance(only.group, AbstractMonomial)
-                ordered = isinstance(units.group, Permutation)
-                only.group = monomial(leaf.size, ordered, only.group.signs, only.group.scales)
-                self.units[serial] = only
-                return
-        units.why = self.reasons.of_order(leaf) or leaf.frozen
-        for scale in scales:
-            assert isinstance(scale.group, AbstractMonomial)
-            scale.group = monomial(1, False, scale.group.signs, scale.group.scales)
-            scale.over = (*scale.over, leaf)
-        self.carriers.append(units)
-        self.units[serial] = units
-
-    def _order_is_mixed(self, key: int) -> bool:
-        """Whether the permutations of a leaf are contained in its changes of basis."""
-        if not self.mixed[key]:
-            return False
-        gains = {s for _, _, s in self.slots[key] if self._is_gain(s)}
-        return all(s in self.class_of or s in gains for _, _, s in self.slots[key])
-
-    def _is_gain(self, slot: tuple) -> bool:
-        if slot not in self.mixing:
-            return True
-        return self.mixing.class_of(slot).held == "it is a gain"
-
     def in_order(self) -> list[Carrier]:
         """Bases before what stands over them, otherwise by appearance."""
         done: list[Carrier] = []
@@ -352,7 +271,7 @@ class Spaces:
         )
         while pending:
             for carrier in pending:
-                if all(self.units[base.serial] in done for base in carrier.over):
+                if all(base in done for base in carrier.bases):
                     done.append(carrier)
                     pending.remove(carrier)
                     break

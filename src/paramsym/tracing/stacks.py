@@ -33,15 +33,15 @@ class Stack:
     slices: tuple[Generator, ...]
 
 
-def stacks(generators: list[Generator], blocks: Blocks) -> Iterator[Stack]:
-    """The scales that all slices of some tensors have, one for each slice."""
+def stacks(generators: list[Generator], blocks: Blocks, bases: dict[Axis, Node]) -> Iterator[Stack]:
+    """The scales that all slices of some tensors have, one for each slice; `bases` is what counts
+    the slices, which is added to."""
     families: dict[tuple, dict[int, Generator]] = defaultdict(dict)
     for generator in generators:
         place = _slice(generator, blocks)
         if place is not None:
             position, pattern = place
             families[pattern][position] = generator
-    bases: dict[Axis, Node] = {}
     for pattern, found in families.items():
         size, axes = pattern[0], tuple(sorted({item[:2] for item in pattern[-1]}))
         if found.keys() != set(range(size)):

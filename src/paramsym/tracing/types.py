@@ -156,7 +156,7 @@ class _Writer:
             )
         carried = self.found.by_slot.get(slot, [])
         scales = [(c.name, Fraction(power)) for c, power in carried]
-        units = self.found.units.get(leaf.serial)
+        units = self.found.units.of(leaf, slot)
         if units is None or any(c is units for c, _ in carried):
             factors += scales
             return Carried(tuple(factors), frame) if factors else Fixed(leaf.size)
