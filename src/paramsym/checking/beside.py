@@ -13,6 +13,7 @@ from paramsym.checking.jacobian import Network
 from paramsym.checking.measure import size_of
 from paramsym.recording.precision import functional
 from paramsym.structure.symmetry import ParameterSymmetry
+from paramsym.structure.coordinates import Generators
 from paramsym.structure.tangent import TangentOperator, as_real, tangent
 
 _STEP = 1e-5  # relative to the largest entries: third order and rounding are both near 1e-10
@@ -25,25 +26,22 @@ def refuted_beside(network: Network, symmetry: ParameterSymmetry) -> dict[str, f
     operator = tangent(symmetry, network.state)
     exact = {name for name, space in symmetry.spaces.items() if space.exact}
     found: dict[str, float] = {}
-    for number, block in enumerate(operator.blocks):
+    for block in operator.blocks:
         if not {*block.parameters} & {*symmetry.buffers}:
             continue
         if not block.is_shift and block.name not in exact:
             continue
-        changes = sorted(_change(network, operator, number) for _ in range(_TRIALS))
+        changes = sorted(_change(network, operator, block) for _ in range(_TRIALS))
         if changes[_TRIALS // 2] > _FALSE:
             found[block.name] = changes[_TRIALS // 2]
     return found
 
 
 @torch.no_grad()
-def _change(network: Network, operator: TangentOperator, number: int) -> float:
+def _change(network: Network, operator: TangentOperator, block: Generators) -> float:
     """How fast the outputs change along a random direction of one block of generators."""
-    sizes = [block.size for block in operator.blocks]
-    coordinates = operator.zero.split(sizes)
-    drawn = torch.randn(sizes[number], generator=network.generator, dtype=torch.float64)
-    parts = [*coordinates[:number], drawn.to(operator.zero), *coordinates[number + 1 :]]
-    velocity = operator.matvec(torch.cat(parts))
+    drawn = torch.randn(block.size, generator=network.generator, dtype=torch.float64)
+    velocity = operator.velocity(block, drawn.to(operator.zero))
     speed = max((float(v.abs().max()) for v in velocity.values() if v.numel()), default=0.0)
     if not speed:
         return 0.0

@@ -238,22 +238,21 @@ class TangentOperator:
 
         return moved
 
-    def velocities(self, block: Generators) -> Iterator[dict[str, torch.Tensor]]:
+    def velocity(self, block: Generators, coordinates: torch.Tensor) -> Vectors:
+        """The velocity of each parameter for coordinates of one block, (block.size,)."""
+        if block.is_shift:
+            offsets = {block.name: coordinates.reshape(block.batch)}
+            algebra = AlgebraElement(self.symmetry, {}, offsets)
+        else:
+            shaped = coordinates.reshape(*block.batch, block.width)
+            value = self.symmetry.spaces[block.name].group.tangent(shaped)
+            algebra = AlgebraElement(self.symmetry, {block.name: value}, {})
+        found = infinitesimal(self.symmetry, algebra, self.params)
+        return {n: v for n, v in found.items() if n not in self.symmetry.ties}
+
+    def velocities(self, block: Generators) -> Iterator[Vectors]:
         """Velocities of a block's generators, in batches: name → (batch, *shape)."""
-        symmetry = self.symmetry
         first = next(iter(self.params[n] for n in self.names))
-
-        def one(coordinates: torch.Tensor) -> dict[str, torch.Tensor]:
-            if block.is_shift:
-                algebra = AlgebraElement(
-                    symmetry, {}, {block.name: coordinates.reshape(block.batch)}
-                )
-            else:
-                shaped = coordinates.reshape(*block.batch, block.width)
-                value = symmetry.spaces[block.name].group.tangent(shaped)
-                algebra = AlgebraElement(symmetry, {block.name: value}, {})
-            return self._kept(infinitesimal(symmetry, algebra, self.params))
-
         moved = sum(self.params[n].numel() for n in block.parameters)
         step = max(1, _CHUNK // max(1, moved))
         for low in range(0, block.size, step):
@@ -262,10 +261,7 @@ class TangentOperator:
                 high - low, block.size, dtype=first.dtype.to_real(), device=first.device
             )
             basis[torch.arange(high - low), torch.arange(low, high)] = 1.0
-            yield torch.func.vmap(one)(basis)
-
-    def _kept(self, velocity: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {n: v for n, v in velocity.items() if n not in self.symmetry.ties}
+            yield torch.func.vmap(lambda drawn: self.velocity(block, drawn))(basis)
 
     def dense(
         self, blocks: tuple[Generators, ...] | None = None, names: tuple[str, ...] | None = None
