@@ -12,8 +12,8 @@ import torch
 from paramsym.checking.jacobian import Network
 from paramsym.checking.measure import size_of
 from paramsym.recording.precision import functional
-from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.coordinates import Generators
+from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.structure.tangent import TangentOperator, as_real, tangent
 
 _STEP = 1e-5  # relative to the largest entries: third order and rounding are both near 1e-10
