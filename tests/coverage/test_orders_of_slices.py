@@ -49,12 +49,6 @@ def _compared(w: list[Tensor], h: Tensor) -> Tensor:
     return torch.tanh(made[0] @ w[2] + made[1] @ w[3])
 
 
-def _with_a_diagonal(w: list[Tensor], h: Tensor) -> Tensor:
-    """The diagonal of a matrix counts its rows and columns together."""
-    h = torch.sigmoid(h @ w[0]) * w[0].diagonal()
-    return torch.sigmoid(h @ w[1]) * w[1].diagonal()
-
-
 def _ordered(w: list[Tensor], h: Tensor) -> Tensor:
     """The units of one layer are added up from the left, and so have an order."""
     h = torch.sigmoid(h @ w[0]).cumsum(-1)
@@ -64,7 +58,7 @@ def _ordered(w: list[Tensor], h: Tensor) -> Tensor:
 STEPS: dict[str, tuple[int, Step]] = {
     f.__name__.strip("_"): (count, f)
     for count, f in (
-        (3, _chain), (6, _experts), (5, _two_of_three), (4, _compared), (2, _with_a_diagonal),
+        (3, _chain), (6, _experts), (5, _two_of_three), (4, _compared),
         (3, _ordered),
     )
 }  # fmt: skip

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from paramsym.primitives.blocks import tensor_blocks
 from paramsym.primitives.joint import Joint, Slot
-from paramsym.primitives.tensor import Tensor
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.transport import Transport
 
@@ -24,8 +22,6 @@ class Orders:
 
     def __init__(self, circuit: Circuit):
         self._same: Transport[tuple, None] = Transport(None, lambda _outer, _inner: None)
-        self._layout = circuit.layout
-        self._owned: dict[int, dict[Slot, int]] = {}  # by storage: slot → leaf
         for joint in circuit.joints:
             self._follow(joint)
 
@@ -54,23 +50,10 @@ class Orders:
                     continue
                 slot = (*block.key, stride)
                 self._link((id(joint), at), slot)
-                self._settle(slot, leaf.serial, block.tensor.owner)
                 if k < 0 and joint.is_partial and at[0] not in joint.op.combined:
                     # what is combined is ordered as one, in whichever joint a part of it lies
                     beside = (p.start for n, p in joint.where.items() if n not in joint.op.combined)
                     self._link((id(joint.op), at, *beside), slot)
-
-    def _settle(self, slot: Slot, leaf: int, owner: Tensor) -> None:
-        """A view that counts its units otherwise, as a diagonal does, binds all that are counted
-        in the storage."""
-        owned = self._owned.get(owner.serial)
-        if owned is None:
-            blocks = tensor_blocks(owner, self._layout)
-            owned = {(*b.key, stride): n.serial for b in blocks for _, n, stride in b.slots}
-            self._owned[owner.serial] = owned
-        if owned.get(slot) != leaf:
-            for known in [s for s, serial in owned.items() if serial == leaf]:
-                self._link(known, slot)
 
     def _link(self, one: tuple, other: tuple) -> None:
         first, second = self._same.find(one)[0], self._same.find(other)[0]
