@@ -6,25 +6,45 @@ scale where no tensor tells the two apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from paramsym.algebra import AbstractMonomial, Permutation
 from paramsym.algebra.lattice import monomial
+from paramsym.lowering.builder import Builder
+from paramsym.primitives import index as ix
+from paramsym.primitives.blocks import Block
 from paramsym.primitives.index import Node
 from paramsym.primitives.joint import Slot
+from paramsym.tracing import stacks
+from paramsym.tracing.bases import Bases
 from paramsym.tracing.carrier import Carrier
+from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.orders import Orders
+from paramsym.tracing.reasons import Reasons
 from paramsym.tracing.scales import Generator
-from paramsym.tracing.stacks import count_slices, stacks
 
-if TYPE_CHECKING:
-    from paramsym.tracing.spaces import Spaces
+
+class Found(stacks.Found, Protocol):
+    """What is known of the spaces of a network once changes of basis and scales are found."""
+
+    build: Builder
+    circuit: Circuit
+    mixing: Bases
+    class_of: dict[tuple, tuple[Carrier, int, tuple]]
+    blocks: dict[tuple[int, int], Block]
+    over: dict[int, set[int]]
+    stacked: dict[tuple[int, int], Node]
+    reasons: Reasons
+
+    def before(self, leaf: Node, bases: set[int]) -> tuple[Node, ...]:
+        """Those bases that come before a leaf."""
+        ...
 
 
 class Units:
     """Finds the units of all leaves, once changes of basis and scales are known."""
 
-    def __init__(self, found: Spaces):
+    def __init__(self, found: Found):
         self.found, self.carriers = found, found.carriers
         self.by: dict[Slot | int, Carrier] = {}  # the units at a slot; one of those of a leaf
         self.orders = self._told()
@@ -58,8 +78,9 @@ class Units:
             for leaf in (*own, *carrier.over):
                 orders.join(self._on(carrier, leaf))
         found: dict[int, list[set[Slot]]] = {}
+        steering = self._steering()
         for leaf in [*self.found.leaves.values()]:
-            classes = [] if leaf.frozen else orders.classes(self._slots(leaf))
+            classes = [] if leaf.frozen or leaf in steering else orders.classes(self._slots(leaf))
             if len(classes) < 2 or self._is_stacked(leaf, classes):
                 continue
             sliced = any(c.leaf is leaf and not counted.isdisjoint(c.over) for c in self.carriers)
@@ -67,19 +88,25 @@ class Units:
                 found[leaf.serial] = classes
         return found
 
+    def _steering(self) -> set[Node]:
+        """The leaves of what steers a choice, whose units count as those of what is chosen from do,
+        by no joint."""
+        axes = [node for tensor in self.found.build.anchors for node in tensor.axes]
+        return {leaf for node in axes for leaf in ix.leaves(node)}
+
     def _is_stacked(self, leaf: Node, classes: list[set[Slot]]) -> bool:
         """Whether some orders are those of all slices of a stack; then its slices are counted."""
         orders = [
             Generator((leaf.serial,), {(*slot[:2], (slot[2],)): 1 for slot in slots})
             for slots in classes
         ]
-        whole = [*stacks(orders, self.found.blocks, self.found.stacked)]
+        whole = [*stacks.stacks(orders, self.found.blocks, self.found.stacked)]
         if len(whole) != 1 or len(whole[0].slices) < len(classes):
             return False
         base = whole[0].base
         if any(leaf in c.over or c.leaf is leaf and base not in c.over for c in self.carriers):
             return False
-        counted = count_slices(self.found, whole[0])
+        counted = stacks.count_slices(self.found, whole[0])
         if counted:
             self.found.over.setdefault(leaf.serial, set()).add(base.serial)
         return counted

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paramsym.privacy import NotApplicable
@@ -60,6 +60,7 @@ def test_a_key_for_each_sample_leaves_the_norm_alone(generator):
 
 
 @given(st.integers(2, 12), st.integers(1, 6), st.sampled_from(KINDS), st.integers(0, 99))
+@example(2, 2, "general linear", 40)  # centring leaves rounding where nothing varies
 @settings(deadline=None)
 def test_whitening_undoes_any_key_up_to_a_rotation(samples, size, kind, seed):
     generator = seeded(seed)

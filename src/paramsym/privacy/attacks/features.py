@@ -227,5 +227,7 @@ def principal(rows: Tensor, precision: torch.dtype = torch.float64) -> Principal
     """
     mean, root = rows.mean(dim=0), rows.shape[0] ** 0.5
     left, values, right = torch.linalg.svd(rows - mean, full_matrices=False)
-    rank = int((values > values[:1] * relative_rounding(rows, precision)).sum())
+    centred = rows.norm() * relative_rounding(rows, rows.dtype)  # what the mean took away
+    least = values[:1] * relative_rounding(rows, precision)
+    rank = int((values > least.clamp_min(float(centred))).sum())
     return Principal(mean, left[:, :rank] * root, values[:rank] / root, right[:rank])
