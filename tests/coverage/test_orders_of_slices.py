@@ -182,3 +182,37 @@ def test_a_sampled_order_moves_each_slice_by_itself() -> None:
         for a, b in zip(first, second, strict=True)
     }
     assert len(orders) > 1
+
+
+class Distances(nn.Module):
+    """Attention over places of a grid, with a bias a head that is joined row by row of a table.
+
+    Places are counted as rows by columns by the one, and one after the other by the other, so that
+    no order of them can change: no joint says that the heads of both are the same.
+    """
+
+    def __init__(self, split: bool):
+        super().__init__()
+        self.split = split
+        self.enter, self.query, self.leave = (nn.Linear(8, 8) for _ in range(3))
+        self.table = nn.Parameter(torch.randn(7, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.enter(x))
+        if self.split:  # windows of two by two
+            x = x.view(len(x), 2, 2, 2, 2, 8).transpose(2, 3)
+        x = x.reshape(-1, 4, 8)
+        q = self.query(x).view(len(x), 4, 4, 2).transpose(1, 2)
+        rows = [self.table[3 + i - j] for i in range(4) for j in range(4)]
+        bias = torch.stack(rows).view(4, 4, 4).permute(2, 0, 1)
+        y = (q @ q.mT + bias).softmax(-1) @ q
+        return self.leave(y.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_an_order_that_joints_do_not_tell_is_that_of_its_leaf(split: bool) -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Distances(split)), torch.randn(3, 4, 4, 8)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    assert [str(s.group) for s in symmetry.spaces.values()].count("Permutation(4)") == 1

@@ -78,9 +78,9 @@ class Units:
             for leaf in (*own, *carrier.over):
                 orders.join(self._on(carrier, leaf))
         found: dict[int, list[set[Slot]]] = {}
-        steering = self._steering()
+        untold = self._untold()
         for leaf in [*self.found.leaves.values()]:
-            classes = [] if leaf.frozen or leaf in steering else orders.classes(self._slots(leaf))
+            classes = [] if leaf.frozen or leaf in untold else orders.classes(self._slots(leaf))
             if len(classes) < 2 or self._is_stacked(leaf, classes):
                 continue
             sliced = any(c.leaf is leaf and not counted.isdisjoint(c.over) for c in self.carriers)
@@ -88,11 +88,14 @@ class Units:
                 found[leaf.serial] = classes
         return found
 
-    def _steering(self) -> set[Node]:
-        """The leaves of what steers a choice, whose units count as those of what is chosen from do,
-        by no joint."""
+    def _untold(self) -> set[Node]:
+        """The leaves of which joints do not say all that is counted alike: those of held storages,
+        which may be read in two ways, and those of what steers a choice."""
         axes = [node for tensor in self.found.build.anchors for node in tensor.axes]
-        return {leaf for node in axes for leaf in ix.leaves(node)}
+        steering = {leaf for node in axes for leaf in ix.leaves(node)}
+        return steering | {
+            leaf for block, _ in self.found.circuit.held for _, leaf, _ in block.slots
+        }
 
     def _is_stacked(self, leaf: Node, classes: list[set[Slot]]) -> bool:
         """Whether some orders are those of all slices of a stack; then its slices are counted."""
