@@ -23,9 +23,9 @@ from paramsym.algebra import AbstractMonomial
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
 from paramsym.checking.bench import progress
 from paramsym.checking.ends import Ends
-from paramsym.checking.lengths import Lengths, at_lengths
+from paramsym.checking.lengths import Lengths
 from paramsym.checking.moves import Pass, moved, moves_nothing
-from paramsym.checking.search import TOLERANCES, Search, all_passes
+from paramsym.checking.search import TOLERANCES, Search, all_passes, at_half_strength
 from paramsym.checking.trial import Outputs, State, Trial, Unseen, Unusable
 from paramsym.checking.trials import FURTHER, Trials
 from paramsym.checking.weaker import fitting
@@ -225,9 +225,9 @@ def _at_other_lengths(trials: Trials, symmetry: ParameterSymmetry) -> ParameterS
     fallen, lengths = list[str](), list[Lengths]()
     for start, (changes, there) in enumerate(trials.others, 1):
         try:
-            if not _compare(there, kept, all_passes(kept, many=False)[1:2], start)[0]:
+            if not _compare(there, kept, at_half_strength(kept), start)[0]:
                 continue
-            search = Search(replace(trials, inputs=at_lengths(trials.inputs, changes)), symmetry)
+            search = Search(trials.at(changes), symmetry, at_half_strength)
             symmetry, found, _ = search.run()
         except Unusable:  # at other weights: nothing was learned
             continue

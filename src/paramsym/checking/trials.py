@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle
 
@@ -18,6 +18,7 @@ from paramsym.structure.symmetry import ParameterSymmetry
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
 TINY = 2_000  # parameters up to which several weights are tried: few units may all be closed
 FURTHER = (100, 200)  # seeds of the second and the third
+_CALLS = 3  # of a tiny model at other lengths
 BATCH = 8  # samples at least: a wrong claim about one ReLU shows at every other sample
 
 
@@ -51,6 +52,12 @@ class Trials:
             except Unusable:  # the batch is part of the model, or its casts need float64
                 self.made[seed] = self.careful(seed)
         return self.made[seed]
+
+    def at(self, lengths: Lengths) -> Trials:
+        """Trials at other lengths, each of as many calls as it took to see that something falls."""
+        there = replace(self, inputs=at_lengths(self.inputs, lengths))
+        there.more = _CALLS if self.tiny else 1
+        return there
 
     def forget(self) -> None:
         """What was made, which of a large model takes as much memory as the model."""
@@ -105,7 +112,7 @@ class Trials:
         if not self.tiny:
             return found
         several = [
-            (lengths, self._elsewhere(at_lengths(self.inputs, lengths), seed, calls=3))
+            (lengths, self._elsewhere(at_lengths(self.inputs, lengths), seed, _CALLS))
             for seed, (lengths, _) in zip((0, FURTHER[0]), cycle(found), strict=False)
         ]
         return [(lengths, there) for lengths, there in several if there is not None]
