@@ -243,7 +243,7 @@ class Contract(Primitive):
         pieces = at.value(other)
         if pieces is None or (self.power == -1 and not _is_monomial(pieces)):
             return None
-        found = [self._times(joint, k, change, piece.with_fresh_letters()) for piece in pieces]
+        found = [self._times(joint, k, change, piece) for piece in pieces]
         return None if any(f is None for f in found) else found  # type: ignore[return-value]
 
     def _times(self, joint: Joint, k: int, change: Change, piece: Change) -> Change | None:
@@ -253,7 +253,7 @@ class Contract(Primitive):
         for at, y in theirs.items():
             if y in piece.at and mine.get(at) in change.at:
                 same[piece.at[y]] = change.at[mine[at]]
-        piece = piece.substituted(same)
+        piece = piece.with_fresh_letters(same)
         coefficient = change.coefficient * piece.coefficient
         at_out: dict[int, Letter] = {}
         for at in mine.keys() | theirs.keys():

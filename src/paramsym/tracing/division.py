@@ -93,7 +93,7 @@ def canonical(sink: Key, change: Change, own: frozenset[Letter]) -> tuple:
 
     at = tuple((s, name(x)) for s, x in sorted(change.at.items()))
     factors = tuple(
-        replace(f, letters=tuple(name(x) for x in f.letters)) for f in _outwards(change, own)
+        f.renamed({x: name(x) for x in f.letters}) for f in _outwards(change, own)
     )  # fmt: skip
     atom = change.atom and (change.atom.key, tuple((s, name(x)) for s, x in change.atom.at))
     return sink, at, factors, atom

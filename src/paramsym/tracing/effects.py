@@ -8,6 +8,7 @@ data that they weigh as an atom.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Along, Profile, Unseen
@@ -23,6 +24,16 @@ _MONOMIALS = 200  # an effect with more is not followed
 _PIECES = 6  # a value with more is an atom
 
 
+class _Reader(NamedTuple):
+    """What a reader asks of every change: it sees nothing of what has no entries, or fits a
+    pattern, refuses what one of its other factors is made of, and what is not read as a whole."""
+
+    empty: bool
+    patterns: list[Unseen]
+    factors: frozenset[str]
+    whole: frozenset[int] | None
+
+
 class Effects:
     """The effects of changes in a network; it answers primitives as their `Values`."""
 
@@ -30,6 +41,7 @@ class Effects:
         self.circuit, self.unread = circuit, unread
         self._values: dict[Key, list[Change] | None] = {}
         self._depends: dict[int, frozenset[str] | None] = {}
+        self._readers: dict[tuple[int, int], _Reader] = {}
         self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
         self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
 
@@ -156,26 +168,33 @@ class Effects:
             return None
         return [m for following in passed for m in self.of(joint.out.key, following, source, met)]
 
+    def _reader(self, joint: Joint, k: int) -> _Reader:
+        """What a reader asks of every change."""
+        found = self._readers.get((id(joint), k))
+        if found is None:
+            others = joint.inputs[:k] + joint.inputs[k + 1 :] if joint.op.multiplies else ()
+            named = [self.depends(block.tensor) or () for block in others]
+            torn = joint.is_partial or self.circuit.is_window(joint.out)
+            found = self._readers[id(joint), k] = _Reader(
+                0 in joint.inputs[k].tensor.shape, self.unread.through(joint, k),
+                frozenset().union(*named), None if torn else joint.whole(k),
+            )  # fmt: skip
+        return found
+
     def _past(
         self, joint: Joint, k: int, change: Change, source: str,
         met: set[tuple[Letter, Profile]] | None,
     ) -> list[Change] | None:  # fmt: skip
         """What a change is behind one reader."""
-        if 0 in joint.inputs[k].tensor.shape:
-            return []  # nothing comes of what has no entries
-        patterns = self.unread.through(joint, k)
-        if is_unseen(patterns, change):
+        reader = self._reader(joint, k)
+        if reader.empty or is_unseen(reader.patterns, change):
             return []
         if met is not None and not change.factors:
-            met |= set(_kernels_met(patterns, change))
-        if joint.is_partial or self.circuit.is_window(joint.out):
+            met |= set(_kernels_met(reader.patterns, change))
+        if source in reader.factors:
+            return None  # a product of a parameter with itself
+        if reader.whole is None or not change.at.keys() <= reader.whole:
             return None  # what is alike here is not alike in all of the block
-        if not change.at.keys() <= joint.whole(k):
-            return None
-        if joint.op.multiplies:
-            others = [self.depends(b.tensor) for n, b in enumerate(joint.inputs) if n != k]
-            if any(source in (names or ()) for names in others):
-                return None  # a product of a parameter with itself
         return joint.op.translate(joint, k, change, self)
 
 
