@@ -6,6 +6,7 @@ What is known so far is said as soon as it is known: a step that takes too long 
 from __future__ import annotations
 
 import copy
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from atlas_classes import Case
 from atlas_page import REASONS
 from torch import nn
 
-from paramsym import audit, find_symmetry, verify
+from paramsym import audit, audit_cost, find_symmetry, verify
 from paramsym.primitives import NEGLIGIBLE
 from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -25,6 +26,7 @@ AUDITED = 8_000  # parameters
 _AGAIN = 12_000  # of a twin that is audited again with so many words, or on so many places:
 _WORDS = 180
 _PLACES = 17
+_DOUBT = 2.0  # an estimate may be so many times too long
 _LONGER = 3  # times, of sound
 _NOISE = 0.3  # that is added to weights, and in further draws, of which two in vain are enough:
 _NOISES = _NOISE, 2.4, 0.6, 1.2
@@ -37,8 +39,9 @@ Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
 
-def measure(case: Case, say: Say) -> None:
-    """Measure one class, and say what was found step by step."""
+def measure(case: Case, say: Say, seconds: float = math.inf) -> None:
+    """Measure one class, and say what was found step by step, in so many seconds of wall time."""
+    until = time.monotonic() + seconds
     torch.manual_seed(0)  # which each process has of its own otherwise
     try:
         model, inputs = case.build()
@@ -58,20 +61,34 @@ def measure(case: Case, say: Say) -> None:
     say({"seconds": seconds, **_described(model, symmetry)})
     say(_verified(model, symmetry, inputs))
     if count <= AUDITED:
-        _audit(model, symmetry, inputs, say)
+        _audit(model, symmetry, inputs, say, until)
 
 
-def _audit(model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say) -> None:
-    """Audit a class, and again where something is left that other small models may not have."""
+def _audit(
+    model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say, until: float = math.inf
+) -> None:
+    """Audit a class, and again where something is left that other small models may not have.
+
+    What would not end in time is not begun.
+    """
+    estimate = audit_cost(model, inputs, symmetry=symmetry).seconds
+    if time.monotonic() + estimate / _DOUBT > until:
+        say({"audited": False, "audit": f"it would take about {estimate:.0f} seconds"})
+        return
+    began = time.monotonic()
     found = _audited(model, symmetry, inputs)
     if found.get("unexplained") and (kept := _kept(model, inputs)):
         say({"audited": False, "audit": kept})
         return
     say(found)
+    last = time.monotonic() - began
     for why, make in zip(REASONS, _MADE, strict=True):
         vain = 0
         for other, given in make(model, inputs):
             if not found.get("unexplained"):
+                return
+            if time.monotonic() + last > until:
+                say({"ended": f"{found['unexplained']} were left, and no time for other audits"})
                 return
             if vain == _IN_VAIN:
                 break

@@ -18,7 +18,7 @@ from typing import Any
 import atlas_measure
 from atlas_classes import Case
 
-SECONDS = 60  # of wall time for one class
+SECONDS = 60  # of wall time for one class, and half of it until a model is built
 
 _KEEPING = {  # bytes, of what glibc reads as it starts; elsewhere nobody reads it
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
@@ -40,13 +40,13 @@ def keep_memory() -> None:
 
 def measured(case: Case, audited: int, seconds: float) -> dict[str, Any]:
     """What is found of a class by a process of its own, and how that ended if not by itself."""
-    pid, pipe = _started(case, audited)
-    began, said, why = time.monotonic(), b"", ""
-    while part := _read(pipe, began + seconds - time.monotonic()):
-        said += part
+    pid, pipe = _started(case, audited, seconds)
+    began, said, limit, why = time.monotonic(), b"", seconds / 2, ""
+    while part := _read(pipe, began + limit - time.monotonic()):
+        said, limit = said + part, seconds
     if part is None:
         os.kill(pid, signal.SIGKILL)
-        why = f"ended after {seconds:g} seconds"
+        why = f"ended after {limit:g} seconds"
     os.close(pipe)
     _, status = os.waitpid(pid, 0)
     result: dict[str, Any] = {"family": case.family}
@@ -64,7 +64,7 @@ def _read(pipe: int, seconds: float) -> bytes | None:
     return os.read(pipe, 1 << 16) if ready else None
 
 
-def _started(case: Case, audited: int) -> tuple[int, int]:
+def _started(case: Case, audited: int, seconds: float) -> tuple[int, int]:
     """A forked process that measures a class, and the pipe that it speaks into."""
     with _FORKING:
         reading, writing = os.pipe()
@@ -79,7 +79,7 @@ def _started(case: Case, audited: int) -> tuple[int, int]:
     code = 1
     try:
         atlas_measure.AUDITED = audited
-        atlas_measure.measure(case, partial(_say, writing))
+        atlas_measure.measure(case, partial(_say, writing), seconds)
         code = 0
     finally:
         os._exit(code)

@@ -45,7 +45,7 @@ class Cost:
 
 
 def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
-    """The cost, from one timed call, one timed product of matrices, and the count of operations.
+    """The cost, from a timed pass of calls, a timed product of matrices, and counted operations.
 
     Args:
         network: the model as a function of its parameters.
@@ -56,10 +56,11 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     outputs = network.outputs_of_fresh_inputs()[0].numel()
     plan = planned(p - d, outputs, samples, network.covering)
     each = plan.each if p <= _TIMED else 1
+    at_once = next(network.passes(plan.calls, each), 1)
     network.rows(1)  # the first call of an operator is slow
     start = time.perf_counter()
-    network.rows(each)
-    called = (time.perf_counter() - start) * (1 + (plan.each - each) / 16)
+    network.rows(each, [1.0] * at_once)
+    called = (time.perf_counter() - start) / at_once * (1 + (plan.each - each) / 16)
     m, n = plan.rows, p - d
     eliminated = m * n**2 - n**3 / 3
     thin = _THIN * n**2 + _PASSES * m * p  # memory is what these wait for
