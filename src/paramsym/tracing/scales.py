@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from paramsym.primitives import NEGLIGIBLE, Normalize
 from paramsym.primitives.blocks import Block, Layout, tensor_blocks
@@ -33,7 +34,16 @@ from paramsym.tracing.wholes import is_single
 Component = tuple[int, ...]  # serial numbers of leaves, sorted
 
 
-def block_unknowns(block: Block, joint: set[Component]) -> Iterator[tuple[Component, Unknown]]:
+class Together(frozenset[Component]):
+    """The two or three leaves of which each is worth considering."""
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """All leaves that are worth considering with others."""
+        return frozenset(serial for component in self for serial in component)
+
+
+def block_unknowns(block: Block, joint: Together) -> Iterator[tuple[Component, Unknown]]:
     """Every component of a block's scale, with its unknown."""
     owner, start = block.key
     slots = [(leaf, stride) for _, leaf, stride in block.slots]
@@ -44,10 +54,9 @@ def block_unknowns(block: Block, joint: set[Component]) -> Iterator[tuple[Compon
         yield component, (owner, start, tuple(stride for _, stride in chosen))
 
 
-def _jointly(items: list, joint: set[Component], serial) -> Iterator[tuple[Component, list]]:
+def _jointly(items: list, joint: Together, serial) -> Iterator[tuple[Component, list]]:
     """Two or three of some items whose leaves are worth considering together."""
-    if not joint:
-        return
+    items = [item for item in items if serial(item) in joint.members]
     for count in (2, 3):
         for chosen in itertools.combinations(items, count):
             ordered = sorted(chosen, key=serial)
@@ -57,7 +66,7 @@ def _jointly(items: list, joint: set[Component], serial) -> Iterator[tuple[Compo
 
 
 def sites(
-    joint: Joint, pairs: set[Component], wanted: Collection[Component]
+    joint: Joint, pairs: Together, wanted: Collection[Component]
 ) -> Iterator[tuple[Component, ScaleSite]]:
     """Every wanted component of a joint, for its scales and for its signs."""
     blocks = [(block, joint.slots(k)) for k, block in enumerate(joint.inputs)]
@@ -69,7 +78,7 @@ def sites(
             yield component, ScaleSite(joint, chosen, parts, result, signs=True)
 
 
-def _components(joint: Joint, pairs: set[Component]) -> Iterator[tuple[Component, tuple]]:
+def _components(joint: Joint, pairs: Together) -> Iterator[tuple[Component, tuple]]:
     """Every component of the scales of a joint, with the places of its leaves."""
     places = [
         (label, position, leaf)
@@ -97,7 +106,7 @@ def _unknown(block: Block, slots: dict, chosen: tuple) -> Unknown | None:
 
 
 def equations(
-    circuit: Circuit, pairs: set[Component], wanted: Collection[Component], beside: bool = False
+    circuit: Circuit, pairs: Together, wanted: Collection[Component], beside: bool = False
 ) -> Iterator[tuple[bool, Component, Equation, str]]:
     """All equations on the wanted components: whether for signs, on which one, and their cause.
 
@@ -139,7 +148,7 @@ class Generator:
     exact: bool = True  # False where it holds up to the negligible ε of a norm
 
 
-def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]:
+def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> Together:
     """Sets of two or three leaves that one parameter counts jointly."""
     pairs: set[Component] = set()
     for tensor in tensors:
@@ -149,7 +158,7 @@ def candidate_pairs(tensors: Iterable[Tensor], layout: Layout) -> set[Component]
             counted = [[n for n, _ in p.leaves] for p in block.places if p and p.leaves]
             if len(counted) == 3:
                 pairs.update(_across_axes(counted))
-    return pairs
+    return Together(pairs)
 
 
 def _on_one_axis(leaves: list[Node]) -> Iterator[Component]:
