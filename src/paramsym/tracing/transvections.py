@@ -96,21 +96,29 @@ class _Finder:
 
     def __init__(self, circuit: Circuit, unread: Unread, parameters: Mapping[str, Tensor]):
         self.circuit, self.unread, self.parameters = circuit, unread, parameters
+        self.lost: set[tuple[Key, int]] = set()  # members of streams that are held
 
     def stream(self, key: Key, slot: int) -> _Stream:
         """The stream that a space belongs to; as far as it was followed, if it is held."""
-        found, queue = _Stream(), [(key, slot)]
-        while queue and not found.held:
-            member = queue.pop()
+        found, queue, way = _Stream(), [(key, slot)], dict[tuple[Key, int], tuple[Key, int]]()
+        while queue:
+            member = key, slot = queue.pop()
             if member in found.members:
                 continue
             found.members.add(member)
-            key, slot = member
             if key in self.circuit.dropped:
                 continue
             beside = [*self._behind(found, key, slot), *self._in_front(found, key, slot)]
-            found.held = None in beside or self.circuit.is_seen(key)
-            queue += [each for each in beside if each is not None]
+            if None in beside or self.circuit.is_seen(key) or not self.lost.isdisjoint(beside):
+                found.held = True
+                while member is not None:  # whoever leads to it belongs to what is held
+                    self.lost.add(member)
+                    member = way.get(member)
+                break
+            for each in beside:
+                if each is not None and each not in found.members:
+                    way[each] = member
+                    queue.append(each)
         return found
 
     def _behind(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
