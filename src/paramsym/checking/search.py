@@ -145,14 +145,15 @@ class Search:
     ) -> tuple[ParameterSymmetry, str]:
         """The symmetry with the most of the guilty claim that survives, alone and with the rest."""
         claim = guilty.claims[-1]
-        alone = (Pass((claim,), 1.0), Pass((claim,), 0.5))
+        strengths = [one.strength for one, _ in self.passes(symmetry, self.trials.small)]
+        passes = dict.fromkeys((*(Pass((claim,), each) for each in strengths), guilty))
         *options, best = weaker(symmetry, claim)
         failed: list[Group] = []
         for less, text in reversed(options):  # where a group fails, all that contain it do
             group = less.spaces[claim.name].group
             if any(other <= group for other in failed):
                 continue
-            if any(self._fails(less, one, tolerance) for one in (*alone, guilty)):
+            if any(self._fails(less, one, tolerance) for one in passes):
                 failed.append(group)
             else:
                 best = less, text
