@@ -8,6 +8,9 @@ read it on the way, and a weight at its end.
 
 What a norm of gain γ writes is orthogonal to 1/γ: where it is a writer, z is a multiple of
 1/γ, and the others move alone.
+
+The same with x ↦ x + w (z·x) where nobody is blind to 1, and writers are tables that are read once
+more, as the weight of what has no part along w: see `duals`.
 """
 
 from __future__ import annotations
@@ -15,31 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from paramsym.primitives import Contract, Lookup, Mix, Reduce, Sum
-from paramsym.primitives.blocks import Block
+from paramsym.primitives import Concatenate, Lookup, Mix, Reduce, Sum
 from paramsym.primitives.directions import Profile, Unseen
 from paramsym.primitives.joint import At, Joint, Key
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Letter, Speller, Word, frame_words, fresh
 from paramsym.structure.shift import Shift, Term
 from paramsym.tracing.circuit import Circuit
+from paramsym.tracing.duals import Dual, dual_of
+from paramsym.tracing.sides import Side, contracted, is_product, place_of, side_of
 from paramsym.tracing.subspaces import Unread
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """A block of a parameter, with the slot along which it writes or reads a space."""
-
-    block: Block
-    slot: int
-
-    @property
-    def name(self) -> str:
-        return self.block.tensor.owner.name
-
-    @property
-    def place(self) -> tuple[Key, int]:
-        return self.block.key, self.slot
 
 
 def transvections(
@@ -70,13 +58,14 @@ class _Stream:
 
     `unseeing` says that some readers see no common change. A stream is `held` where others read
     it than these and weights, or others write it than parameters. `silent` are the directions along
-    which something else that is written to it has no part.
+    which something else that is written to it has no part, `duals` who reads its tables again.
     """
 
     members: set[tuple[Key, int]] = field(default_factory=set)
-    writers: dict[tuple[Key, int], _Side] = field(default_factory=dict)
-    readers: dict[tuple[Key, int], _Side] = field(default_factory=dict)
+    writers: dict[tuple[Key, int], Side] = field(default_factory=dict)
+    readers: dict[tuple[Key, int], Side] = field(default_factory=dict)
     silent: set[Profile] = field(default_factory=set)
+    duals: list[Dual] = field(default_factory=list)
     unseeing: bool = False
     held: bool = False
 
@@ -84,11 +73,20 @@ class _Stream:
     def moves(self) -> bool:
         """Whether it can move, each parameter in one way, and no other freedom says so."""
         sides = [*self.writers.values(), *self.readers.values()]
+        sides += [dual.bias for dual in self.duals if dual.bias is not None]
         once = len({side.block.key for side in sides}) == len(sides)
-        gains = {name for profile in self.silent for name in profile.parameters}
-        if len(self.silent) > 1 or gains & {side.name for side in sides}:
-            return False
-        return not self.held and once and self.unseeing and bool(self.writers and self.readers)
+        stays = set[str]().union(
+            *(p.parameters for p in self.silent), *(d.reads for d in self.duals)
+        )
+        still = stays.isdisjoint(side.name for side in sides)
+        unseen = self.unseeing != bool(self.duals) and len(self._directions) <= 1
+        return not self.held and once and still and unseen and bool(self.writers and self.readers)
+
+    @property
+    def _directions(self) -> set[tuple[str, Profile]]:
+        """Along what the rest is silent, or what tables are read again without."""
+        silent = {("silent", profile) for profile in self.silent}
+        return silent | {("dual", dual.absence.profile) for dual in self.duals}
 
 
 class _Finder:
@@ -140,7 +138,7 @@ class _Finder:
         if joint is None or slot not in joint.whole(-1):
             yield None
             return
-        at = _place_of(joint, -1, slot)
+        at = place_of(joint, -1, slot)
         terms = _terms(joint, at)
         if not terms:
             yield None
@@ -150,20 +148,24 @@ class _Finder:
                 found.silent.add(profile)
             elif (side := self._parameter(joint, k, there)) is not None:
                 found.writers[side.place] = side
-                yield from self._written_by(side)
+                yield from self._written_by(found, side)
             else:
                 yield (joint.keys[k], there) if there in joint.whole(k) else None
 
-    def _read_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
+    def _read_by(self, side: Side) -> Iterator[tuple[Key, int] | None]:
         """The spaces that a weight is contracted with; None where it is read otherwise."""
         for joint, k in self.circuit.readers[side.block.key]:
-            theirs = _contracted(joint, k, side.slot)
+            theirs = contracted(joint, k, side.slot)
             yield None if theirs is None else (joint.keys[1 - k], theirs)
 
-    def _written_by(self, side: _Side) -> Iterator[tuple[Key, int] | None]:
+    def _written_by(self, found: _Stream, side: Side) -> Iterator[tuple[Key, int] | None]:
         """The spaces that a parameter writes; None where it is read otherwise."""
         for joint, k in self.circuit.readers[side.block.key]:
-            yield _passed_on(joint, k, side.slot)
+            dual = dual_of(self.circuit, self.unread, self.parameters, side, joint, k)
+            if dual is not None:
+                found.duals.append(dual)
+            else:
+                yield _passed_on(joint, k, side.slot)
 
     def _silent(self, key: Key, slot: int) -> Profile | None:
         """A direction in a frame of gains along which a space that is computed has no part."""
@@ -177,41 +179,20 @@ class _Finder:
                 return profile
         return None
 
-    def _weight(self, joint: Joint, k: int, slot: int) -> _Side | None:
+    def _weight(self, joint: Joint, k: int, slot: int) -> Side | None:
         """The parameter with which a space is contracted."""
-        theirs = _contracted(joint, k, slot)
+        theirs = contracted(joint, k, slot)
         return None if theirs is None else self._parameter(joint, 1 - k, theirs)
 
-    def _parameter(self, joint: Joint, k: int, slot: int) -> _Side | None:
+    def _parameter(self, joint: Joint, k: int, slot: int) -> Side | None:
         """A block of a parameter that is read as a whole, with one of its slots."""
-        block = joint.inputs[k]
-        owner = block.tensor.owner
-        known = owner.producer is None and owner.name in self.parameters
-        readers = self.circuit.readers[block.key]
-        whole = all(s in other.whole(n) for other, n in readers for s in block.sizes)
-        once = len(block.sizes) == len(block.slots) and block.start == block.key[1]
-        if known and whole and once and not self.circuit.is_seen(block.key):
-            return _Side(block, slot)
-        return None
-
-
-def _place_of(joint: Joint, k: int, slot: int) -> At:
-    """The label and position of a slot of input k, or of the output (−1)."""
-    return next(at for at, s in joint.slots(k).items() if s == slot)
-
-
-def _contracted(joint: Joint, k: int, slot: int) -> int | None:
-    """The slot of the other factor of a product with which a slot of input k is contracted."""
-    if not _is_product(joint):
-        return None
-    at = _place_of(joint, k, slot)
-    return None if at in joint.slots(-1) else joint.slots(1 - k).get(at)
+        return side_of(self.circuit, self.parameters, joint.inputs[k], slot)
 
 
 def _passed_on(joint: Joint, k: int, slot: int) -> tuple[Key, int] | None:
     """The space that takes up input k along a slot, all coordinates alike."""
     there = joint.forward(k).get(slot)
-    if there is None or k not in _terms(joint, _place_of(joint, k, slot)):
+    if there is None or k not in _terms(joint, place_of(joint, k, slot)):
         return None
     return joint.out.key, there
 
@@ -222,14 +203,10 @@ def _terms(joint: Joint, at: At) -> list[int]:
     op = joint.op
     if type(op) is Sum:
         return having if len(having) == len(joint.inputs) else []
-    linear = op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, Lookup)
-    return having if (linear or _is_product(joint)) and len(having) == 1 else []
-
-
-def _is_product(joint: Joint) -> bool:
-    """Whether a joint is a plain product of two different tensors."""
-    op = joint.op
-    return type(op) is Contract and op.power == 1 and not op.is_square
+    linear = (
+        op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, (Lookup, Concatenate))
+    )
+    return having if (linear or is_product(joint)) and len(having) == 1 else []
 
 
 def _hides(pattern: Unseen, slot: int) -> bool:
@@ -245,21 +222,32 @@ def _written(stream: _Stream, size: int, parameters: Mapping[str, Tensor]) -> Sh
         along = tuple(frame_words(profile, parameters, z, 1))
         weight = 1.0 if along else 1.0 / size  # without gains z is δ/n everywhere
         text, size, divisor = spell.letter(fresh()), 1, tuple(map(spell.factor, along))
-    terms = [_term(spell, side, fresh(), z, weight, along) for side in stream.writers.values()]
+
+    def into(letter: Letter) -> tuple[Word, ...]:
+        """w, which is 1 but for tables that are read again without another direction."""
+        return stream.duals[0].along(parameters, letter) if stream.duals else ()
+
+    divisor = tuple(map(spell.factor, into(z))) or divisor
+    terms = []
+    for side in stream.writers.values():
+        target = fresh()
+        terms.append(_term(spell, side, target, z, weight, (*along, *into(target))))
     name = f"{terms[0].target.parameter}.common"
-    terms += [_term(spell, side, z, fresh(), -weight, along) for side in stream.readers.values()]
+    for side in stream.readers.values():
+        read = fresh()
+        terms.append(_term(spell, side, z, read, -weight, (*along, *into(read))))
+    terms += [term for dual in stream.duals for term in dual.terms(spell, z, parameters)]
     family = "a common change that some readers do not see, and the others take back"
     return Shift(name, family, text, (size,), tuple(terms), divisor)
 
 
 def _term(
-    spell: Speller, side: _Side, target: Letter, read: Letter, sign: float, along: tuple[Word, ...]
+    spell: Speller, side: Side, target: Letter, read: Letter, sign: float, along: tuple[Word, ...]
 ) -> Term:
     """A parameter changes along its slot by what it has along the same slot, summed with z, or by
     z times its sum."""
-    slots = tuple((s, leaf.size) for _, leaf, s in side.block.slots)
-    rest = {s: fresh() for s, _ in slots}
-    at, by = (tuple((rest | {side.slot: x})[s] for s, _ in slots) for x in (target, read))
-    window = spell.window(side.name, side.block.start, slots, at)
-    words = (Word(side.name, side.block.start, slots, by), *along)
+    rest = {s: fresh() for s, _ in side.slots}
+    at, by = (tuple((rest | {side.slot: x})[s] for s, _ in side.slots) for x in (target, read))
+    window = spell.window(side.name, side.block.start, side.slots, at)
+    words = (Word(side.name, side.block.start, side.slots, by), *along)
     return Term(window, sign, tuple(map(spell.factor, words)), divided=sign < 0)

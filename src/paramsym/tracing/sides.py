@@ -1,0 +1,66 @@
+"""Parameters on the side of a stream: blocks that write or read a space along one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paramsym.primitives import Contract
+from paramsym.primitives.blocks import Block
+from paramsym.primitives.joint import At, Joint, Key
+from paramsym.primitives.tensor import Tensor
+from paramsym.tracing.circuit import Circuit
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A block of a parameter, with the slot along which it writes or reads a space."""
+
+    block: Block
+    slot: int
+
+    @property
+    def name(self) -> str:
+        return self.block.tensor.owner.name
+
+    @property
+    def place(self) -> tuple[Key, int]:
+        return self.block.key, self.slot
+
+    @property
+    def slots(self) -> tuple[tuple[int, int], ...]:
+        """The stride and the size of each slot."""
+        return tuple((stride, leaf.size) for _, leaf, stride in self.block.slots)
+
+
+def side_of(
+    circuit: Circuit, parameters: Mapping[str, Tensor], block: Block, slot: int
+) -> Side | None:
+    """A block of a parameter that is read as a whole, with one of its slots."""
+    owner = block.tensor.owner
+    known = owner.producer is None and owner.name in parameters
+    readers = circuit.readers[block.key]
+    whole = all(s in other.whole(n) for other, n in readers for s in block.sizes)
+    once = len(block.sizes) == len(block.slots) and block.start == block.key[1]
+    return (
+        Side(block, slot) if known and whole and once and not circuit.is_seen(block.key) else None
+    )
+
+
+def place_of(joint: Joint, k: int, slot: int) -> At:
+    """The label and position of a slot of input k, or of the output (−1)."""
+    return next(at for at, s in joint.slots(k).items() if s == slot)
+
+
+def contracted(joint: Joint, k: int, slot: int) -> int | None:
+    """The slot of the other factor of a product with which a slot of input k is contracted."""
+    if not is_product(joint):
+        return None
+    at = place_of(joint, k, slot)
+    return None if at in joint.slots(-1) else joint.slots(1 - k).get(at)
+
+
+def is_product(joint: Joint) -> bool:
+    """Whether a joint is a plain product of two different tensors."""
+    op = joint.op
+    return type(op) is Contract and op.power == 1 and not op.is_square
