@@ -229,5 +229,5 @@ def principal(rows: Tensor, precision: torch.dtype = torch.float64) -> Principal
     left, values, right = torch.linalg.svd(rows - mean, full_matrices=False)
     centred = rows.norm() * relative_rounding(rows, rows.dtype)  # what the mean took away
     least = values[:1] * relative_rounding(rows, precision)
-    rank = int((values > least.clamp_min(float(centred))).sum())
+    rank = int((values > least.clamp_min(centred)).sum())
     return Principal(mean, left[:, :rank] * root, values[:rank] / root, right[:rank])
