@@ -174,3 +174,23 @@ def test_what_no_type_can_say_is_held() -> None:
     assert cutting(symmetry.signature["corners"]) == {0, 1}
     for axis in cutting(symmetry.signature["flat"]):
         assert not cutting([symmetry.signature["flat"][axis]])
+
+
+class Strided(nn.Module):
+    """Units of which every sixth column belongs to one of two matrices of one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.w = nn.Parameter(torch.randn(5, 4)), nn.Parameter(torch.randn(4, 24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(x @ self.enter)
+        return torch.sigmoid((h @ self.w[:, 2::6]) @ self.w[:, 4::6]).sum(-1)
+
+
+def test_units_at_two_places_of_an_axis_need_no_basis() -> None:
+    torch.manual_seed(0)
+    model, x = randomise(Strided()), torch.randn(2, 6, 5)
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    assert str(symmetry.signature["w"][1]).startswith("(head (mlp")

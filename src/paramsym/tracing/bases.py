@@ -184,9 +184,11 @@ class Bases:
                 self.telling.pull(joint)
         self.telling.compare(parameters, self.circuit.layout)
         for slot, serial in self.telling.unclear:
+            if slot not in self:  # it has no basis: integers, and what is ordered by data
+                continue
             known = self.class_of(slot)
             known.over = {n for n in known.over or () if n.serial != serial}
-            self.company[ix.resolve(known.leaf).serial].discard(serial)
+            self.company.get(ix.resolve(known.leaf).serial, set()).discard(serial)
 
     # -- joints ------------------------------------------------------------------------------
     def _ask(self, joint: Joint) -> None:
