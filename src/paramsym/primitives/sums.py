@@ -206,7 +206,14 @@ class Choice(Entrywise):
 
 @dataclass(eq=False, kw_only=True)
 class Tie(Entrywise):
-    """The state after a step and the state before it: one thing, seen at two times."""
+    """The state after a step and the state before it: one thing, seen at two times.
+
+    Its numbers are those of one time alone, so that it has no words, and no change is followed.
+    """
+
+    @property
+    def is_closed(self) -> bool:
+        return False
 
     def scales(self, at: ScaleSite) -> Iterator[Equation]:
         for part in at.parts:

@@ -8,7 +8,7 @@ from typing import Any
 from paramsym.lowering.builder import Builder, Tensor
 from paramsym.lowering.registry import rule
 from paramsym.lowering.rules.linear import project
-from paramsym.primitives import Opaque, Sum, untold
+from paramsym.primitives import Opaque, Tie, untold
 from paramsym.primitives import index as ix
 from paramsym.recording.graph import Call, Value
 
@@ -72,7 +72,7 @@ def _state(build: Builder, given: Tensor, at: int, batch: int) -> Tensor:
             if made.shape[axis] == initial.shape[axis] > 1:
                 build.unify(made.axes[axis], initial.axes[axis])
         if initial.moves:
-            build.emit(Sum, made, [initial])
+            build.emit(Tie, made, [initial])
         else:
             build.emit(Opaque, made, [initial], reason="the initial state is data")
         made.moves = True
