@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry
+from paramsym import ParameterSymmetry, verify
+from paramsym.recording.record import record
 from paramsym.structure.shift import Factor, Window, columns_of
 from paramsym.structure.sliding import projector
+from paramsym.tracing.infer import infer
 from tests.coverage.measure import measured
+from tests.tracing.zoo import randomise
 
 NARROW, WIDTH, OUT = 4, 6, 5
 INPUTS = (torch.randn(9, 7, generator=torch.Generator().manual_seed(1)),)
@@ -251,3 +254,29 @@ def test_a_stream_that_somebody_else_writes_or_reads_has_nothing_in_common(near:
     assert found.refuted == ()
     assert found.error < 1e-12
     assert common(found.symmetry) == []
+
+
+class Tower(nn.Module):
+    """A residual stream through many layers, each of which writes it."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, WIDTH), nn.Linear(WIDTH, 2)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(layers))
+        self.up = nn.ModuleList(nn.Linear(WIDTH, OUT) for _ in range(layers))
+        self.down = nn.ModuleList(nn.Linear(OUT, WIDTH) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        for norm, up, down in zip(self.norms, self.up, self.down, strict=True):
+            h = h + down(torch.tanh(up(norm(h))))
+        return self.last(h)
+
+
+@pytest.mark.parametrize("layers", [3, 40])
+def test_a_motion_has_as_many_terms_as_a_network_has_layers(layers: int) -> None:
+    """An einsum has fifty letters, which all layers once shared: each term has them for itself."""
+    model, x = randomise(Tower(layers)).double(), torch.randn(4, 3).double()
+    symmetry = infer(record(model, (x,)))
+    assert common(symmetry) == [WIDTH]
+    assert verify(model, symmetry, (x,), limit=10).error < 1e-11

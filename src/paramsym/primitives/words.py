@@ -191,9 +191,15 @@ class OutOfLetters(Exception):
 class Speller:
     """Spells letters as characters, windows as `Window`s and words as `Factor`s."""
 
-    def __init__(self) -> None:
-        self.known: dict[Letter, str] = {}
-        self.rest: Iterator[str] = iter(c for c in _ALPHABET if c not in "xy")
+    def __init__(self, known: Mapping[Letter, str] | None = None) -> None:
+        self.known = dict(known or {})
+        taken = {"x", "y", *self.known.values()}
+        self.rest: Iterator[str] = iter(c for c in _ALPHABET if c not in taken)
+
+    def apart(self) -> Speller:
+        """For one term, which shares what is known by now: what it sums over is its own, so that a
+        motion may have as many terms as a network has layers."""
+        return Speller(self.known)
 
     def letter(self, x: Letter) -> str:
         """The character of a letter."""

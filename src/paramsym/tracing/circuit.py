@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from paramsym.lowering.builder import Builder
-from paramsym.primitives import Concatenate, Primitive
+from paramsym.primitives import Concatenate, Opaque, Primitive
 from paramsym.primitives.blocks import Block, Layout, Place, held_blocks, tensor_blocks
 from paramsym.primitives.joint import Joint, Key, Slot
 from paramsym.primitives.tensor import Tensor
@@ -137,7 +137,7 @@ class Circuit:
         if isinstance(op, Concatenate):
             yield from self._pieces(op, choices, ins, outs)
             return
-        for picked in itertools.product(*choices.values()):
+        for picked in _picked(op, tensors, choices):
             where = dict(zip(choices, picked, strict=True))
             *inputs, out = [self._block(t, labels, where) for t, labels in tensors]
             yield self._joint(op, where, inputs, out, [*ins, outs])
@@ -182,3 +182,15 @@ class Circuit:
                 self.seen |= {block.key for block in tensor_blocks(tensor, self.layout)}
                 self.patched |= {block.key for block in tensor_blocks(op.out, self.layout)}
             position += size
+
+
+def _picked(op: Primitive, tensors: list, choices: dict) -> Iterator[tuple[Place, ...]]:
+    """Every choice of places; of what is opaque, whose tensors have no axis in common and are
+    frozen, as few as show each block of each."""
+    if not isinstance(op, Opaque):
+        return itertools.product(*choices.values())
+    own = [[choices[label] for label in labels if label in choices] for _, labels in tensors]
+    each = [[*itertools.product(*places)] for places in own]
+    most = max(map(len, each))
+    rows = zip(*(itertools.islice(itertools.cycle(blocks), most) for blocks in each), strict=True)
+    return (tuple(itertools.chain(*row)) for row in rows)

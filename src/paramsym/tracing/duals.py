@@ -49,10 +49,11 @@ class Dual(NamedTuple):
         table = Word(self.table.name, self.table.block.start, self.table.slots, read)
         into = {theirs: letters[mine] for mine, theirs in self.rest}
         moved = tuple(into[s] for s, _ in self.bias.slots)
-        window = spell.window(self.bias.name, self.bias.block.start, self.bias.slots, moved)
         for offset in self.absence.offset:
             words = (table, *offset.spelled(self.absence.profile, parameters))
-            yield Term(window, -offset.weight, tuple(map(spell.factor, words)))
+            own = spell.apart()
+            window = own.window(self.bias.name, self.bias.block.start, self.bias.slots, moved)
+            yield Term(window, -offset.weight, tuple(map(own.factor, words)))
 
 
 def dual_of(

@@ -117,6 +117,8 @@ class _Writer:
             if profile.kernel:
                 free[s] = fresh()
                 words.append(projector(profile, block, s, free[s], target[s], letters))
+        for letter in free.values():
+            spell.letter(letter)
         terms = [
             _term(spell, name, block, at, sign, tuple(words))
             for sign, at in _exchanged(target, matrices)
@@ -335,6 +337,7 @@ def _term(
     spell: Speller, name: str, block: Block, letters: Mapping[int, Letter], coefficient: float,
     words: tuple[Word, ...], entries: Entries | None = None,
 ) -> Term:  # fmt: skip
+    spell = spell.apart()
     start, slots = entries or _window(block)
     used = tuple(letters.get(s) or fresh() for s, _ in slots)
     window = spell.window(name, start, slots, used)

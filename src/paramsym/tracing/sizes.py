@@ -62,7 +62,7 @@ def _written(found: Spaces, first: Unknown, powers: Row) -> Shift:
     for unknown in sorted(powers, key=lambda u: (u != first, u)):
         name, block = found.names[unknown[0]][0], found.blocks[unknown[:2]]
         grows = powers[unknown] == powers[first]
-        terms.append(_term(spell, name, block, _number(found, unknown) or 0.0, grows))
+        terms.append(_term(spell.apart(), name, block, _number(found, unknown) or 0.0, grows))
     name, *others = dict.fromkeys(term.target.parameter for term in terms)
     more = " …" if len(others) > 3 else ""
     family = f"its size against that of {', '.join(others[:3])}{more}"
