@@ -1,4 +1,4 @@
-"""Recurrent layers that begin at a state that is a parameter, or a buffer: it is that of one time."""
+"""Recurrent layers that begin at a parameter or a buffer: it is their state at one time alone."""
 
 from __future__ import annotations
 

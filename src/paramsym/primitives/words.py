@@ -12,7 +12,7 @@ letter that only factors share is summed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paramsym.primitives.blocks import Block
@@ -191,10 +191,11 @@ class OutOfLetters(Exception):
 class Speller:
     """Spells letters as characters, windows as `Window`s and words as `Factor`s."""
 
-    def __init__(self, known: Mapping[Letter, str] | None = None) -> None:
-        self.known = dict(known or {})
-        taken = {"x", "y", *self.known.values()}
-        self.rest: Iterator[str] = iter(c for c in _ALPHABET if c not in taken)
+    def __init__(self, letters: Iterable[Letter] = ()) -> None:
+        self.known: dict[Letter, str] = {}
+        self.rest: Iterator[str] = iter(c for c in _ALPHABET if c not in "xy")
+        for letter in letters:
+            self.letter(letter)
 
     def apart(self) -> Speller:
         """For one term, which shares what is known by now: what it sums over is its own, so that a

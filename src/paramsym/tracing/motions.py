@@ -102,7 +102,6 @@ class _Writer:
         spelled = {p for profile in pattern.values() for p in profile.parameters}
         if name in spelled or not spelled <= self.parameters.keys():
             return None
-        spell = Speller()
         letters = {s: fresh() for _, _, s in block.slots if s not in pattern}
         matrices = [(s, p.transposed) for s, p in pattern.items() if isinstance(s, tuple)]
         letters |= {s: fresh() for pair, _ in matrices for s in pair}
@@ -117,8 +116,7 @@ class _Writer:
             if profile.kernel:
                 free[s] = fresh()
                 words.append(projector(profile, block, s, free[s], target[s], letters))
-        for letter in free.values():
-            spell.letter(letter)
+        spell = Speller(free.values())
         terms = [
             _term(spell, name, block, at, sign, tuple(words))
             for sign, at in _exchanged(target, matrices)
@@ -196,12 +194,10 @@ class _Writer:
     ) -> Shift | None:
         """All terms; with κ, δ stands for κ·s, or for −κ·s: what moves κ moves by −κ·s, so that κ
         is divided by 1 + Σ w·s, of which `along` are the factors."""
-        source, spell = family.source, Speller()
+        source, spell = family.source, Speller(family.source.letters.values())
         times: list[tuple[float, tuple[Word, ...]]] = [(1.0, ())]
         if kappa:
             times = [(sign * o.weight, _apart(o.factors)) for o in kappa]
-        for letter in source.letters.values():
-            spell.letter(letter)
         terms = [*self._leading(spell, source, times)]
         for absorption in family.absorbed:
             terms += self._absorbed(spell, absorption, times, sign, source.positions)

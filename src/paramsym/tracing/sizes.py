@@ -56,8 +56,8 @@ def _sum(one: Row, other: Row, factor: Number) -> Row:
 
 def _written(found: Spaces, first: Unknown, powers: Row) -> Shift:
     """The finite motion; what has the power of the first tensor grows by δ."""
-    spell = Speller()
-    delta = spell.letter(fresh())
+    letter = fresh()
+    spell = Speller([letter])
     terms = []
     for unknown in sorted(powers, key=lambda u: (u != first, u)):
         name, block = found.names[unknown[0]][0], found.blocks[unknown[:2]]
@@ -66,7 +66,7 @@ def _written(found: Spaces, first: Unknown, powers: Row) -> Shift:
     name, *others = dict.fromkeys(term.target.parameter for term in terms)
     more = " …" if len(others) > 3 else ""
     family = f"its size against that of {', '.join(others[:3])}{more}"
-    return Shift(f"{name}.size", family, delta, (1,), tuple(terms), ())
+    return Shift(f"{name}.size", family, spell.letter(letter), (1,), tuple(terms), ())
 
 
 def _number(found: Spaces, unknown: Unknown) -> float | None:
