@@ -184,7 +184,7 @@ class Bases:
                 self.telling.pull(joint)
         self.telling.compare(parameters, self.circuit.layout)
         for slot, serial in self.telling.unclear:
-            if slot not in self:  # it has no basis: integers, and what is ordered by data
+            if slot not in self:  # it has no basis: integers, data, slices that nobody reads
                 continue
             known = self.class_of(slot)
             known.over = {n for n in known.over or () if n.serial != serial}
