@@ -71,7 +71,7 @@ def _audit(
 
     What would not end in time is not begun.
     """
-    estimate = audit_cost(model, inputs, symmetry=symmetry).seconds
+    estimate = _estimated(model, symmetry, inputs)
     if time.monotonic() + estimate / _DOUBT > until:
         say({"audited": False, "audit": f"it would take about {estimate:.0f} seconds"})
         return
@@ -97,6 +97,14 @@ def _audit(
             if again.get("unexplained", found["unexplained"]) < found["unexplained"]:
                 say({**again, why: found["unexplained"]})
                 found, vain = again, 0
+
+
+def _estimated(model: nn.Module, symmetry: ParameterSymmetry, inputs: Any) -> float:
+    """How many seconds an audit may take; none where it will say why it cannot be."""
+    try:
+        return audit_cost(model, inputs, symmetry=symmetry).seconds
+    except Exception:
+        return 0.0
 
 
 def warm() -> None:
