@@ -9,6 +9,7 @@ from sklearn.decomposition import FastICA
 
 from paramsym.privacy import NotApplicable
 from paramsym.privacy.attacks.independent_components import (
+    _orthonormal,
     amari_index,
     attempt,
     correlations,
@@ -146,3 +147,17 @@ def test_an_attempt_needs_features_and_rows(generator):
         attempt(job(perceptron(1), gaussian(50, 1, generator), "general linear"))
     with pytest.raises(NotApplicable, match="20 rows came, and 6 features"):
         attempt(job(perceptron(6), gaussian(20, 6, generator), "general linear"))
+
+
+def test_a_step_survives_a_decomposition_that_does_not_converge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Divide and conquer fails for one matrix in very many, which a suite met once."""
+    matrix = torch.randn(30, 30, generator=torch.Generator().manual_seed(0)).double()
+    wanted = _orthonormal(matrix)
+
+    def diverges(*_: object, **__: object) -> None:
+        raise torch.linalg.LinAlgError("failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "svd", diverges)
+    torch.testing.assert_close(_orthonormal(matrix), wanted, rtol=0.0, atol=1e-12)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from time import process_time
 
 import torch
+from scipy.linalg import svd
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -116,7 +117,11 @@ def _step(turn: Tensor, white: Tensor) -> Tensor:
 
 def _orthonormal(matrix: Tensor) -> Tensor:
     """The nearest orthogonal matrix, (M Mᵀ)^(−1/2) M."""
-    left, _, right = torch.linalg.svd(matrix)
+    try:
+        left, _, right = torch.linalg.svd(matrix)
+    except RuntimeError:  # divide and conquer: now and then only iteration converges
+        found = svd(matrix.numpy(force=True), lapack_driver="gesvd")
+        left, _, right = (torch.from_numpy(part).to(matrix) for part in found)
     return left @ right
 
 
