@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from paramsym.primitives import Sum
-from paramsym.primitives.directions import Absence
+from paramsym.primitives.directions import Profile
 from paramsym.primitives.joint import Joint
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Letter, Speller, Word, frame_words, fresh
@@ -26,21 +26,21 @@ class Dual(NamedTuple):
     """A product of a table with what has w·h = κ, and the bias that takes up what it changes by."""
 
     table: Side
-    absence: Absence
+    profile: Profile  # w
+    constant: tuple[tuple[float, tuple[Word, ...]], ...]  # the words of κ, with their weights
     bias: Side | None  # where κ is zero
     rest: tuple[tuple[int, int], ...]  # slots of the table, with those of the bias
 
     @property
     def reads(self) -> set[str]:
         """The parameters of which w and κ are made."""
-        found = {name for offset in self.absence.offset for name in parameters_of(offset.factors)}
-        return found | self.absence.profile.parameters
+        return self.profile.parameters.union(*(parameters_of(words) for _, words in self.constant))
 
     def along(self, parameters: Mapping[str, Tensor], letter: Letter) -> tuple[Word, ...]:
         """w as factors."""
-        return tuple(frame_words(self.absence.profile, parameters, letter, 1))
+        return tuple(frame_words(self.profile, parameters, letter, 1))
 
-    def terms(self, spell: Speller, z: Letter, parameters: Mapping[str, Tensor]) -> Iterator[Term]:
+    def terms(self, spell: Speller, z: Letter) -> Iterator[Term]:
         """b −= E z κ."""
         if self.bias is None:
             return
@@ -49,11 +49,10 @@ class Dual(NamedTuple):
         table = Word(self.table.name, self.table.block.start, self.table.slots, read)
         into = {theirs: letters[mine] for mine, theirs in self.rest}
         moved = tuple(into[s] for s, _ in self.bias.slots)
-        for offset in self.absence.offset:
-            words = (table, *offset.spelled(self.absence.profile, parameters))
+        for weight, words in self.constant:
             own = spell.apart()
             window = own.window(self.bias.name, self.bias.block.start, self.bias.slots, moved)
-            yield Term(window, -offset.weight, tuple(map(own.factor, words)))
+            yield Term(window, -weight, tuple(map(own.factor, (table, *words))))
 
 
 def dual_of(
@@ -69,9 +68,10 @@ def dual_of(
         plain = not (profile.kernel or profile.transposed or any(o.at for o in absence.offset))
         if plain and profile.parameters <= parameters.keys() and absence.strides == (theirs,):
             if absence.is_zero:
-                return Dual(side, absence, None, ())
+                return Dual(side, profile, (), None, ())
+            constant = tuple((o.weight, o.spelled(profile, parameters)) for o in absence.offset)
             found = _bias(circuit, parameters, side, joint, k)
-            return None if found is None else Dual(side, absence, *found)
+            return None if found is None else Dual(side, profile, constant, *found)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paramsym.primitives import Contract
+from paramsym.primitives import Contract, Primitive
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.joint import At, Joint, Key
 from paramsym.primitives.tensor import Tensor
@@ -54,13 +54,12 @@ def place_of(joint: Joint, k: int, slot: int) -> At:
 
 def contracted(joint: Joint, k: int, slot: int) -> int | None:
     """The slot of the other factor of a product with which a slot of input k is contracted."""
-    if not is_product(joint):
+    if not is_product(joint.op):
         return None
     at = place_of(joint, k, slot)
     return None if at in joint.slots(-1) else joint.slots(1 - k).get(at)
 
 
-def is_product(joint: Joint) -> bool:
-    """Whether a joint is a plain product of two different tensors."""
-    op = joint.op
+def is_product(op: Primitive) -> bool:
+    """Whether an operation is a plain product of two different tensors."""
     return type(op) is Contract and op.power == 1 and not op.is_square

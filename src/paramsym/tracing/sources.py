@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from paramsym.primitives import Concatenate, Contract, Lookup, Primitive
+from paramsym.primitives import Concatenate, Lookup
 from paramsym.primitives.blocks import Block, tensor_blocks
 from paramsym.primitives.directions import Absence, Profile, length_along
 from paramsym.primitives.gains import power_of
@@ -30,6 +30,7 @@ from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import Effect, Monomial, gathered, same_offset
 from paramsym.tracing.effects import Effects
 from paramsym.tracing.pieces import along_pieces, without_last
+from paramsym.tracing.sides import is_product
 from paramsym.tracing.subspaces import Unread
 
 _KERNELS = 3  # readers whose kernels are combined
@@ -231,7 +232,7 @@ class Sources:
     def _tied(self, name: str, block: Block, pinned: Mapping[int, int]) -> Iterator[Source]:
         """Changes along what the one reader that is a product of a weight never receives."""
         readers = self._readers(block)
-        weighing = [n for n, (joint, _) in enumerate(readers) if _is_product(joint.op)]
+        weighing = [n for n, (joint, _) in enumerate(readers) if is_product(joint.op)]
         if len(readers) > 1 == len(weighing):
             (reader,) = weighing
             for cut, absences in self._received(*readers[reader]).items():
@@ -242,7 +243,7 @@ class Sources:
         """Who reads a weight, but for products with what is zero, such as a padding."""
         return [
             (joint, k) for joint, k in self.circuit.readers[block.key]
-            if not (_is_product(joint.op) and self._is_zero(joint.inputs[1 - k]))
+            if not (is_product(joint.op) and self._is_zero(joint.inputs[1 - k]))
         ]  # fmt: skip
 
     def _is_zero(self, block: Block) -> bool:
@@ -255,7 +256,7 @@ class Sources:
     def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
         """Absences of what a weight is contracted with, seen from the weight, by its slot."""
         found: dict[int, list[Absence]] = defaultdict(list)
-        data = joint.inputs[1 - k] if _is_product(joint.op) else None
+        data = joint.inputs[1 - k] if is_product(joint.op) else None
         if data is None or self.effects.depends(data.tensor) is not None:
             return found
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
@@ -372,11 +373,6 @@ def _is_shown(letters: Collection[Letter], effect: Effect) -> bool:
     if not effect or any(m.atom is None for _, m in effect.values()):
         return False
     return set().union(*(m.shown() for _, m in effect.values())).issuperset(letters)
-
-
-def _is_product(op: Primitive) -> bool:
-    """Whether an operation is a plain product of two different tensors."""
-    return type(op) is Contract and op.power == 1 and not op.is_square
 
 
 def _with_sums(received: Mapping[int, list[Absence]]) -> dict[int, list[Absence]]:

@@ -86,7 +86,7 @@ class _Stream:
     def _directions(self) -> set[tuple[str, Profile]]:
         """Along what the rest is silent, or what tables are read again without."""
         silent = {("silent", profile) for profile in self.silent}
-        return silent | {("dual", dual.absence.profile) for dual in self.duals}
+        return silent | {("dual", dual.profile) for dual in self.duals}
 
 
 class _Finder:
@@ -206,7 +206,7 @@ def _terms(joint: Joint, at: At) -> list[int]:
     linear = (
         op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, (Lookup, Concatenate))
     )
-    return having if (linear or is_product(joint)) and len(having) == 1 else []
+    return having if (linear or is_product(op)) and len(having) == 1 else []
 
 
 def _hides(pattern: Unseen, slot: int) -> bool:
@@ -236,7 +236,7 @@ def _written(stream: _Stream, size: int, parameters: Mapping[str, Tensor]) -> Sh
     for side in stream.readers.values():
         read = fresh()
         terms.append(_term(spell, side, z, read, -weight, (*along, *into(read))))
-    terms += [term for dual in stream.duals for term in dual.terms(spell, z, parameters)]
+    terms += [term for dual in stream.duals for term in dual.terms(spell, z)]
     family = "a common change that some readers do not see, and the others take back"
     return Shift(name, family, text, (size,), tuple(terms), divisor)
 
