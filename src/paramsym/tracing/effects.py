@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from paramsym.primitives import Primitive
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.directions import Along, Profile, Unseen
 from paramsym.primitives.gains import power_of
@@ -34,6 +35,15 @@ class _Reader(NamedTuple):
     whole: frozenset[int] | None
 
 
+class _Step(NamedTuple):
+    """A change that goes on: where it would stop, what is left of it to be followed, and where
+    that has stopped."""
+
+    stopped: Monomial
+    following: list[Monomial]
+    found: list[Monomial]
+
+
 class Effects:
     """The effects of changes in a network; it answers primitives as their `Values`."""
 
@@ -41,6 +51,8 @@ class Effects:
         self.circuit, self.unread = circuit, unread
         self._values: dict[Key, list[Change] | None] = {}
         self._depends: dict[int, frozenset[str] | None] = {}
+        for op in circuit.build.ops:  # in order: networks may be deeper than a stack
+            self._depends[op.out.serial] = self._computed(op)
         self._readers: dict[tuple[int, int], _Reader] = {}
         self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
         self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
@@ -49,17 +61,15 @@ class Effects:
     def depends(self, tensor: Tensor) -> frozenset[str] | None:
         """The parameters of which a tensor is computed; None where data enters."""
         owner = tensor.owner
-        if owner.serial not in self._depends:
-            if owner.producer is None:
-                named = owner.kind in ("parameter", "buffer")
-                found = frozenset([owner.name]) if named else None
-            else:
-                closed = owner.producer.is_closed
-                parts = [self.depends(x) for x in owner.producer.inputs] if closed else [None]
-                known = [p for p in parts if p is not None]
-                found = frozenset().union(*known) if len(known) == len(parts) else None
-            self._depends[owner.serial] = found
-        return self._depends[owner.serial]
+        if owner.producer is not None:
+            return self._depends[owner.serial]
+        return frozenset([owner.name]) if owner.kind in ("parameter", "buffer") else None
+
+    def _computed(self, op: Primitive) -> frozenset[str] | None:
+        """The parameters of which an operation computes, whose inputs are told."""
+        parts = [self.depends(x) for x in op.inputs] if op.is_closed else [None]
+        known = [p for p in parts if p is not None]
+        return frozenset().union(*known) if len(known) == len(parts) else None
 
     def position(self, letter: Letter) -> int | None:
         """The one position that a letter of δ stands for; None if it runs over a slot."""
@@ -138,25 +148,44 @@ class Effects:
 
         `met` receives the kernels of readers on the way, with the letters along which it varies.
         """
+        way = [_Step((key, change), [(key, change)], [])]  # networks may be deeper than a stack
+        while True:
+            step = way[-1]
+            if step.following:
+                at, one = step.following.pop()
+                beyond = self._beyond(at, one, source, met)
+                if beyond is None:
+                    step.found.append((at, one))
+                elif beyond:
+                    beyond.reverse()
+                    way.append(_Step((at, one), beyond, []))
+                    continue
+            else:
+                way.pop()
+                if not way:
+                    return step.found
+                step, made = way[-1], step.found
+                step.found.extend(made)
+            if len(step.found) > _MONOMIALS and len(way) > 1:
+                at, one = step.stopped
+                self._many.add((at, source, frozenset(one.at)))
+                way[-1] = _Step(step.stopped, [], [step.stopped])
+
+    def _beyond(
+        self, key: Key, change: Change, source: str, met: set[tuple[Letter, Profile]] | None
+    ) -> list[Monomial] | None:
+        """What a change becomes behind all readers of a block; None if it stops there."""
         if is_unseen(self.unread[key], change):
             return []
-        stopped = [(key, change)]
-        spread = (key, source, frozenset(change.at))
-        if self.circuit.is_seen(key) or spread in self._many:
-            return stopped
-        following: list[tuple[Key, Change]] = []
+        if self.circuit.is_seen(key) or (key, source, frozenset(change.at)) in self._many:
+            return None
+        following: list[Monomial] = []
         for joint, k in self.circuit.readers[key]:
             passed = self._past(joint, k, change, source, met)
             if passed is None:
-                return stopped
+                return None
             following += [(joint.out.key, one) for one in passed]
-        found: list[Monomial] = []
-        for at, one in following:
-            found += self.of(at, one, source, met)
-            if len(found) > _MONOMIALS:
-                self._many.add(spread)
-                return stopped
-        return found
+        return following
 
     def through(
         self, joint: Joint, k: int, change: Change, source: str,

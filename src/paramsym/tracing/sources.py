@@ -248,10 +248,15 @@ class Sources:
 
     def _is_zero(self, block: Block) -> bool:
         """Whether a block is the zeros that were joined to something."""
-        joint = None if self.circuit.layout.coarse else self.circuit.writer(block.key)
-        if joint is None or not isinstance(joint.op, Concatenate):
-            return block.tensor.zero
-        return all(map(self._is_zero, joint.inputs))
+        queue = [block]
+        while queue:
+            block = queue.pop()
+            joint = None if self.circuit.layout.coarse else self.circuit.writer(block.key)
+            if joint is not None and isinstance(joint.op, Concatenate):
+                queue += joint.inputs
+            elif not block.tensor.zero:
+                return False
+        return True
 
     def _received(self, joint: Joint, k: int) -> dict[int, list[Absence]]:
         """Absences of what a weight is contracted with, seen from the weight, by its slot."""

@@ -62,7 +62,23 @@ def distances(context: Context, call: Call) -> list[Call] | None:
 
 
 def _terms(context: Context, call: Call) -> list[Term] | None:
-    """The terms of a sum with their factors; None where they are added otherwise."""
+    """The terms of a sum with their factors; None where they are added otherwise, or are more than
+    a distance has, as along a stream that is added up to through all layers."""
+    found: list[Term] = []
+    queue = _summands(context, call) or []
+    while queue and len(found) + len(queue) <= 3:
+        value, factor = queue.pop()
+        inner = context.writer(value) if value.storage == value.id else None
+        parts = _summands(context, inner) if inner is not None and inner.name in _SIGNS else None
+        if parts is None:
+            found.append((value, factor))
+        else:
+            queue += [(part, factor * own) for part, own in parts]
+    return None if queue or not found else found
+
+
+def _summands(context: Context, call: Call) -> list[Term] | None:
+    """What a plain sum adds."""
     if len(call.args) != 2 or call.kwargs.get("alpha", 1) != 1 or "out" in call.kwargs:
         return None
     found: list[Term] = []
@@ -70,10 +86,7 @@ def _terms(context: Context, call: Call) -> list[Term] | None:
         term = context.multiple(item)
         if term is None:
             return None
-        value, factor = term
-        inner = context.writer(value) if value.storage == value.id else None
-        parts = _terms(context, inner) if inner is not None and inner.name in _SIGNS else None
-        found += [(v, f * factor * sign) for v, f in parts or [(value, 1.0)]]
+        found.append((term[0], term[1] * sign))
     return found
 
 
