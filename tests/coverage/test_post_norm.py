@@ -1,25 +1,24 @@
-"""One encoder layer that normalises afterwards has one direction more: a flow of its gains.
+"""Streams that a norm begins and norms read: the gains of the first flow, and the stream turns.
 
 The stream in front of the first norm may turn by any A that is antisymmetric with A 1 = 0. Behind
 the norm, whose gain is g, it moves by T = γ + diag(g) A diag(g)⁻¹ if the gain moves by γ g, and the
 second norm allows T = B + 1 vᵀ + u (1/g)ᵀ, B like A: it sees nothing of 1, and Σ h/g is constant.
-These are as many unknowns as equations, and one more, at any width.
-
-It is the tangent of an exact motion. Where μ are the critical points of q(x) = Π (x − gᵢ), the
-vectors 1/(gᵢ − μ) are the eigenvectors of P diag(g) P with P what a norm sees, and μ the values.
-q + c has the same critical points, so that its roots are gains which the second norm cannot tell
-from g up to a turn; and motions by c and c′ are one by c + c′.
+These are as many unknowns as equations, and one more, at any width. It is the tangent of a motion:
+`structure.gain_flow`.
 """
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import audit
+from paramsym import ParameterSymmetry, act, audit, find_symmetry, verify
+from paramsym.recording.record import record
+from paramsym.tracing.infer import infer
 from tests.tracing.zoo import randomise
 
 
@@ -51,93 +50,18 @@ def test_there_is_one_unknown_more_than_equations(d: int) -> None:
     assert kernel - 1 == 1  # 1 (1/g)ᵀ is both 1 vᵀ and u (1/g)ᵀ
 
 
-def spectrum(g: Tensor) -> Tensor:
-    """The eigenvalues of n ↦ |P g n|² where n sums to zero, with P what a norm sees."""
-    centre = torch.eye(len(g)).double() - 1 / len(g)
-    seen = centre * g @ centre
-    return torch.linalg.eigvalsh(seen.mT @ seen)
-
-
-@pytest.mark.parametrize("d", [3, 4, 6, 9])
-def test_the_gains_move_as_their_spectrum_stays(d: int) -> None:
-    """So the second norm sees the stream at lengths that a turn in front of the first takes back:
-    d − 1 numbers of d gains stay, which leaves a curve."""
-    torch.manual_seed(d)
-    g = torch.rand(d).double() + 0.5
-    system = system_of(g)
-    kernel = torch.linalg.svd(system.mT).Vh[int(torch.linalg.matrix_rank(system)) :]
-    (first, _), others = torch.linalg.svd(kernel[:, :d]).Vh[:2], torch.randn(d).double()
-
-    def moved(by: Tensor) -> float:
-        away = [spectrum(g * (1 + sign * 1e-5 * by)) for sign in (1, -1)]
-        return float((away[0] - away[1]).abs().max() / 2e-5)
-
-    assert moved(first) < 1e-6 < 1e-2 < moved(others / others.norm())
-
-
-def seen_by_a_norm(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The critical points μ of q, with their vectors 1/(gᵢ − μ), of length one, and the square of
-    what diag(g) leads from each to 1/√d, which is −q(μ) / Π (μ − μ′)."""
-    first = torch.cat([torch.ones(len(g), 1), torch.randn(len(g), len(g) - 1)], 1).double()
-    sum_to_zero = torch.linalg.qr(first).Q[:, 1:]
-    critical, vectors = torch.linalg.eigh(sum_to_zero.mT * g @ sum_to_zero)
-    vectors = sum_to_zero @ vectors
-    led = g @ vectors / len(g) ** 0.5
-    return critical, vectors * led.sign(), led.square()
-
-
-def spread(critical: Tensor) -> Tensor:
-    """Π (μ − μ′) over all others, of each critical point."""
-    return (critical[:, None] - critical + torch.eye(len(critical))).prod(1)
-
-
-def flowed(g: Tensor, c: float) -> tuple[Tensor, Tensor]:
-    """The roots of q + c, in the order of g, and the turn S with P diag(g′) S = S P diag(g) on what
-    sums to zero."""
-    critical, vectors, led = seen_by_a_norm(g)
-    arrow = torch.diag(torch.cat([g.mean()[None], critical]))
-    arrow[0, 1:] = arrow[1:, 0] = (led - c / spread(critical)).sqrt()
-    roots, frame = torch.linalg.eigh(arrow)
-    there = (frame * frame[0].sign())[:, g.argsort().argsort()]
-    return roots[g.argsort().argsort()], there[1:].mT @ vectors.mT + 1 / len(g)
-
-
-def most(g: Tensor) -> float:
-    """How far the constant of q may move until two roots meet."""
-    critical, _, led = seen_by_a_norm(g)
-    return float((led * spread(critical)).abs().min())
-
-
-@pytest.mark.parametrize("d", [3, 4, 6, 9])
-def test_the_flow_turns_what_the_norms_see(d: int) -> None:
-    torch.manual_seed(d)
-    g = torch.rand(d).double() + torch.arange(d) / d
-    centre = torch.eye(d).double() - 1 / d
-    moved, turn = flowed(g, 0.6 * most(g))
-    close = {"rtol": 0.0, "atol": 1e-12}
-    torch.testing.assert_close(turn @ turn.mT, torch.eye(d).double(), **close)
-    torch.testing.assert_close(turn.sum(1), torch.ones(d).double(), **close)
-    critical, _, led = seen_by_a_norm(g)
-    q = (critical[:, None] - g).prod(1)  # in factors, with the roots of q + c beside them
-    torch.testing.assert_close((critical[:, None] - moved).prod(1), q + 0.6 * most(g), **close)
-    torch.testing.assert_close(-led * spread(critical), q, **close)
-    seen = centre * moved @ turn @ centre
-    torch.testing.assert_close(seen, turn @ (centre * g) @ centre, **close)
-    assert float((moved - g).abs().max()) > 1e-3
-    twice, again = flowed(moved, -0.2 * most(g))
-    at_once, turned = flowed(g, 0.4 * most(g))
-    torch.testing.assert_close(twice, at_once, **close)
-    torch.testing.assert_close(again @ turn, turned, **close)
+# -- where it is, and where not -------------------------------------------------------------------
 
 
 class Tower(nn.Module):
     """A stream that a norm begins and a norm ends, with a layer beside it that reads it by one."""
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int = 6, last: nn.Module | None = None) -> None:
         super().__init__()
         self.enter, self.leave = nn.Linear(5, d), nn.Linear(d, 3)
         self.up, self.down = nn.Linear(d, 7), nn.Linear(7, d)
-        self.first, self.read, self.last = (nn.LayerNorm(d) for _ in range(3))
+        self.first, self.read = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.last = last or nn.LayerNorm(d)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(self.enter(x))
@@ -145,56 +69,203 @@ class Tower(nn.Module):
         return self.leave(self.last(h))
 
 
-@torch.no_grad()
-def turned(model: Tower, gains: Tensor, turn: Tensor) -> Tower:
-    """A tower with other gains of its first norm, and a stream that is turned."""
-    moved = copy.deepcopy(model)
-    moved.first.weight.copy_(gains)
-    for vector in (moved.enter.bias, moved.first.bias, moved.down.bias):
-        vector.copy_(turn @ vector)
-    for matrix in (moved.enter.weight, moved.down.weight):
-        matrix.copy_(turn @ matrix)
-    for norm, reader in ((moved.read, moved.up), (moved.last, moved.leave)):
-        within = norm.weight[:, None] * turn / norm.weight
-        norm.bias.copy_(within @ norm.bias)
-        reader.weight.copy_(reader.weight @ torch.linalg.inv(within))
-    return moved
+class Weighed(Tower):
+    """Weights read what the first norm wrote, and the stream at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + self.down(torch.sigmoid(self.up(h)))
+        return torch.cat([self.leave(self.last(h)), self.other(h)], -1)
 
 
-def test_a_tower_computes_the_same_along_the_flow() -> None:
-    torch.manual_seed(0)
-    model = randomise(Tower(6)).double()
-    with torch.no_grad():
-        model.first.weight.copy_(torch.rand(6) + torch.arange(6) / 6)
-    g, x = model.first.weight.detach().clone(), torch.randn(9, 5).double()
-    moved, turn = flowed(g, 0.6 * most(g))
-    close = {"rtol": 0.0, "atol": 1e-12}
-    torch.testing.assert_close(turned(model, moved, turn)(x), model(x), **close)
-    other = moved + 0.01 * torch.randn(6).double()
-    assert float((turned(model, other, turn)(x) - model(x)).detach().abs().max()) > 1e-4
+class Streams(Tower):
+    """A stream that others read in front of the first norm, and that a token joins behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.more = nn.Parameter(torch.randn(6)), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        h = h + torch.tanh(self.more(h)).sum(-1, keepdim=True) * self.token
+        h = h.unflatten(0, (-1, 5))
+        h = torch.cat([self.token.expand(len(h), 1, 6), h], 1)
+        h = self.first(h)
+        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
+        return self.leave(self.last(h.mean(1)))
+
+
+class Shared(Tower):
+    """The gains of the first norm are those of the last, and what both write moves alike."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
+        return self.leave(self.first(h))
+
+
+class Seen(Tower):
+    """The stream is an output."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.first(self.enter(x))
+        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
+        return h, self.leave(self.last(h))
+
+
+class OneByOne(Tower):
+    """The stream passes a function of each coordinate."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + self.down(torch.sigmoid(self.up(torch.tanh(h))))
+        return self.leave(self.last(h))
+
+
+class Doubled(Tower):
+    """One weight writes the stream and reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.square = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + self.square(torch.sigmoid(self.square(self.read(h))))
+        return self.leave(self.last(h))
+
+
+class FromData(Tower):
+    """Data are added to the stream."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x)) + x.sum(-1, keepdim=True) * torch.arange(6).to(x)
+        return self.leave(self.last(h))
+
+
+class Joined(Tower):
+    """What a norm wrote is added to the stream that weights read: one turns, the other does not
+    quite."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + torch.layer_norm(h + self.down(torch.sigmoid(self.up(h))), (6,))
+        return self.leave(h)
+
+
+class Absorbed(Tower):
+    """Weights alone read what the first norm wrote, so that its gains are free."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(self.first(self.enter(x)))
 
 
 class Encoder(nn.Module):
     def __init__(self, d: int, layers: int, before: bool) -> None:
         super().__init__()
-        self.enter, self.leave = nn.Linear(d, d), nn.Linear(d, 3)
+        self.enter, self.leave = nn.Linear(5, d), nn.Linear(d, 3)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(d, 2, 8, 0.0, "gelu", batch_first=True, norm_first=before)
             for _ in range(layers)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.enter(x)
+        h = self.enter(x).unflatten(0, (-1, 5))
         for layer in self.layers:
             h = layer(h)
         return self.leave(h)
 
 
-@pytest.mark.parametrize(
-    ("d", "layers", "before", "left"),
-    [(4, 1, False, 1), (6, 1, False, 1), (4, 2, False, 0), (4, 1, True, 0)],
-)
-def test_one_layer_has_it_and_no_other(d: int, layers: int, before: bool, left: int) -> None:
+def made(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    model = randomise(Encoder(d, layers, before)).double()
-    assert audit(model, (torch.randn(5, 6, d).double(),)).unexplained == left
+    return randomise(build()).double(), torch.randn(40, 5).double()
+
+
+def flow_of(model: nn.Module, x: Tensor) -> tuple[ParameterSymmetry, list[str]]:
+    """The derivation alone, verified, and the flows in it."""
+    symmetry = infer(record(model, (x,)))
+    assert verify(model, symmetry, (x,), limit=100).error < 1e-11
+    return symmetry, [shift.name for shift in symmetry.shifts if shift.is_flow]
+
+
+FLOWING = {
+    "tower": Tower, "shared": Shared, "weighed": Weighed, "streams": Streams,
+    "no gain at its end": lambda: Tower(6, nn.LayerNorm(6, elementwise_affine=False)),
+    "encoder": lambda: Encoder(4, 1, False),
+}  # fmt: skip
+STILL = {
+    "narrow": lambda: Tower(2), "ended by lengths": lambda: Tower(6, nn.RMSNorm(6)),
+    "absorbed": Absorbed, "seen": Seen, "one by one": OneByOne, "doubled": Doubled,
+    "from data": FromData, "joined": Joined, "two layers": lambda: Encoder(4, 2, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOWING)
+def test_gains_flow_and_nothing_is_left(name: str) -> None:
+    model, x = made(FLOWING[name])
+    assert len(flow_of(model, x)[1]) == 1
+    assert audit(model, (x,)).unexplained == 0
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_where_something_sees_it_gains_stand_still(name: str) -> None:
+    model, x = made(STILL[name])
+    assert flow_of(model, x)[1] == []
+    if name in ("absorbed", "seen", "two layers"):
+        assert audit(model, (x,)).unexplained == 0
+
+
+@pytest.mark.parametrize("name", FLOWING)
+def test_every_part_of_the_motion_is_needed(name: str) -> None:
+    model, x = made(FLOWING[name])
+    symmetry, (flow,) = flow_of(model, x)
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+
+    def moved(own: ParameterSymmetry, by: float) -> float:
+        there = act(own, own.element({flow: torch.tensor([by], dtype=torch.float64)}), state)
+        found = torch.func.functional_call(model, there, (x,))
+        return float((found - model(x)).detach().abs().max())
+
+    assert max(moved(symmetry, by) for by in (-6.0, 0.3, 2.0)) < 1e-11
+    shift = symmetry.shift_of[flow]
+    for k in range(len(shift.terms)):
+        less = replace(shift, terms=shift.terms[:k] + shift.terms[k + 1 :])
+        others = tuple(less if s is shift else s for s in symmetry.shifts)
+        assert moved(replace(symmetry, shifts=others), 2.0) > 1e-5
+
+
+def test_an_element_is_undone_and_one_follows_another() -> None:
+    model, x = made(Weighed)
+    symmetry, (flow,) = flow_of(model, x)
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+    step = symmetry.element({flow: torch.tensor([1.7], dtype=torch.float64)})
+    there = act(symmetry, step, state)
+    twice = symmetry.element({flow: torch.tensor([3.4], dtype=torch.float64)})
+    close = {"rtol": 0.0, "atol": 1e-10}
+    torch.testing.assert_close(act(symmetry, ~step, there), state, **close)
+    torch.testing.assert_close(act(symmetry, step @ step, state), act(symmetry, twice, state),
+                               **close)  # fmt: skip
+    assert float((there["first.weight"] - state["first.weight"]).abs().max()) > 1e-3
+
+
+def test_it_is_kept_in_a_file() -> None:
+    model, x = made(Weighed)
+    symmetry = find_symmetry(model, (x,))
+    again = ParameterSymmetry.from_json(symmetry.to_json())
+    assert again.shifts == symmetry.shifts
+    (flow,) = (shift for shift in symmetry.shifts if shift.is_flow)
+    assert flow.dimension == 1
+    assert flow.is_counted
+
+
+def test_gains_of_one_do_not_move() -> None:
+    torch.manual_seed(0)
+    model = Tower(6).double()
+    symmetry, (flow,) = flow_of(model, torch.randn(9, 5).double())
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+    step = symmetry.element({flow: torch.tensor([1.7], dtype=torch.float64)})
+    torch.testing.assert_close(act(symmetry, step, state), state, rtol=0.0, atol=0.0)

@@ -200,7 +200,7 @@ def _canonical(term: Term, letters: str, places: Tensor) -> tuple[object, Tensor
     def factor(f: Factor, names: dict[str, int]) -> tuple[object, ...]:
         # The letters of a kernel are its own: x, and A, B, … for what the factor's window names.
         kernel = tuple((w.parameter, w.start, w.shape, w.strides, w.letters) for w in f.kernel)
-        return (*window(f.window, names), f.power, f.offset, kernel)
+        return (*window(f.window, names), f.power, f.offset, kernel, f.flow)
 
     names: dict[str, int] = {}
     target = window(term.target, names)

@@ -72,11 +72,14 @@ def movers_of(
             found.held[name] = "it was asked for"
         elif power != 2:
             found.held[name] = "along shifts only the sum of squares is minimised"
+        elif symmetry.shift_of[name].is_flow:
+            found.held[name] = _FLOWS
         else:
             found.shifts.append(name)
     return found
 
 
+_FLOWS = "it moves along a curve, on which the norm is not convex"
 _PHASES = "a phase mixes the coordinates of a pair: moduli alone can move"
 _APPROXIMATE = "it keeps the function only approximately; name it in include= to move it"
 

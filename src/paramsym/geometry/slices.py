@@ -86,6 +86,8 @@ def _offset(
     """
     if shift.divisor is not None:
         return transvection(shift, params) if shift.kind else _of_one(shift, params)
+    if shift.is_flow:
+        return "it moves along a curve, on which nothing vanishes"
     term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))

@@ -181,7 +181,7 @@ def _shift(shift: Shift) -> list[Any]:
 
 def _factor(f: Factor) -> list[Any]:
     kernel = [_window(w) for w in f.kernel]
-    return _trimmed([_window(f.window), f.power, f.offset, kernel], [1.0, 0.0, []])
+    return _trimmed([_window(f.window), f.power, f.offset, kernel, f.flow], [1.0, 0.0, [], ""])
 
 
 def _window(w: Window) -> list[Any]:
@@ -214,9 +214,11 @@ def _read_term(
 
 
 def _read_factor(
-    window: list[Any], power: float = 1.0, offset: float = 0.0, kernel: Sequence[list[Any]] = ()
-) -> Factor:
-    return Factor(_read_window(*window), power, offset, tuple(_read_window(*w) for w in kernel))
+    window: list[Any], power: float = 1.0, offset: float = 0.0, kernel: Sequence[list[Any]] = (),
+    flow: str = "",
+) -> Factor:  # fmt: skip
+    columns = tuple(_read_window(*w) for w in kernel)
+    return Factor(_read_window(*window), power, offset, columns, flow)
 
 
 def _read_window(

@@ -184,7 +184,7 @@ class _Coloured:
     def _factor(self, shift: Shift, factor: Factor) -> Hashable:
         kernel = frozenset(self.role(window.parameter) for window in factor.kernel)
         read = None if kernel else self._window(shift, factor.window)
-        return (read, factor.power, factor.offset, kernel)
+        return (read, factor.power, factor.offset, kernel, factor.flow)
 
     def _window(self, shift: Shift, window: Window) -> Hashable:
         free = tuple(letter in shift.letters for letter in window.letters)

@@ -43,12 +43,16 @@ class Factor:
     one for each batch of columns, which the windows call A, B, … in this order. Columns that have a
     letter z need only agree along it; a window of z alone holds gains that stand before those of
     the window in front of it.
+
+    With `flow`, instead: how δ moves gains, window + offset, along their flow. It names one of
+    `GainFlow`: "gains" with one letter, the others with two, (out, in).
     """
 
     window: Window
     power: float = 1.0
     offset: float = 0.0
     kernel: tuple[Window, ...] = ()
+    flow: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -119,6 +123,11 @@ class Shift:
         if not any(f.kernel for term in self.terms for f in term.factors):
             return True
         return self._kernel is not None and columns_of(self._kernel.kernel) is not None
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether δ, which is one number then, enters through the flow of gains: not linearly."""
+        return any(factor.flow for factor in self.terms[0].factors)
 
     @property
     def _symmetric_size(self) -> int:

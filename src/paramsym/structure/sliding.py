@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -14,8 +15,10 @@ from paramsym.structure.belonging import require_slides
 from paramsym.structure.contraction import contracted
 from paramsym.structure.element import Slide
 from paramsym.structure.following import is_followed, is_transformed
+from paramsym.structure.gain_flow import gain_flow
 from paramsym.structure.layout import laid_like, working_dtype
 from paramsym.structure.shift import Factor, Params, Shift, Term, Window
+from paramsym.structure.whole import whole
 
 
 def slid(shift: Shift, slide: Slide, name: str, params: Params) -> torch.Tensor:
@@ -51,6 +54,8 @@ def standstill(shift: Shift, params: Params, only: str | None = None) -> str:
     for term in shift.terms if only is None else shift.terms_of[only]:
         for factor in (*term.factors, *(shift.divisor or ())):
             name = factor.window.parameter
+            if factor.flow in ("map", "dual"):  # they divide by the gains
+                factor = replace(factor, power=-1.0)
             if factor.kernel or factor.power >= 0 or name not in params:
                 continue
             gain = factor.window.view(params)
@@ -81,8 +86,9 @@ def shift_updates(
         divisor = divided_by(shift, delta, params)
     for term in terms:
         update = term.coefficient * _einsum(
-            delta, shift.letters, term.factors, term.target.letters, params
-        )
+            delta, shift.letters, term.factors, term.target.letters, params,
+            delta if shift.is_flow and not first_order else None,
+        )  # fmt: skip
         yield term, update / divisor if term.divided and divisor is not None else update
 
 
@@ -111,10 +117,10 @@ def shift_pairing(shift: Shift, covector: Params, params: Params) -> torch.Tenso
 def shift_size(shift: Shift, params: Params) -> float:
     """The largest entry that δ ↦ Σ δ · factors can have in any of its terms, read off the factors.
 
-    A projector counts as one even where nothing is left of it: its entries are differences of
-    numbers up to one, and what is far below them is rounding.
+    A turn counts as one, and so does a projector, even where nothing is left of it: its entries
+    are differences of numbers up to one, and what is far below them is rounding.
     """
-    read = [[f for f in term.factors if not f.kernel] for term in shift.terms]
+    read = [[f for f in term.factors if not (f.kernel or f.flow)] for term in shift.terms]
     return max(
         abs(term.coefficient)
         * math.prod(float(powered(f, f.window.view(params)).abs().max()) for f in factors)
@@ -129,16 +135,20 @@ def powered(factor: Factor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _einsum(
-    delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params
-) -> torch.Tensor:
-    """Σ δ · factors, with the dimensions that `out` names."""
+    delta: torch.Tensor, letters: str, factors: tuple[Factor, ...], out: str, params: Params,
+    flowed: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Σ δ · factors, with the dimensions that `out` names; where a flow is to go all the way,
+    `flowed` is how far, and stands in the factors instead of δ."""
     read = (params[name] for factor in factors for name in factor.reads)
     if not delta.is_complex() and any(tensor.is_complex() for tensor in read):
         delta = delta.to(delta.dtype.to_complex())
-    operands = [(delta, letters)]
+    operands = [(delta if flowed is None else torch.ones_like(delta), letters)]
     for factor in factors:
         if factor.kernel:
             value = projector(factor, params, delta)
+        elif factor.flow:
+            value = _flow(factor, params, delta, flowed)
         else:
             value = powered(factor, factor.window.view(params).to(delta))
         operands.append((value, factor.window.letters))
@@ -147,6 +157,16 @@ def _einsum(
         if letter not in present:
             result = result.unsqueeze(k)
     return result
+
+
+def _flow(
+    factor: Factor, params: Params, like: torch.Tensor, flowed: torch.Tensor | None
+) -> torch.Tensor:
+    """What the flow of gains adds to them, or its turn; to first order where it goes nowhere."""
+    gain = whole(params[factor.window.parameter]).reshape(-1) + factor.offset
+    far = torch.zeros_like(gain[0]) if flowed is None else flowed.reshape(())
+    found = gain_flow(gain, far, first_order=flowed is None)
+    return getattr(found, factor.flow).to(like)
 
 
 def projector(factor: Factor, params: Params, delta: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,7 @@ from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.absorbing import Absorption
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.division import same_offset
+from paramsym.tracing.flows import flows
 from paramsym.tracing.joined_kernels import joined_kernels
 from paramsym.tracing.kappa import added, leads, movers, parameters_of
 from paramsym.tracing.sources import Source
@@ -88,6 +89,7 @@ def _shifts(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tupl
             yield (*place, source.flat, source.cut, source.kernel, pinned), shift
     yield from joined_kernels(translations.left, unread, parameters)
     yield from transvections(circuit, unread, parameters)
+    yield from flows(circuit, parameters)
 
 
 class _Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paramsym.primitives import Contract, Primitive
+from paramsym.primitives import Concatenate, Contract, Lookup, Mix, Primitive, Reduce, Sum
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.joint import At, Joint, Key
 from paramsym.primitives.tensor import Tensor
@@ -63,3 +63,23 @@ def contracted(joint: Joint, k: int, slot: int) -> int | None:
 def is_product(op: Primitive) -> bool:
     """Whether an operation is a plain product of two different tensors."""
     return type(op) is Contract and op.power == 1 and not op.is_square
+
+
+def passed_on(joint: Joint, k: int, slot: int) -> tuple[Key, int] | None:
+    """The space that takes up input k along a slot, all coordinates alike."""
+    there = joint.forward(k).get(slot)
+    if there is None or k not in terms_of(joint, place_of(joint, k, slot)):
+        return None
+    return joint.out.key, there
+
+
+def terms_of(joint: Joint, at: At) -> list[int]:
+    """The inputs of which an output is a linear function that is alike for all coordinates."""
+    having = [k for k in range(len(joint.inputs)) if at in joint.slots(k)]
+    op = joint.op
+    if type(op) is Sum:
+        return having if len(having) == len(joint.inputs) else []
+    linear = (
+        op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, (Lookup, Concatenate))
+    )
+    return having if (linear or is_product(op)) and len(having) == 1 else []

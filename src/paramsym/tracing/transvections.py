@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from paramsym.primitives import Concatenate, Lookup, Mix, Reduce, Sum
 from paramsym.primitives.directions import Profile, Unseen
-from paramsym.primitives.joint import At, Joint, Key
+from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
 from paramsym.primitives.words import Letter, Speller, Word, frame_words, fresh
 from paramsym.structure.shift import Shift, Term
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.duals import Dual, dual_of
-from paramsym.tracing.sides import Side, contracted, is_product, place_of, side_of
+from paramsym.tracing.sides import Side, contracted, passed_on, place_of, side_of, terms_of
 from paramsym.tracing.subspaces import Unread
 
 
@@ -130,7 +129,7 @@ class _Finder:
                 found.readers[weight.place] = weight
                 yield from self._read_by(weight)
             else:
-                yield _passed_on(joint, k, slot)
+                yield passed_on(joint, k, slot)
 
     def _in_front(self, found: _Stream, key: Key, slot: int) -> Iterator[tuple[Key, int] | None]:
         """The spaces of which a space is a sum; None where others write it than may."""
@@ -139,7 +138,7 @@ class _Finder:
             yield None
             return
         at = place_of(joint, -1, slot)
-        terms = _terms(joint, at)
+        terms = terms_of(joint, at)
         if not terms:
             yield None
         for k in terms:
@@ -165,7 +164,7 @@ class _Finder:
             if dual is not None:
                 found.duals.append(dual)
             else:
-                yield _passed_on(joint, k, side.slot)
+                yield passed_on(joint, k, side.slot)
 
     def _silent(self, key: Key, slot: int) -> Profile | None:
         """A direction in a frame of gains along which a space that is computed has no part."""
@@ -187,26 +186,6 @@ class _Finder:
     def _parameter(self, joint: Joint, k: int, slot: int) -> Side | None:
         """A block of a parameter that is read as a whole, with one of its slots."""
         return side_of(self.circuit, self.parameters, joint.inputs[k], slot)
-
-
-def _passed_on(joint: Joint, k: int, slot: int) -> tuple[Key, int] | None:
-    """The space that takes up input k along a slot, all coordinates alike."""
-    there = joint.forward(k).get(slot)
-    if there is None or k not in _terms(joint, place_of(joint, k, slot)):
-        return None
-    return joint.out.key, there
-
-
-def _terms(joint: Joint, at: At) -> list[int]:
-    """The inputs of which an output is a linear function that is alike for all coordinates."""
-    having = [k for k in range(len(joint.inputs)) if at in joint.slots(k)]
-    op = joint.op
-    if type(op) is Sum:
-        return having if len(having) == len(joint.inputs) else []
-    linear = (
-        op.is_linear if isinstance(op, (Mix, Reduce)) else isinstance(op, (Lookup, Concatenate))
-    )
-    return having if (linear or is_product(op)) and len(having) == 1 else []
 
 
 def _hides(pattern: Unseen, slot: int) -> bool:
