@@ -223,7 +223,8 @@ def audit(
     as a symmetry. What they confirm is unexplained, and is named.
 
     What a claim does to buffers is no direction of the parameters: such claims are tried by finite
-    differences along both, and refuted where the outputs change.
+    differences along both, and refuted where the outputs change. A parameter that is not trained
+    and turns pairs of coordinates, as a table of rotary sines, counts as a buffer.
 
     A model that is too large, or on the meta device, is audited by its twin: a small model of the
     same architecture, accepted only if its symmetry is the model's with other sizes. The twin is

@@ -16,7 +16,7 @@ from paramsym.lowering.normalise import normalise
 from paramsym.lowering.origins import settle_origins
 from paramsym.lowering.probed import by_probing
 from paramsym.lowering.registry import RULES
-from paramsym.lowering.rotary import Rotation, find_rotations, turning_buffers
+from paramsym.lowering.rotary import Rotation, find_rotations, turning_constants
 from paramsym.lowering.sliding import slide_origins
 from paramsym.primitives import Primitive, Rotate
 from paramsym.primitives import index as ix
@@ -40,7 +40,7 @@ def lower(graph: Graph, kept: Collection[str] = ()) -> Builder:
             that they had before; see `tracing.written`.
     """
     graph = normalise(graph)
-    graph = replace(graph, held=turning_buffers(graph) | graph.held)
+    graph = replace(graph, held=turning_constants(graph) | graph.held)
     moving = moving_values(graph)
     build = Builder(graph, moving)
     rotations = find_rotations(graph, moving)

@@ -128,10 +128,10 @@ def rewritten(
     for value in made:
         if value.call is not None:
             value.call = latest.get(id(value.call))
-    return Graph(
-        made, calls,
-        {name: read[v.id] for name, v in graph.parameters.items()},
-        {name: read[v.id] for name, v in graph.buffers.items()},
-        [read[v.id] for v in graph.outputs], dict(graph.held), dict(graph.virtual),
-        {name: read[v.id] for name, v in graph.written.items()}, dict(graph.decided),
+    return replace(
+        graph, values=made, calls=calls,
+        parameters={name: read[v.id] for name, v in graph.parameters.items()},
+        buffers={name: read[v.id] for name, v in graph.buffers.items()},
+        outputs=[read[v.id] for v in graph.outputs],
+        written={name: read[v.id] for name, v in graph.written.items()},
     )  # fmt: skip

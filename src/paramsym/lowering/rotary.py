@@ -79,12 +79,14 @@ def find_rotations(graph: Graph, moving: set[int]) -> dict[int, Rotation]:
     return found
 
 
-def turning_buffers(graph: Graph) -> dict[str, str]:
-    """Buffers of the state dict that have to stay for pairs to turn, such as the frequencies of a
-    rotary embedding, with the reason: what turns pairs of coordinates is no number beside them.
+def turning_constants(graph: Graph) -> dict[str, str]:
+    """Buffers of the state dict, and parameters that are not trained, that have to stay for pairs
+    to turn, such as the frequencies of a rotary embedding or its table of sines, with the reason:
+    what turns pairs of coordinates is no number beside them.
     """
+    frozen = (value for value in graph.parameters.values() if value.name in graph.frozen)
     buffers = {
-        value.id: value.name for value in graph.buffers.values()
+        value.id: value.name for value in [*graph.buffers.values(), *frozen]
         if value.name not in graph.held and value.dtype.is_floating_point
     }  # fmt: skip
     if not buffers:

@@ -71,6 +71,7 @@ class Graph:
     calls: list[Call] = field(default_factory=list)
     parameters: dict[str, Value] = field(default_factory=dict)  # every name, tied ones share
     buffers: dict[str, Value] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)  # first names of parameters that are not trained
     outputs: list[Value] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)  # first name of what cannot move -> why
     # parameters that the model does not have: the weights of maps in front of it and behind it

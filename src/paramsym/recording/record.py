@@ -151,6 +151,8 @@ def _enter_state(
                 fakes[id(tensor)] = _fake(ledger, tensor)
                 named[name] = tensor
                 constant = kind == "buffer" and name not in persistent
+                if kind == "parameter" and not tensor.requires_grad:
+                    graph.frozen.add(name)
                 ledger.add(
                     fakes[id(tensor)], "constant" if constant else kind, name,
                     captured(tensor.detach()) if constant else None,

@@ -1,4 +1,4 @@
-"""Frequencies of a rotary embedding that stand in the state dict stay, so that pairs turn."""
+"""Frequencies of a rotary embedding that are not trained stay, so that pairs turn."""
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ class Turned(nn.Module):
         self.way = way
         self.query, self.key = (nn.Linear(WIDTH, HEADS * HEAD, bias=False) for _ in range(2))
         frequencies = torch.tensor([1.0, 0.3])
-        if way == "a parameter":
-            self.frequencies = nn.Parameter(frequencies)
+        if way in ("a parameter", "not trained"):
+            self.frequencies = nn.Parameter(frequencies, requires_grad=way == "a parameter")
         else:
             self.register_buffer("frequencies", frequencies, persistent=way != "no state")
         if way == "a norm, too":
@@ -45,7 +45,7 @@ class Turned(nn.Module):
         return scores.softmax(-1) @ values
 
 
-@pytest.mark.parametrize("way", ["a state", "no state", "a norm, too"])
+@pytest.mark.parametrize("way", ["a state", "no state", "a norm, too", "not trained"])
 def test_pairs_turn_beside_frequencies_that_stay(way: str) -> None:
     model = randomise(Turned(way))
     x = (torch.randn(20, 5, WIDTH),)
