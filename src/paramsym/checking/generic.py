@@ -206,6 +206,12 @@ class Draws:
     form: pytree.TreeSpec
     count: int
 
+    @classmethod
+    def alike(cls, arguments: Arguments, count: int) -> Draws:
+        """The same arguments in all calls."""
+        leaves, form = pytree.tree_flatten(arguments)
+        return cls(leaves, (False,) * len(leaves), form, count)
+
     def __len__(self) -> int:
         return self.count
 
