@@ -108,6 +108,15 @@ class Shared(Tower):
         return self.leave(self.first(h))
 
 
+class Shifted(Tower):
+    """The gains of the first norm are those of the last without a one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(self.enter(x))
+        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
+        return self.leave(torch.layer_norm(h, (6,)) * (1 + self.first.weight))
+
+
 class Seen(Tower):
     """The stream is an output."""
 
@@ -199,8 +208,9 @@ FLOWING = {
 }  # fmt: skip
 STILL = {
     "narrow": lambda: Tower(2), "ended by lengths": lambda: Tower(6, nn.RMSNorm(6)),
-    "absorbed": Absorbed, "seen": Seen, "one by one": OneByOne, "doubled": Doubled,
-    "from data": FromData, "joined": Joined, "two layers": lambda: Encoder(4, 2, False),
+    "absorbed": Absorbed, "shifted": Shifted, "seen": Seen, "one by one": OneByOne,
+    "doubled": Doubled, "from data": FromData, "joined": Joined,
+    "two layers": lambda: Encoder(4, 2, False),
 }  # fmt: skip
 
 

@@ -41,19 +41,19 @@ Member = tuple[Key, int]  # a space, and the slot along which it turns
 def flows(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tuple[tuple, Shift]]:
     """The flow of the gains of each norm that begins such a stream."""
     norms: dict[Key, Joint] = {}
-    begun: dict[str, list[_Begun]] = defaultdict(list)  # by the parameter that holds the gains
+    begun: dict[Frame, list[_Begun]] = defaultdict(list)  # by the gains that are multiplied by
     for joint in circuit.joints if not circuit.layout.coarse else ():
         if type(joint.op) is Normalize and joint.op.center:
             norms[joint.out.key] = joint
         for k, key in enumerate(joint.keys):
             if key in norms and is_product(joint.op):
                 for gain in filter(None, [_gain_of(joint, k, parameters)]):
-                    begun[gain.source.name].append(_Begun(norms[key], joint, k, gain))
-    for name, starts in begun.items():
+                    begun[gain.frame].append(_Begun(norms[key], joint, k, gain))
+    for starts in begun.values():
         try:
             walk = _Walk(circuit, parameters, starts)
             walk.go()
-            yield (name, 0, "flow"), walk.written()
+            yield (walk.gain.source.name, 0, "flow"), walk.written()
         except (_Held, OutOfLetters):
             continue
 
