@@ -16,7 +16,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry, act, audit, find_symmetry, verify
+from paramsym import ParameterSymmetry, act, audit, find_symmetry, same_orbit, twin, verify
+from paramsym.geometry.reduced import reduce
+from paramsym.geometry.same_orbit import Kind
 from paramsym.recording.record import record
 from paramsym.tracing.infer import infer
 from tests.tracing.zoo import randomise
@@ -279,3 +281,34 @@ def test_gains_of_one_do_not_move() -> None:
     state = {n: p.detach() for n, p in model.state_dict().items()}
     step = symmetry.element({flow: torch.tensor([1.7], dtype=torch.float64)})
     torch.testing.assert_close(act(symmetry, step, state), state, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["tower", "streams", "shared"])
+def test_networks_along_a_flow_are_one_and_others_are_not(name: str, kind: torch.dtype) -> None:
+    """Each flow has one middle, to which both are led."""
+    model, x = made(FLOWING[name])
+    model, x = model.to(kind), x.to(kind)
+    symmetry = infer(record(model, (x,)))
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+    (flow,) = (shift.name for shift in symmetry.shifts if shift.is_flow)
+    step = symmetry.element({flow: torch.tensor([2.0], dtype=kind)})
+    assert same_orbit(symmetry, state, act(symmetry, step, state)).kind is Kind.EQUAL
+    noise = 0.01 * torch.randn_like(state["down.weight"])
+    other = state | {"down.weight": state["down.weight"] + noise}
+    assert same_orbit(symmetry, state, other).kind is not Kind.EQUAL
+
+
+def test_what_others_move_again_has_no_size() -> None:
+    """A tower of CLIP without a last norm: one shift was to make a number one that another shift
+    made zero, by turns, until weights were 1e16 and `compare` stopped at NaN."""
+    transformers = pytest.importorskip("transformers")
+    model, inputs = twin(transformers.CLIPConfig(), kind="CLIPForImageClassification")
+    model = randomise(model)
+    symmetry = find_symmetry(model, inputs)
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+    found = reduce(symmetry, state)
+    assert max(float(x.abs().max()) for x in found.params.values()) < 1e3
+    assert any("moved again" in why for why in found.held.values())
+    moved = act(symmetry, symmetry.sample(torch.Generator().manual_seed(1)), state)
+    assert same_orbit(symmetry, state, moved).kind is not Kind.DIFFERENT

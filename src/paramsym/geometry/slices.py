@@ -9,6 +9,7 @@ values of spaces alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from paramsym.geometry.transvections import LEVEL, power_of, transvection
 from paramsym.structure.action import act_tensor
 from paramsym.structure.element import GroupElement
+from paramsym.structure.gain_flow import to_the_middle
 from paramsym.structure.layout import widened
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params, Shift, Term
@@ -26,6 +28,8 @@ from paramsym.structure.symmetry import ParameterSymmetry
 _SWEEPS = 8
 _NO_SUM = "what it moves freely is no plain sum"
 _NO_SIZE = "what it would bring to one is zero, or no number"
+_NEVER = "what it would bring to one is moved again by others"
+_CALMER = 0.5  # of the last turn: a size that is to be found by turns comes to rest
 
 
 def sliced(
@@ -36,7 +40,8 @@ def sliced(
 ) -> tuple[dict[str, Tensor], GroupElement, dict[str, str]]:
     """Parameters of the same orbit at which what shifts move freely has vanished.
 
-    Shift by shift the offset δ is the one that takes the first term away, in the coordinates in
+    Gains that flow are led to the middle of their way. Of every other shift, one by one, the offset
+    δ is the one that takes the first term away, in the coordinates in
     which it is a plain sum: divided by the gains that stand beside δ, averaged over the axes that δ
     does not know, and projected where it acts through a projector. Shifts read what others move, so
     that they take turns until nothing is left.
@@ -54,6 +59,7 @@ def sliced(
     """
     element, moved = GroupElement(symmetry), dict(params)
     held: dict[str, str] = {}
+    sized: dict[str, tuple[float, GroupElement]] = {}  # how far what is sized went, and all of it
     for turn in range(_SWEEPS):
         slid = 0
         for shift in shifts:
@@ -66,8 +72,14 @@ def sliced(
             offset, size = found
             own = moved[shift.terms[0].target.parameter]
             level = LEVEL * torch.finfo(own.dtype.to_real()).eps * size
-            if float(offset.abs().max()) > (level if turn else 0.0):
+            far = float(offset.abs().max())
+            if far > (level if turn else 0.0):
                 step = symmetry.element({shift.name: offset})
+                if shift.divisor is not None and not shift.kind:
+                    before, steps = sized.get(shift.name, (math.inf, GroupElement(symmetry)))
+                    sized[shift.name] = far, step @ steps
+                    if far > _CALMER * before:
+                        step, held[shift.name] = ~steps, _NEVER
                 moved |= {n: act_tensor(symmetry, step, n, moved) for n in shift.parameters}
                 element, slid = step @ element, slid + 1
         if progress and slid:
@@ -86,10 +98,13 @@ def _offset(
     """
     if shift.divisor is not None:
         return transvection(shift, params) if shift.kind else _of_one(shift, params)
-    if shift.is_flow:
-        return "it moves along a curve, on which nothing vanishes"
     term = shift.terms[0]
     name, letters = term.target.parameter, term.target.letters
+    if shift.is_flow:  # the first term moves the gains themselves
+        gain = widened(params[name]).reshape(-1) + term.factors[0].offset
+        apart = float(gain.sort().values.diff().min())
+        size = float(gain.abs().max()) / apart if apart else 0.0
+        return to_the_middle(gain).reshape(shift.shape).to(gain), size
     own = added(widened(params[name]), symmetry.offsets.get(name, 0.0))
     rest = _without_gains(term, term.target.view({name: own}) / term.coefficient, params)
     for factor in (f for f in term.factors if f.kernel):

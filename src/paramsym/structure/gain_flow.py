@@ -64,21 +64,36 @@ def gain_flow(gain: torch.Tensor, delta: torch.Tensor, first_order: bool = False
 _last: dict = {}
 
 
+def to_the_middle(gain: torch.Tensor) -> torch.Tensor:
+    """The δ that leads gains to where a = b, one point of each flow; zero where they stand still.
+
+    Args:
+        gain: g, of shape (n,) with n ≥ 3.
+    """
+    safe, _, moves = _ascending(gain.double())
+    seen = _Seen.of(safe)
+    return torch.where(moves, seen.low.log() - seen.high.log(), 0.0)
+
+
 def _gain_flow(gain: torch.Tensor, delta: torch.Tensor, first_order: bool) -> GainFlow:
-    n = len(gain)
-    order = gain.argsort()
-    gaps = gain[order].diff()
-    moves = gaps.min() > _APART * gaps.max()
-    safe = torch.where(moves, gain[order], torch.arange(1, n + 1).to(gain))
+    safe, order, moves = _ascending(gain)
     change, turn = (_slope if first_order else _moved)(safe, delta)
     led = change + turn.mT @ safe + (0.0 if first_order else turn.mT @ change)  # Sᵀ g′ − g
     v = led / safe - led.div(safe).sum() / (1 / safe).sum() / safe
-    v, one = v / n, torch.eye(n).to(gain)
+    v, one = v / len(gain), torch.eye(len(gain)).to(gain)
     there = turn + v  # 1 vᵀ
     back = turn - (v if first_order else (turn + one) @ v)[:, None]  # (M⁻¹)ᵀ = S − S v 1ᵀ
     place = order.argsort()
     found = (change[place], *(x[place][:, place] for x in (turn, there, back)))
     return GainFlow(*(torch.where(moves, x, torch.zeros_like(x)) for x in found))
+
+
+def _ascending(gain: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gains in ascending order, that order, and whether they move; others where they do not."""
+    order = gain.argsort()
+    gaps = gain[order].diff()
+    moves = gaps.min() > _APART * gaps.max()
+    return torch.where(moves, gain[order], torch.arange(1, len(gain) + 1).to(gain)), order, moves
 
 
 def _moved(gain: torch.Tensor, delta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

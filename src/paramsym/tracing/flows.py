@@ -46,9 +46,9 @@ def flows(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tuple[
         if type(joint.op) is Normalize and joint.op.center:
             norms[joint.out.key] = joint
         for k, key in enumerate(joint.keys):
-            if key in norms and is_product(joint.op):
-                for gain in filter(None, [_gain_of(joint, k, parameters)]):
-                    begun[gain.frame].append(_Begun(norms[key], joint, k, gain))
+            gain = _gain_of(joint, k, parameters) if key in norms else None
+            if gain is not None:
+                begun[gain.frame].append(_Begun(norms[key], joint, k, gain))
     for starts in begun.values():
         try:
             walk = _Walk(circuit, parameters, starts)
@@ -192,7 +192,9 @@ class _Walk:
         self.norms[joint.out.key, after] = joint.keys[0], before
 
     def _gain(self, joint: Joint, k: int) -> Power | None:
-        return _gain_of(joint, k, self.parameters)
+        """The gains by which a product multiplies input k; they are a frame, and have no zero."""
+        found = _gain_of(joint, k, self.parameters)
+        return None if found is None or found.vanishes else found
 
     # -- what writes a space -------------------------------------------------------------------
     def _backwards(self, key: Key, slot: int) -> None:
