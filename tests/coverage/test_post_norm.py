@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramsym import ParameterSymmetry, act, audit, find_symmetry, same_orbit, twin, verify
+from paramsym import ParameterSymmetry, act, audit, find_symmetry, same_orbit, tangent, twin, verify
 from paramsym.geometry.reduced import reduce
 from paramsym.geometry.same_orbit import Kind
 from paramsym.recording.record import record
@@ -262,6 +262,28 @@ def test_an_element_is_undone_and_one_follows_another() -> None:
     torch.testing.assert_close(act(symmetry, step @ step, state), act(symmetry, twice, state),
                                **close)  # fmt: skip
     assert float((there["first.weight"] - state["first.weight"]).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["tower", "weighed"])
+def test_its_velocity_and_its_pairing_are_those_of_the_motion(name: str) -> None:
+    model, x = made(FLOWING[name])
+    symmetry, (flow,) = flow_of(model, x)
+    state = {n: p.detach() for n, p in model.state_dict().items()}
+    found = tangent(symmetry, state)
+    along = [torch.full((b.size,), float(b.name == flow)).double() for b in found.blocks]
+    coordinates, h = torch.cat(along), 1e-5
+    velocity = found.matvec(coordinates)
+    ends = [
+        act(symmetry, symmetry.element({flow: torch.tensor([by], dtype=torch.float64)}), state)
+        for by in (h, -h)
+    ]
+    for tensor, own in velocity.items():
+        difference = (ends[0][tensor] - ends[1][tensor]) / (2 * h)
+        torch.testing.assert_close(own, difference, rtol=0.0, atol=1e-7)
+    (paired,) = found.rmatvec(velocity)[coordinates > 0]
+    square = sum(float(v.square().sum()) for v in velocity.values())
+    assert float(paired) == pytest.approx(square, rel=1e-10)
+    assert square > 1e-4
 
 
 def test_it_is_kept_in_a_file() -> None:

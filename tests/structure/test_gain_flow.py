@@ -107,3 +107,12 @@ def test_batches_of_numbers_are_those_one_by_one() -> None:
         for own, each in zip(batch, gain_flow(g, x), strict=True):
             torch.testing.assert_close(own[k], each)
     assert isinstance(gain_flow(g, by[0]), GainFlow)
+
+
+def test_what_is_kept_may_be_differentiated_beside() -> None:
+    g, by = gains(5, 3), torch.tensor(0.25).double()
+    with torch.inference_mode():
+        gain_flow(g, by)
+    weight = torch.ones(5, 5).double().requires_grad_()
+    (weight * gain_flow(g, by).turn).sum().backward()
+    torch.testing.assert_close(weight.grad, gain_flow(g, by).turn)

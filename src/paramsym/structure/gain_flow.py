@@ -22,6 +22,7 @@ M = S + 1 vᵀ with M 1 = 1, the one such matrix that takes g n to g′ S n.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -55,13 +56,17 @@ def gain_flow(gain: torch.Tensor, delta: torch.Tensor, first_order: bool = False
     """
     if any(is_followed(x) or is_transformed(x) or x.is_meta for x in (gain, delta)):
         return _gain_flow(gain.double(), delta.double(), first_order)
-    key = first_order, gain.device, gain.tolist(), 0.0 if first_order else float(delta)
-    if _last.get("key") != key:  # a network is moved tensor by tensor
-        _last.update(key=key, value=_gain_flow(gain.double(), delta.double(), first_order))
-    return _last["value"]
+    far = 0.0 if first_order else float(delta)
+    return _kept(tuple(gain.tolist()), far, first_order, gain.device)
 
 
-_last: dict = {}
+@lru_cache(maxsize=2)  # a network is moved tensor by tensor
+def _kept(
+    gain: tuple[float, ...], delta: float, first_order: bool, device: torch.device
+) -> GainFlow:
+    with torch.inference_mode(False):  # what is kept may stand beside what is differentiated
+        numbers = torch.tensor([*gain, delta], dtype=torch.float64, device=device)
+        return _gain_flow(numbers[:-1], numbers[-1], first_order)
 
 
 def to_the_middle(gain: torch.Tensor) -> torch.Tensor:
