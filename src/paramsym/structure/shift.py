@@ -75,7 +75,8 @@ class Shift:
     """An additive symmetry: parameters slide along a free δ, with what compensates it.
 
     δ has the dimensions `letters` of the given `shape`. All terms read the parameters as they are
-    before the shift. Where `divisor` is given, `divided` terms are divided by 1 + Σ δ·divisor,
+    before the shift. A factor that is a flow is read from them and δ, which then is one number and
+    stands nowhere else. Where `divisor` is given, `divided` terms are divided by 1 + Σ δ·divisor,
     which makes the finite motion exact; to first order the divisor plays no role.
 
     `space` names the space that the shift describes and `kind` how: it moves the "origin" of the
