@@ -50,6 +50,7 @@ STEPS: dict[str, Callable[[Block, Tensor], Tensor]] = {
     "residual": lambda m, x: x + m.two(torch.tanh(m.one(x))),
     "norms first": lambda m, x: x + m.two(functional.gelu(m.one(m.norm(x)))),
     "norms last": lambda m, x: m.norm(x + m.two(functional.gelu(m.one(x)))),
+    "gains alone": lambda m, x: (x + m.two(torch.relu(m.one(x)))) * m.table + m.norm.bias,
     "scaled": lambda m, x: x + m.size * torch.relu(m.one(x)),
     "gated": lambda m, x: x * torch.sigmoid(m.one(x)) + m.table,
     "joined": lambda m, x: torch.cat([x[:, :2], m.one(x)[:, 2:]], 1),

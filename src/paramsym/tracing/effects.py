@@ -7,7 +7,7 @@ data that they weigh as an atom.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from paramsym.primitives import Primitive
@@ -83,9 +83,42 @@ class Effects:
         if self.circuit.is_window(block):  # its name is that of the whole
             return self._parameter(block)
         if key not in self._values:
-            self._values[key] = None  # a loop of values has no words
-            self._values[key] = self._expand(block)
+            self._expand_all(block)
         return self._values[key]
+
+    def _expand_all(self, block: Block) -> None:
+        """Expand a block behind all that it is expanded from, which may be deeper than a stack."""
+        way, met = [block], set[Key]()
+        while way:
+            key = way[-1].key
+            if key not in self._values and key not in met:
+                met.add(key)
+                way += self._unexpanded(way[-1])
+                continue
+            block = way.pop()
+            if key not in self._values:
+                self._values[key] = None  # a loop of values has no words
+                self._values[key] = self._expand(block)
+
+    def _unexpanded(self, block: Block) -> Iterator[Block]:
+        """What the expansion of a block asks for."""
+        if self._parameter(block) is None:
+            for joint in self.circuit.parts(block.key):
+                for k in self._expanded(joint):
+                    there = joint.inputs[k]
+                    empty = there.tensor.zero or 0 in there.tensor.shape
+                    if not empty and not self.circuit.is_window(there):
+                        yield there
+
+    def _expanded(self, joint: Joint) -> Sequence[int]:
+        """The inputs from whose values that of the output is made."""
+        if not joint.op.has_words or joint.is_partial:
+            return ()
+        read = range(len(joint.inputs))
+        if not joint.op.multiplies:
+            return read
+        free = [k for k in read if self.depends(joint.inputs[k].tensor) is not None]
+        return [1 - free[-1]] if free else ()
 
     def _expand(self, block: Block) -> list[Change] | None:
         free = self.depends(block.tensor) is not None
@@ -119,13 +152,8 @@ class Effects:
 
     def _summed(self, joint: Joint) -> list[Change] | None:
         """The value of what a sum of products writes, from the values that it reads."""
-        if not joint.op.has_words or joint.is_partial:
-            return None
-        read = range(len(joint.inputs))
-        if joint.op.multiplies:
-            free = [k for k in read if self.depends(joint.inputs[k].tensor) is not None]
-            read = [] if not free else [1 - free[-1]]
-        found = joint.op.constants(joint)
+        read = self._expanded(joint)
+        found = joint.op.constants(joint) if read else None
         if found is None:
             return None
         for k in read:
@@ -137,7 +165,7 @@ class Effects:
                 found += made
             if pieces is None or len(found) > _PIECES:
                 return None
-        return found if len(read) else None
+        return found
 
     # -- effects -----------------------------------------------------------------------------
     def of(
