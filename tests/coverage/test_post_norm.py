@@ -65,10 +65,12 @@ class Tower(nn.Module):
         self.first, self.read = nn.LayerNorm(d), nn.LayerNorm(d)
         self.last = last or nn.LayerNorm(d)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def stream(self, x: Tensor) -> Tensor:
         h = self.first(self.enter(x))
-        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
-        return self.leave(self.last(h))
+        return h + self.down(torch.sigmoid(self.up(self.read(h))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(self.last(self.stream(x)))
 
 
 class Weighed(Tower):
@@ -105,26 +107,21 @@ class Shared(Tower):
     """The gains of the first norm are those of the last, and what both write moves alike."""
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.first(self.enter(x))
-        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
-        return self.leave(self.first(h))
+        return self.leave(self.first(self.stream(x)))
 
 
 class Shifted(Tower):
     """The gains of the first norm are those of the last without a one."""
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.first(self.enter(x))
-        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
-        return self.leave(torch.layer_norm(h, (6,)) * (1 + self.first.weight))
+        return self.leave(torch.layer_norm(self.stream(x), (6,)) * (1 + self.first.weight))
 
 
 class Seen(Tower):
     """The stream is an output."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.first(self.enter(x))
-        h = h + self.down(torch.sigmoid(self.up(self.read(h))))
+        h = self.stream(x)
         return h, self.leave(self.last(h))
 
 

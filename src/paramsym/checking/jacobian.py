@@ -22,6 +22,7 @@ from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, t
 from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.measure import NUDGES, SMALL, around, nudged, size_of, step_of
 from paramsym.checking.together import agree, gradients, together
+from paramsym.lowering.normalise import normalise
 from paramsym.lowering.rotary import turning_constants
 from paramsym.recording.precision import converted, functional
 from paramsym.recording.record import Inputs, record, split_inputs
@@ -66,7 +67,8 @@ class Network:
         self.state = converted(self.model, torch.float64)
         _check_numbers(self.model, self.state)
         self.walk = Walk(self.model, self.state.keys())
-        turning = turning_constants(graph)  # that are not trained: numbers, as buffers are
+        # those that turn pairs and are not trained: numbers, as buffers are
+        turning = turning_constants(normalise(graph)) if graph.frozen else {}
         names = [
             n for n, p in self.model.named_parameters()
             if (p.is_floating_point() or p.is_complex()) and n not in turning

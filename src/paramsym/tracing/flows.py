@@ -22,7 +22,7 @@ from paramsym.primitives.directions import Profile
 from paramsym.primitives.gains import Frame, Power, combine, gain_of
 from paramsym.primitives.joint import Joint, Key
 from paramsym.primitives.tensor import Tensor
-from paramsym.primitives.words import OutOfLetters, Speller, Word, frame_words, fresh
+from paramsym.primitives.words import OutOfLetters, Speller, frame_words, fresh
 from paramsym.structure.shift import Factor, Shift, Term
 from paramsym.tracing.circuit import Circuit
 from paramsym.tracing.sides import (
@@ -300,15 +300,13 @@ class _Walk:
     def _term(self, spell: Speller, turned: _Turned) -> Term:
         """What turns a parameter along its slot."""
         side, into, out = turned.side, fresh(), fresh()
-        rest = {s: fresh() for s, _ in side.slots}
-        at, by = (tuple((rest | {side.slot: x})[s] for s, _ in side.slots) for x in (into, out))
-        target = spell.window(side.name, side.block.start, side.slots, at)
+        target, own = side.moving(spell, into, out)
         how = "turn"
         if turned.space in self.mapped:
             how = "dual" if turned.reads else "map"
         profile, sign = Profile(frame=turned.frame), -1 if turned.reads else 1
         words = [
-            Word(side.name, side.block.start, side.slots, by),
+            own,
             *frame_words(profile, self.parameters, into, sign),
             *frame_words(profile, self.parameters, out, -sign),
         ]

@@ -9,6 +9,8 @@ from paramsym.primitives import Concatenate, Contract, Lookup, Mix, Primitive, R
 from paramsym.primitives.blocks import Block
 from paramsym.primitives.joint import At, Joint, Key
 from paramsym.primitives.tensor import Tensor
+from paramsym.primitives.words import Letter, Speller, Word, fresh
+from paramsym.structure.shift import Window
 from paramsym.tracing.circuit import Circuit
 
 
@@ -31,6 +33,13 @@ class Side:
     def slots(self) -> tuple[tuple[int, int], ...]:
         """The stride and the size of each slot."""
         return tuple((stride, leaf.size) for _, leaf, stride in self.block.slots)
+
+    def moving(self, spell: Speller, into: Letter, out: Letter) -> tuple[Window, Word]:
+        """Where it changes, with a letter along its slot, and what is read there with another."""
+        rest = {s: fresh() for s, _ in self.slots}
+        at, by = (tuple((rest | {self.slot: x})[s] for s, _ in self.slots) for x in (into, out))
+        window = spell.window(self.name, self.block.start, self.slots, at)
+        return window, Word(self.name, self.block.start, self.slots, by)
 
 
 def side_of(

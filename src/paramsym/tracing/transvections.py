@@ -225,8 +225,6 @@ def _term(
 ) -> Term:
     """A parameter changes along its slot by what it has along the same slot, summed with z, or by
     z times its sum."""
-    spell, rest = spell.apart(), {s: fresh() for s, _ in side.slots}
-    at, by = (tuple((rest | {side.slot: x})[s] for s, _ in side.slots) for x in (target, read))
-    window = spell.window(side.name, side.block.start, side.slots, at)
-    words = (Word(side.name, side.block.start, side.slots, by), *along)
-    return Term(window, sign, tuple(map(spell.factor, words)), divided=sign < 0)
+    spell = spell.apart()
+    window, own = side.moving(spell, target, read)
+    return Term(window, sign, tuple(map(spell.factor, (own, *along))), divided=sign < 0)
