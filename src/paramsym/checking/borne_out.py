@@ -13,7 +13,8 @@ import torch
 from paramsym.checking.generic import Arguments, Draws
 from paramsym.checking.jacobian import Network
 
-_STEPS = [10.0**-k for k in range(8)]  # in what is usual for a parameter
+_STEPS = ((1e-3, 1e-4, 1e-5), (1.0, 1e-1, 1e-2, 1e-6, 1e-7))  # in what is usual for a parameter,
+# the second ones where the first do not agree: mostly they do
 _AGREE = 0.5  # of the derivative
 _TWICE = 2  # steps that have to agree: one may by chance
 _COMBINATIONS = 4  # of the outputs
@@ -50,13 +51,18 @@ def is_borne_out(network: Network, arguments: Arguments, direction: torch.Tensor
         return False
     parts = direction.split([leaf.numel() for leaf in leaves])
     usual = float(torch.cat([leaf.detach().abs().reshape(-1) for leaf in leaves]).median()) or 1.0
-    steps = usual * torch.tensor(_STEPS, dtype=torch.float64)
-    both = torch.cat([steps, -steps])
-    own = [
-        x.detach() + torch.tensordot(both.to(x), part.reshape(x.shape).to(x), 0)
-        for x, part in zip(leaves, parts, strict=True)
-    ]
-    up, down = network.values(own, Draws.alike(arguments, len(both))).chunk(2)
-    differences = (weights @ (up - down).T).cpu() / (2 * steps)
-    off = torch.linalg.vector_norm(differences - said[:, None], dim=0)
-    return int((off <= _AGREE * said.norm()).sum()) >= _TWICE
+    agreeing = 0
+    for some in _STEPS:
+        steps = usual * torch.tensor(some, dtype=torch.float64)
+        both = torch.cat([steps, -steps])
+        own = [
+            x.detach() + torch.tensordot(both.to(x), part.reshape(x.shape).to(x), 0)
+            for x, part in zip(leaves, parts, strict=True)
+        ]
+        up, down = network.values(own, Draws.alike(arguments, len(both))).chunk(2)
+        differences = (weights @ (up - down).T).cpu() / (2 * steps)
+        off = torch.linalg.vector_norm(differences - said[:, None], dim=0)
+        agreeing += int((off <= _AGREE * said.norm()).sum())
+        if agreeing >= _TWICE:
+            return True
+    return False

@@ -81,6 +81,7 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
     each = max(1, min(outputs // 4, max(_FEWEST_ROWS, -(-2 * count // CALLS))))
     seen = torch.zeros(0, count + 2 * len(found.dead), dtype=torch.float64)
     parts, network, made = [seen], network.anew(), list[_Call]()
+    known = list[torch.Tensor]()
     for low, high in _doubled(calls):
         for some in network.passes(high - low, each):
             spreads = [2.0 ** (1 + k // _WIDEN) for k in range(low, low + some)]
@@ -92,20 +93,25 @@ def hunt(network: Network, found: Certificate, outputs: int, called: Callable[[]
             for _ in spreads:
                 called()
         parts = [torch.cat(parts)]
-        left = _left(network, found, parts[0], made)
+        left = _left(network, found, parts[0], made, known)
         if not (left or len(found.dead)):
             break
     return _borne_out(network, found, torch.cat(parts), made)
 
 
-def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_Call]) -> int:
+def _left(
+    network: Network, found: Certificate, seen: torch.Tensor, made: list[_Call],
+    known: list[torch.Tensor],
+) -> int:  # fmt: skip
     """How many independent combinations of suspects no row sees.
 
     What a row sees weakly may be the rounding of a saturated output. Where the function itself
-    does not change along what only this row sees, its word is taken from it.
+    does not change along what only this row sees, its word is taken from it. Where it does, that
+    direction joins those `known`, in suspects, and is not asked again.
     """
     count = found.suspects.shape[1]
-    _, values, right = torch.linalg.svd(seen[:, :count], full_matrices=False)
+    rows = torch.cat([seen[:, :count], *(along[None] for along in known)])
+    _, values, right = torch.linalg.svd(rows, full_matrices=False)
     clear = right[values > _WEAK * max(1, len(seen)) ** 0.5]  # whatever weak rows say
     left, rest = count - len(clear), seen[:, :count] - seen[:, :count] @ clear.T @ clear
     while left and len(rest):
@@ -116,6 +122,7 @@ def _left(network: Network, found: Certificate, seen: torch.Tensor, made: list[_
         along = rest[row] / sizes[row]
         direction = torch.nn.functional.normalize(found.suspects @ along, dim=0)
         if sizes[row] > _WEAK or made[row].bears_out(network, direction):
+            known.append(along)
             rest, left = rest - torch.outer(rest @ along, along), left - 1
         else:
             seen[row, :count], rest[row] = 0, 0

@@ -249,15 +249,17 @@ class Contract(Primitive):
     def _times(self, joint: Joint, k: int, change: Change, piece: Change) -> Change | None:
         """The product of a change with one word of the other factor."""
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
-        same: dict[Letter, Letter] = {}
-        for at, y in theirs.items():
-            if y in piece.at and mine.get(at) in change.at:
-                same[piece.at[y]] = change.at[mine[at]]
+        own, others = change.at, piece.at
+        same = {
+            others[y]: own[mine[at]]
+            for at, y in theirs.items() if y in others and mine.get(at) in own
+        }  # fmt: skip
         piece = piece.with_fresh_letters(same)
+        others = piece.at
         coefficient = change.coefficient * piece.coefficient
         at_out: dict[int, Letter] = {}
-        for at in mine.keys() | theirs.keys():
-            letter = change.at.get(mine.get(at, -1), piece.at.get(theirs.get(at, -1)))
+        for at in {**mine, **theirs}:
+            letter = own.get(mine.get(at, -1), others.get(theirs.get(at, -1)))
             if at in target:
                 if letter is not None:
                     at_out[target[at]] = letter
@@ -268,7 +270,7 @@ class Contract(Primitive):
         factors = piece.factors
         if self.power == -1:
             coefficient = change.coefficient / piece.coefficient
-            factors = tuple(replace(f, power=-f.power) for f in factors)
+            factors = tuple(f.inverse() for f in factors)
         atom = change.atom or piece.atom
         return Change(coefficient, at_out, (*change.factors, *factors), atom)
 

@@ -44,8 +44,16 @@ class Word:
 
     def renamed(self, new: Mapping[Letter, Letter]) -> Word:
         """The same factor with other letters."""
-        letters = tuple(new.get(x, x) for x in self.letters)
+        return self.lettered(tuple(map(new.get, self.letters, self.letters)))
+
+    def lettered(self, letters: tuple[Letter, ...] = ()) -> Word:
+        """The same factor with these letters."""
         return Word(self.parameter, self.start, self.slots, letters, self.power, self.offset,
+                    self.kernel)  # fmt: skip
+
+    def inverse(self) -> Word:
+        """What a factor cancels with."""
+        return Word(self.parameter, self.start, self.slots, self.letters, -self.power, self.offset,
                     self.kernel)  # fmt: skip
 
     def at(self, letter: Letter, position: int) -> Word:
@@ -70,8 +78,7 @@ def without_inverses(words: tuple[Word, ...]) -> tuple[Word, ...]:
     """A product in which no factor stands beside its inverse."""
     found: list[Word] = []
     for word in words:
-        inverse = replace(word, power=-word.power)
-        if inverse in found and not word.kernel:
+        if not word.kernel and (inverse := word.inverse()) in found:
             found.remove(inverse)
         else:
             found.append(word)
@@ -116,7 +123,11 @@ class Change:
 
     def with_fresh_letters(self, given: Mapping[Letter, Letter] | None = None) -> Change:
         """A copy that shares no letter with anything, except for those that are given."""
-        return self.substituted({**{x: fresh() for x in self.shown()}, **(given or {})})
+        new = dict(given or {})
+        for x in self.shown():
+            if x not in new:
+                new[x] = fresh()
+        return self.substituted(new)
 
     def substituted(self, new: Mapping[Letter, Letter]) -> Change:
         """The same change with some letters replaced."""

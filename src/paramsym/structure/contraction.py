@@ -26,12 +26,17 @@ def contracted(operands: Sequence[Operand], out: str) -> Operand:
     """
     left = list(operands)
     sizes = {c: n for x, letters in left for c, n in zip(letters, x.shape, strict=True)}
+    known: dict[tuple[str, str], int] = {}
+
+    def cost(pair: tuple[int, int]) -> int:
+        """The multiplications of a pair, which most have been asked for in the last round."""
+        both = left[pair[0]][1], left[pair[1]][1]
+        if both not in known:
+            known[both] = math.prod(sizes[c] for c in {*both[0], *both[1]})
+        return known[both]
+
     while len(left) > 2:
-        costs = {
-            (i, j): math.prod(sizes[c] for c in {*left[i][1], *left[j][1]})
-            for i, j in combinations(range(len(left)), 2)
-        }
-        i, j = min(costs, key=costs.__getitem__)
+        i, j = min(combinations(range(len(left)), 2), key=cost)
         rest = [item for k, item in enumerate(left) if k not in (i, j)]
         needed = {*out}.union(*(letters for _, letters in rest))
         kept = "".join(dict.fromkeys(c for c in left[i][1] + left[j][1] if c in needed))

@@ -6,8 +6,6 @@ multiple of q if p = prefix · q once δ of q is replaced by what the prefix and
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from paramsym.primitives.directions import Absence
 from paramsym.primitives.joint import Key
 from paramsym.primitives.words import Change, Letter, Word
@@ -57,19 +55,19 @@ def _with_last(p: Change, q: Change) -> Change | None:
     """
     rest, last = list(p.factors), []
     for wanted in reversed(q.factors):
-        form = replace(wanted, letters=())
+        form = wanted.lettered()
         at = next((k for k in reversed(range(len(rest)))
-                   if replace(rest[k], letters=()) == form), None)  # fmt: skip
+                   if rest[k].lettered() == form), None)  # fmt: skip
         if at is None:
             return None
         last.append(rest.pop(at))
-    return replace(p, factors=(*rest, *reversed(last)))
+    return Change(p.coefficient, p.at, (*rest, *reversed(last)), p.atom)
 
 
 def _form(change: Change, count: int) -> tuple:
     """What the last factors and the atom of a monomial are, whatever their letters."""
     factors = change.factors[len(change.factors) - count :]
-    return tuple(replace(f, letters=()) for f in factors), change.atom and change.atom.key
+    return tuple(f.lettered() for f in factors), change.atom and change.atom.key
 
 
 def _places(change: Change, count: int) -> dict[tuple, Letter]:
@@ -120,7 +118,8 @@ def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:
     for sink, change in found:
         form = canonical(sink, change, own)
         before = effect[form][1].coefficient if form in effect else 0.0
-        effect[form] = (sink, replace(change, coefficient=before + change.coefficient))
+        total = before + change.coefficient
+        effect[form] = (sink, Change(total, change.at, change.factors, change.atom))
         sizes[form] = sizes.get(form, 0.0) + abs(change.coefficient)
     return {f: m for f, m in effect.items() if abs(m[1].coefficient) > CANCELLED * sizes[f]}
 

@@ -36,12 +36,12 @@ class _Reader(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A change that goes on: where it would stop, what is left of it to be followed, and where
-    that has stopped."""
+    """A change that goes on: where it would stop, what is left of it to be followed, and how many
+    had stopped before it."""
 
     stopped: Monomial
     following: list[Monomial]
-    found: list[Monomial]
+    start: int
 
 
 class Effects:
@@ -54,6 +54,7 @@ class Effects:
         for op in circuit.build.ops:  # in order: networks may be deeper than a stack
             self._depends[op.out.serial] = self._computed(op)
         self._readers: dict[tuple[int, int], _Reader] = {}
+        self._reading: dict[Key, list[tuple[Joint, int, _Reader]]] = {}
         self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
         self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
 
@@ -176,28 +177,25 @@ class Effects:
 
         `met` receives the kernels of readers on the way, with the letters along which it varies.
         """
-        way = [_Step((key, change), [(key, change)], [])]  # networks may be deeper than a stack
-        while True:
-            step = way[-1]
-            if step.following:
-                at, one = step.following.pop()
-                beyond = self._beyond(at, one, source, met)
-                if beyond is None:
-                    step.found.append((at, one))
-                elif beyond:
-                    beyond.reverse()
-                    way.append(_Step((at, one), beyond, []))
-                    continue
-            else:
+        found: list[Monomial] = []
+        way = [_Step((key, change), [(key, change)], 0)]  # networks may be deeper than a stack
+        while way:
+            if not way[-1].following:
                 way.pop()
-                if not way:
-                    return step.found
-                step, made = way[-1], step.found
-                step.found.extend(made)
-            if len(step.found) > _MONOMIALS and len(way) > 1:
-                at, one = step.stopped
-                self._many.add((at, source, frozenset(one.at)))
-                way[-1] = _Step(step.stopped, [], [step.stopped])
+            else:
+                at, one = way[-1].following.pop()
+                beyond = self._beyond(at, one, source, met)
+                if beyond:
+                    beyond.reverse()
+                    way.append(_Step((at, one), beyond, len(found)))
+                elif beyond is None:
+                    found.append((at, one))
+            if len(way) > 1 and len(found) - way[-1].start > _MONOMIALS:
+                at, one = stopped = way[-1].stopped
+                self._many.add((at, "", frozenset(one.at)))
+                found[way[-1].start :] = [stopped]
+                way[-1] = way[-1]._replace(following=[])
+        return found
 
     def _beyond(
         self, key: Key, change: Change, source: str, met: set[tuple[Letter, Profile]] | None
@@ -205,14 +203,19 @@ class Effects:
         """What a change becomes behind all readers of a block; None if it stops there."""
         if is_unseen(self.unread[key], change):
             return []
-        if self.circuit.is_seen(key) or (key, source, frozenset(change.at)) in self._many:
+        if self.circuit.is_seen(key) or (key, "", frozenset(change.at)) in self._many:
             return None
+        reading = self._reading.get(key)
+        if reading is None:
+            readers = self.circuit.readers[key]
+            reading = self._reading[key] = [(j, k, self._reader(j, k)) for j, k in readers]
         following: list[Monomial] = []
-        for joint, k in self.circuit.readers[key]:
-            passed = self._past(joint, k, change, source, met)
+        for joint, k, reader in reading:
+            passed = self._past(joint, k, reader, change, source, met)
             if passed is None:
                 return None
-            following += [(joint.out.key, one) for one in passed]
+            at = joint.out.key
+            following += [(at, one) for one in passed]
         return following
 
     def through(
@@ -220,7 +223,7 @@ class Effects:
         met: set[tuple[Letter, Profile]] | None = None,
     ) -> list[Monomial] | None:  # fmt: skip
         """Where a change stops that passes one reader, and what it is there; None if it refuses."""
-        passed = self._past(joint, k, change, source, met)
+        passed = self._past(joint, k, self._reader(joint, k), change, source, met)
         if passed is None:
             return None
         return [m for following in passed for m in self.of(joint.out.key, following, source, met)]
@@ -239,11 +242,10 @@ class Effects:
         return found
 
     def _past(
-        self, joint: Joint, k: int, change: Change, source: str,
+        self, joint: Joint, k: int, reader: _Reader, change: Change, source: str,
         met: set[tuple[Letter, Profile]] | None,
     ) -> list[Change] | None:  # fmt: skip
         """What a change is behind one reader."""
-        reader = self._reader(joint, k)
         if reader.empty or is_unseen(reader.patterns, change):
             return []
         if met is not None and not change.factors:
@@ -257,7 +259,9 @@ class Effects:
 
 def is_unseen(patterns: list[Unseen], change: Change) -> bool:
     """Whether a known change is one of those that nobody sees."""
-    return any(all(_fits(p, s, change) for s, p in pattern.items()) for pattern in patterns)
+    return bool(patterns) and any(
+        all(_fits(p, s, change) for s, p in pattern.items()) for pattern in patterns
+    )
 
 
 def _fits(profile: Profile, slot: Along, change: Change) -> bool:
