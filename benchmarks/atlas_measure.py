@@ -263,7 +263,7 @@ def _longer(name: str, x: torch.Tensor, axis: int) -> torch.Tensor | None:
     return torch.randn(shape, generator=generator)
 
 
-_MADE = _on_more_words, _on_longer_inputs, _with_wide_norms, _at_other_weights
+_MADE = _on_longer_inputs, _on_more_words, _with_wide_norms, _at_other_weights
 
 
 def _described(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Any]:

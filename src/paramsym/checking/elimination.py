@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -84,7 +85,7 @@ class Factors:
     columns: torch.Tensor  # Q: column k of L₁·U is this one of A₁
     error: float
 
-    @property
+    @cached_property
     def floor(self) -> float:
         """Diagonal entries of U below it are rounding, and lifted to it where U is inverted."""
         eps = torch.finfo(self.packed.dtype).eps

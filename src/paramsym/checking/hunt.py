@@ -124,8 +124,10 @@ def _left(
         if sizes[row] > _WEAK or made[row].bears_out(network, direction):
             known.append(along)
             rest, left = rest - torch.outer(rest @ along, along), left - 1
-        else:
-            seen[row, :count], rest[row] = 0, 0
+        else:  # and of the same call no more than what is louder
+            calls = torch.tensor([call is made[row] for call in made])
+            noise = calls & (sizes <= sizes[row])
+            seen[noise, :count], rest[noise] = 0, 0
     return left
 
 

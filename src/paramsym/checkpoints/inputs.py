@@ -26,6 +26,7 @@ _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _BANDS = ("num_mel_bins", "n_mels", "input_feat_per_channel", "feature_projection_input_dim",
           "input_dim", "num_mel_bin", "mel_bins", "feature_size")  # fmt: skip
 _FRAMES = 32  # of sound where no table of positions counts them
+_HEARD = 10  # places behind a model's first steps, or more
 _SAMPLES = 4000  # of sound, at most
 _SIDE = 64  # of an image where nothing says how large it is
 _PATCHES = 8  # on each side, where windows of some are attended to
@@ -228,8 +229,10 @@ def _side_of_patches(config: Any) -> int:
 
 def _spectrogram(config: Any, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     bands = next(_sizes(config, _BANDS), 16)
-    positions = next(_sizes(config, ("max_source_positions",)), _FRAMES // 2)
-    return _random((BATCH, bands, 2 * positions), dtype, 0, generator)
+    steps = next(_sizes(config, ("subsampling_factor",)), 1)
+    frames = max(_FRAMES, _HEARD * steps)
+    frames = next((2 * n for n in _sizes(config, ("max_source_positions",))), frames)
+    return _random((BATCH, bands, frames), dtype, 0, generator)
 
 
 def _sizes(config: Any, names: Sequence[str]) -> Iterator[int]:
