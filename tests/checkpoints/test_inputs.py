@@ -1,6 +1,7 @@
 """Example inputs from text and from configurations."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,3 +67,18 @@ def test_configurations_say_what_a_model_takes(name: str):
         assert set(inputs) == {"input_ids", "decoder_input_ids"}
     if name == "RobertaModel":
         assert not (inputs["input_ids"] == config.pad_token_id).any()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "frames"),
+    [({}, 32), ({"subsampling_factor": 8}, 80), ({"max_source_positions": 20}, 40)],
+)
+def test_sound_leaves_places_behind_the_first_steps(sizes: dict[str, int], frames: int):
+    """Four places would be fewer input vectors than a layer has directions."""
+
+    class Listener(torch.nn.Linear):
+        main_input_name = "input_features"
+
+    config = SimpleNamespace(num_mel_bins=16, **sizes)
+    found = inputs_from_config(Listener(16, 3), config)
+    assert found["input_features"].shape == (2, 16, frames)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +71,8 @@ def settings() -> list[Any]:
     state = np.random.get_state()
     return [torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state().tolist(),
             random.getstate(), state[1].tolist(), state[2],  # type: ignore[index, union-attr]
-            torch.backends.mha.get_fastpath_enabled()]  # fmt: skip
+            torch.backends.mha.get_fastpath_enabled(),
+            gc.isenabled(), gc.get_threshold()]  # fmt: skip
 
 
 def same(a: Any, b: Any) -> bool:
@@ -200,3 +203,31 @@ def test_without_the_lock_threads_do_get_in_each_others_way(
     assert overlap() == torch.float32
     monkeypatch.setattr(precision, "exclusive", Nobody())
     assert overlap() == torch.float64
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["all", "young"])
+def test_what_a_model_leaves_is_collected_and_nothing_else_is_walked(looks: bool) -> None:
+    """Cycles do not pile up while a symmetry is tried; with looks at everything as the control."""
+
+    class Left:
+        def __init__(self) -> None:
+            self.own = self
+
+    found: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        found.append(info["generation"] if phase == "stop" else -1)
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(note)
+    try:
+        with running.collected_young():
+            if looks:
+                gc.set_threshold(50, 2, 2)
+            else:
+                gc.set_threshold(50, 2, gc.get_threshold()[2])
+            alive = [weakref.ref(Left()) for _ in range(5000)]
+    finally:
+        gc.callbacks.remove(note)
+    assert sum(one() is not None for one in alive) < 500
+    assert (2 in found) == looks and gc.get_threshold() == thresholds

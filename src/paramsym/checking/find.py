@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from paramsym.checking.generic import table_lengths
 from paramsym.checking.refute import refute
 from paramsym.recording.freed import Freed
 from paramsym.recording.record import Inputs, record
-from paramsym.recording.running import set_aside, uncollected
+from paramsym.recording.running import collected_young, uncollected
 from paramsym.structure.symmetry import ParameterSymmetry
 from paramsym.tracing.infer import infer
 
@@ -83,7 +83,7 @@ def derived(
 ) -> ParameterSymmetry:  # fmt: skip
     """`find_symmetry`; `elsewhere` says whether what holds has to hold at other lengths as well."""
     model = module_of(model)
-    with _numbers_exist(), ExitStack() as running:
+    with _numbers_exist(), collected_young():
         with uncollected():
             graph = record(model, inputs, outputs, training)
             if free_inputs or free_outputs:
@@ -91,7 +91,6 @@ def derived(
                 symmetry = infer(opened, graph)
             else:
                 symmetry = infer(graph)
-            running.enter_context(set_aside())
         if not check:
             return symmetry
         lengths = table_lengths(graph, model)

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch.utils import checkpoint
 
+_NEVER = 1 << 30  # collections of the middle generation, until there is one of the oldest
 exclusive = threading.RLock()  # held while a model or a setting of the process is changed
 
 
@@ -44,20 +45,20 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def set_aside() -> Iterator[None]:
-    """Run a block in which the garbage collector leaves alone all that is there at its beginning.
+def collected_young() -> Iterator[None]:
+    """Run a block in which the garbage collector looks at new objects alone.
 
-    What models make as they run is collected, so that memory does not grow, and nothing else is
-    walked for it. Where the caller has set objects aside, they stay so.
+    What models make as they run is collected, so that memory does not grow; all that torch has
+    loaded is not walked for it.
     """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
+    new, young, old = gc.get_threshold()
+    if old < _NEVER:  # else another thread has done so, and will undo it
+        gc.set_threshold(new, young, _NEVER)
     try:
         yield
     finally:
-        gc.unfreeze()
+        if old < _NEVER:
+            gc.set_threshold(new, young, old)
 
 
 @contextmanager
