@@ -13,8 +13,8 @@ import torch
 from paramsym.checking.generic import Arguments, Draws
 from paramsym.checking.jacobian import Network
 
-_STEPS = ((1e-3, 1e-4, 1e-5), (1.0, 1e-1, 1e-2, 1e-6, 1e-7))  # in what is usual for a parameter,
-# the second ones where the first do not agree: mostly they do
+# In what is usual for a parameter; the second ones where the first do not agree.
+_STEPS = ((1e-3, 1e-4, 1e-5), (1.0, 1e-1, 1e-2, 1e-6, 1e-7))
 _AGREE = 0.5  # of the derivative
 _TWICE = 2  # steps that have to agree: one may by chance
 _COMBINATIONS = 4  # of the outputs

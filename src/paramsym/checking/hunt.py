@@ -106,7 +106,7 @@ def _left(
     """How many independent combinations of suspects no row sees.
 
     What a row sees weakly may be the rounding of a saturated output. Where the function itself
-    does not change along what only this row sees, its word is taken from it. Where it does, that
+    does not change along what only this row sees, that is taken from the row. Where it does, that
     direction joins those `known`, in suspects, and is not asked again.
     """
     count = found.suspects.shape[1]
@@ -124,10 +124,11 @@ def _left(
         if sizes[row] > _WEAK or made[row].bears_out(network, direction):
             known.append(along)
             rest, left = rest - torch.outer(rest @ along, along), left - 1
-        else:  # and of the same call no more than what is louder
+        else:  # nor is the same call believed where it is no louder
             calls = torch.tensor([call is made[row] for call in made])
-            noise = calls & (sizes <= sizes[row])
-            seen[noise, :count], rest[noise] = 0, 0
+            noise = calls & (sizes <= sizes[row]) & (sizes >= _SEEN)
+            seen[noise, :count] -= rest[noise]
+            rest[noise] = 0
     return left
 
 

@@ -55,7 +55,7 @@ class Effects:
             self._depends[op.out.serial] = self._computed(op)
         self._readers: dict[tuple[int, int], _Reader] = {}
         self._reading: dict[Key, list[tuple[Joint, int, _Reader]]] = {}
-        self._many: set[tuple[Key, str, frozenset[int]]] = set()  # where changes spread too far
+        self._many: set[tuple[Key, frozenset[int]]] = set()  # where changes spread too far
         self.positions: dict[Letter, int] = {}  # of the letters that stand for one entry of a slot
 
     # -- values (see primitives.Values) ------------------------------------------------------
@@ -192,7 +192,7 @@ class Effects:
                     found.append((at, one))
             if len(way) > 1 and len(found) - way[-1].start > _MONOMIALS:
                 at, one = stopped = way[-1].stopped
-                self._many.add((at, "", frozenset(one.at)))
+                self._many.add((at, frozenset(one.at)))
                 found[way[-1].start :] = [stopped]
                 way[-1] = way[-1]._replace(following=[])
         return found
@@ -203,7 +203,7 @@ class Effects:
         """What a change becomes behind all readers of a block; None if it stops there."""
         if is_unseen(self.unread[key], change):
             return []
-        if self.circuit.is_seen(key) or (key, "", frozenset(change.at)) in self._many:
+        if self.circuit.is_seen(key) or (key, frozenset(change.at)) in self._many:
             return None
         reading = self._reading.get(key)
         if reading is None:
