@@ -250,10 +250,8 @@ class Contract(Primitive):
         """The product of a change with one word of the other factor."""
         mine, theirs, target = joint.slots(k), joint.slots(1 - k), joint.slots(-1)
         own, others = change.at, piece.at
-        same = {
-            others[y]: own[mine[at]]
-            for at, y in theirs.items() if y in others and mine.get(at) in own
-        }  # fmt: skip
+        shared = ((mine.get(at, -1), y) for at, y in theirs.items())
+        same = {others[y]: own[x] for x, y in shared if x in own and y in others}
         piece = piece.with_fresh_letters(same)
         others = piece.at
         coefficient = change.coefficient * piece.coefficient
