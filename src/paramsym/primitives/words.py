@@ -121,6 +121,10 @@ class Change:
         """The same change, seen at other slots and scaled."""
         return Change(self.coefficient * by, at, self.factors, self.atom)
 
+    def with_factors(self, factors: tuple[Word, ...]) -> Change:
+        """The same change with other factors."""
+        return Change(self.coefficient, self.at, factors, self.atom)
+
     def with_fresh_letters(self, given: Mapping[Letter, Letter] | None = None) -> Change:
         """A copy that shares no letter with anything, except for those that are given."""
         new = dict(given or {})

@@ -75,7 +75,7 @@ def _by_gains(
     if match is None or not all(put in match[0] for f in gains for put in f.letters):
         return None
     put, prefix = match
-    inverse = (replace(f.renamed(put), power=-f.power) for f in gains)
+    inverse = (f.renamed(put).inverse() for f in gains)
     return put, (*prefix, *inverse)
 
 

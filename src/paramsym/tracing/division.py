@@ -61,7 +61,7 @@ def _with_last(p: Change, q: Change) -> Change | None:
         if at is None:
             return None
         last.append(rest.pop(at))
-    return Change(p.coefficient, p.at, (*rest, *reversed(last)), p.atom)
+    return p.with_factors((*rest, *reversed(last)))
 
 
 def _form(change: Change, count: int) -> tuple:
@@ -118,8 +118,8 @@ def gathered(found: list[Monomial], own: frozenset[Letter]) -> Effect:
     for sink, change in found:
         form = canonical(sink, change, own)
         before = effect[form][1].coefficient if form in effect else 0.0
-        total = before + change.coefficient
-        effect[form] = (sink, Change(total, change.at, change.factors, change.atom))
+        total = Change(before + change.coefficient, change.at, change.factors, change.atom)
+        effect[form] = (sink, total)
         sizes[form] = sizes.get(form, 0.0) + abs(change.coefficient)
     return {f: m for f, m in effect.items() if abs(m[1].coefficient) > CANCELLED * sizes[f]}
 

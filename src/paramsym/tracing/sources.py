@@ -108,8 +108,7 @@ class Source:
             if letter not in put and letter not in seen:
                 copies *= 1 if stride in self.pinned else self.block.sizes[stride]
         product = m.moved(at, copies).with_fresh_letters(put)
-        factors = without_inverses((*prefix, *product.factors))
-        return Change(product.coefficient, product.at, factors, product.atom)
+        return product.with_factors(without_inverses((*prefix, *product.factors)))
 
 
 class Sources:
