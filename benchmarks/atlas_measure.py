@@ -5,7 +5,6 @@ What is known so far is said as soon as it is known: a step that takes too long 
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 import traceback
@@ -14,27 +13,18 @@ from typing import Any
 
 import torch
 from atlas_classes import Case
-from atlas_page import REASONS
+from atlas_variants import WAYS, randomise
 from torch import nn
 
 from paramsym import audit, audit_cost, find_symmetry, verify
-from paramsym.primitives import NEGLIGIBLE
 from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 8_000  # parameters
-_AGAIN = 12_000  # of a twin that is audited again with so many words, or on so many places:
-_WORDS = 180
-_PLACES = 17
 _DOUBT = 2.0  # an estimate may be so many times too long
-_LONGER = 3  # times, of sound
-_NOISE = 0.3  # that is added to weights, and in further draws, of which two in vain are enough:
-_NOISES = _NOISE, 2.4, 0.6, 1.2
-_IN_VAIN = 2
+_IN_VAIN = 2  # further audits of one kind are enough
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64
-_SEEN = 0.01  # an ε that is no rounding
-Made = tuple[nn.Module, Any]
 Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
@@ -50,7 +40,7 @@ def measure(case: Case, say: Say, seconds: float = math.inf) -> None:
         return
     count = sum(p.numel() for p in model.parameters())
     say({"built": True, "parameters": count})
-    _randomise(model)
+    randomise(model, inputs)
     try:
         began = time.process_time()
         symmetry = find_symmetry(model, inputs)
@@ -82,7 +72,7 @@ def _audit(
         return
     say(found)
     last = time.monotonic() - began
-    for why, make in zip(REASONS, _MADE, strict=True):
+    for why, make in WAYS.items():
         vain = 0
         for other, given in make(model, inputs):
             if not found.get("unexplained"):
@@ -127,143 +117,11 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]} ({place})"
 
 
-def _randomise(model: nn.Module, seed: int = 0, noise: float = _NOISE) -> None:
-    """Generic parameters and running statistics, and an ε of norms that numbers can see.
-
-    A scale before an ε of 1e-6 leaves the function as it is to eight digits, and is no symmetry;
-    scales before one below `NEGLIGIBLE` are claimed, and said to be approximate.
-    """
-    _widen(model, NEGLIGIBLE)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.is_floating_point():
-                p.add_(noise * torch.randn(p.shape, generator=generator).to(p))
-        for name, b in model.named_buffers():
-            if name.endswith("running_mean"):
-                b.copy_(0.2 * torch.randn(b.shape, generator=generator).to(b))
-            elif name.endswith("running_var"):
-                b.copy_(0.5 + torch.rand(b.shape, generator=generator).to(b))
-    model.eval()
-
-
-def _widen(model: nn.Module, least: float) -> bool:
-    """Give norms with an ε above `least` one that numbers can see; whether there was any."""
-    widened = False
-    for module in model.modules():
-        for name in ("eps", "epsilon", "variance_epsilon"):
-            if isinstance(size := getattr(module, name, 0), float) and least < size < _SEEN:
-                setattr(module, name, _SEEN)
-                widened = True
-        if isinstance(module, nn.RMSNorm) and module.eps is None:
-            module.eps = _SEEN
-    return widened
-
-
-def _with_wide_norms(model: nn.Module, inputs: Any) -> Iterator[Made]:
-    """The same model where no ε is below `NEGLIGIBLE`, if one was.
-
-    What such a norm lets pass, up to ε, is more than the scales that are claimed: that of the one
-    vector that it sees at the padding, say.
-    """
-    other = copy.deepcopy(model)
-    if _widen(other, 0.0):
-        yield other, inputs
-
-
-def _at_other_weights(model: nn.Module, inputs: Any) -> Iterator[Made]:
-    """The same model at other weights, with more words where it can have them.
-
-    A ReLU that is open wherever its layer norm can be leads on in a straight line, and a maximum of
-    two sees one: at these weights, and not at others, or larger ones. What leaves the function
-    unchanged at all weights does so at each, so that the least count of several draws is an upper
-    bound as each is.
-    """
-    for seed, noise in enumerate(_NOISES, 1):
-        other = _with_more_words(model, seed, noise)
-        if other is None:
-            other = copy.deepcopy(model)
-            _randomise(other, seed, noise)
-        yield other, inputs
-
-
-def _on_more_words(model: nn.Module, inputs: Any) -> Iterator[Made]:
-    other = _with_more_words(model)
-    if other is not None:
-        yield other, inputs
-
-
 def _kept(model: nn.Module, inputs: Any) -> str:
     """Why an audit says nothing about other texts, if inputs decide what is computed."""
     decided = record(model, inputs, None, False).decided
     which = ", ".join(f"{name} at {where}" for name, where in decided.items())
     return f"inputs that decide what is computed are kept: {which}" if decided else ""
-
-
-def _with_more_words(model: nn.Module, seed: int = 0, noise: float = _NOISE) -> nn.Module | None:
-    """The same model with more words, where it has words, builds so, and can be audited.
-
-    A layer that sees nothing but words is seen at so many inputs only: with 40 words, the experts
-    beside the first attention of a parallel block have more parameters than values.
-    """
-    made = _rebuilt(model, {"vocab_size": _WORDS}, seed, noise)
-    count = sum(p.numel() for p in made.parameters()) if made is not None else 0
-    return made if sum(p.numel() for p in model.parameters()) < count <= _AGAIN else None
-
-
-def _rebuilt(
-    model: nn.Module, sizes: dict[str, int], seed: int = 0, noise: float = _NOISE
-) -> nn.Module | None:
-    """The same model with other sizes where its configuration has them; None if it has none."""
-    config = copy.deepcopy(getattr(model, "config", None))
-    for part in (config, getattr(config, "get_text_config", lambda: None)()):
-        for name, size in sizes.items():
-            if hasattr(part, name):
-                setattr(part, name, size)
-    torch.manual_seed(seed)
-    try:
-        made = type(model)._from_config(config).eval()
-    except Exception:  # it has no configuration, or other sizes go by these
-        return None
-    _randomise(made, seed, noise)
-    return made
-
-
-def _on_longer_inputs(model: nn.Module, inputs: Any) -> Iterator[Made]:
-    """The same model on longer texts and longer sound, where these are all that it is given.
-
-    What reads positions alone sees as many vectors as there are.
-    """
-    named = inputs if isinstance(inputs, dict) else {}
-    config = vars(getattr(model, "config", None) or model)
-    known = {name: _PLACES + 4 for name in config if "max_position" in name}
-    other = _rebuilt(model, known) if known else copy.deepcopy(model)
-    for axis in (-1, -2):  # along which sound is long
-        given = {name: _longer(name, x, axis) for name, x in named.items()}
-        if other is None or not given or any(x is None for x in given.values()):
-            return
-        try:
-            other(**given)
-        except Exception:  # that is no length that it takes
-            continue
-        yield other, given
-        return
-
-
-def _longer(name: str, x: torch.Tensor, axis: int) -> torch.Tensor | None:
-    """More words of a text, or more sound; None where it is neither."""
-    generator = torch.Generator().manual_seed(7)
-    if name.endswith("input_ids"):
-        words = x[x != x.min()]
-        return words[torch.randint(len(words), (len(x), _PLACES), generator=generator)]
-    if name not in ("input_values", "input_features") or x.ndim <= -axis:
-        return None
-    shape = [*x.shape]
-    shape[axis] *= _LONGER
-    return torch.randn(shape, generator=generator)
-
-
-_MADE = _on_longer_inputs, _on_more_words, _with_wide_norms, _at_other_weights
 
 
 def _described(model: nn.Module, symmetry: ParameterSymmetry) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def _of_diffusers(package: Any, name: str) -> Built:
 
 
 # -- message passing --------------------------------------------------------------------------
-_EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0, 2, 4], [1, 2, 3, 4, 5, 6, 0, 3, 5, 1]])
+# Nothing leads to the last node: where each has a neighbour, means of a constant are the constant.
+_EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0, 2, 4], [1, 2, 3, 4, 5, 0, 0, 3, 5, 1]])
 _CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "GCNConv": {}, "GraphConv": {}, "SAGEConv": {}, "GATConv": {"heads": 2}, "TAGConv": {"K": 2},
     "GATv2Conv": {"heads": 2}, "TransformerConv": {"heads": 2}, "ChebConv": {"K": 2},

@@ -91,6 +91,33 @@ class Factors:
         eps = torch.finfo(self.packed.dtype).eps
         return max(eps * float(self.packed.diagonal().abs().max()), 1e-300)
 
+    @cached_property
+    def rank(self) -> int:
+        """How many columns come before those that depend on them, whose pivots are zero."""
+        pivots = self.packed.diagonal().nonzero()
+        return int(pivots[-1]) + 1 if len(pivots) else 0
+
+    def leading(self) -> Factors:
+        """Those of as many rows and columns as have a pivot, in the order of elimination."""
+        rank = self.rank
+        return Factors(self.packed[:rank, :rank], torch.arange(rank), self.error)
+
+    def null(self) -> torch.Tensor:
+        """Orthonormal rows x with A₁ · x = 0, one for each column without a pivot.
+
+        Such a column is a combination of those before it, by coefficients that solve U. They may
+        be so large that the directions are almost the same: what is lost where these are made
+        orthogonal has an image, which is taken back.
+        """
+        rank, size = self.rank, len(self.packed)
+        found = self.packed.new_zeros(size - rank, size)
+        found[:, :rank] = -self.packed[:rank, rank:].T
+        self._divide_by_upper(found)
+        found[:, rank:] += torch.eye(size - rank, dtype=found.dtype)
+        found = _orthonormal(torch.empty_like(found).index_copy_(1, self.columns, found))
+        lost = self.leading().solved(self.image(found)[:, :rank])
+        return _orthonormal(found.index_add_(1, self.columns[:rank], lost, alpha=-1))
+
     def image(self, directions: torch.Tensor) -> torch.Tensor:
         """A₁ · x for each row x, as rows."""
         directions = directions[:, self.columns]
@@ -109,10 +136,14 @@ class Factors:
         for here, before, _ in _panels(len(packed)):
             own = found[:, here] - found[:, before] @ packed[here, before].T
             found[:, here] = _divided(own, packed[here, here].T, upper=True, unitriangular=True)
-        for here, _, after in reversed(_panels(len(packed))):
-            own = found[:, here] - found[:, after] @ packed[here, after].T
-            found[:, here] = _divided(own, self._upper(here).T, upper=False)
+        self._divide_by_upper(found)
         return torch.empty_like(found).index_copy_(1, self.columns, found)
+
+    def _divide_by_upper(self, found: torch.Tensor) -> None:
+        """U⁻¹ · x for each row x, in place."""
+        for here, _, after in reversed(_panels(len(self.packed))):
+            own = found[:, here] - found[:, after] @ self.packed[here, after].T
+            found[:, here] = _divided(own, self._upper(here).T, upper=False)
 
     def solved_transposed(self, directions: torch.Tensor) -> torch.Tensor:
         """A₁⁻ᵀ · x for each row x, as rows."""
@@ -260,9 +291,11 @@ def smallest(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The smallest values of ‖A₁·x‖ / ‖lift(x)‖, ascending, and lift(x) for each.
 
-    Block inverse iteration, x ← A₁⁻¹ A₁⁻ᵀ liftᵀ lift x: what is small becomes large there, so that
-    a few steps are enough. The block is doubled while it is full, that is until it holds a value
-    above the ceiling. Directions are rows: products with few columns are slow.
+    What A₁ takes to zero is solved for, and set aside: it would drown in rounding what is small
+    beside it. For the rest, which the rows and columns with a pivot tell, block inverse iteration,
+    x ← A₁⁻¹ A₁⁻ᵀ liftᵀ lift x: what is small becomes large there, so that a few steps are enough.
+    The block is doubled while it is full, that is until it holds a value above the ceiling.
+    Directions are rows: products with few columns are slow.
 
     Args:
         factors: of A₁, n columns.
@@ -273,8 +306,35 @@ def smallest(
         advance: is told the work of each step.
 
     Returns:
-        (values of shape (block,), unit directions of shape (block, coordinates)).
+        (values of shape (found,), unit directions of shape (found, coordinates)).
     """
+    size = len(factors.packed)
+    if factors.rank == size:
+        return _smallest(factors, lift, kept, ceiling, block, advance)
+    flat = factors.null()
+    lifted, lengths = torch.linalg.qr(lift(flat).T)
+    advance(3.0 * factors.packed.numel() * len(flat))
+    known = torch.linalg.vector_norm(_divided(factors.image(flat).T, lengths, upper=True), dim=0)
+    places = factors.columns[: factors.rank]
+
+    def beside(rows: torch.Tensor) -> torch.Tensor:
+        found = lift(rows.new_zeros(len(rows), size).index_copy_(1, places, rows))
+        return found.addmm_(found @ lifted, lifted.T, alpha=-1)
+
+    values, found = _smallest(factors.leading(), beside, kept[places], ceiling, block, advance)
+    values, order = torch.cat([known, values]).sort()
+    return values, torch.cat([lifted.T, found])[order]
+
+
+def _smallest(
+    factors: Factors,
+    lift: Callable[[torch.Tensor], torch.Tensor],
+    kept: torch.Tensor,
+    ceiling: float,
+    block: int,
+    advance: Advance,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same by iteration alone."""
     size = len(factors.packed)
     generator = torch.Generator().manual_seed(0)
     found = factors.packed.new_zeros(0, size)
