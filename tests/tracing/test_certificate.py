@@ -561,6 +561,53 @@ def test_without_pivots_for_what_is_left_some_are_lost(monkeypatch: pytest.Monke
     assert any(count < true for true, count in _counted(range(60)))
 
 
+def _steep(seed: int) -> tuple[torch.Tensor, int]:
+    """Columns over six decades of which many are sums of others, and how many of these."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = 10 ** (-6 * torch.rand(60, generator=generator, dtype=_WIDE))
+    matrix = torch.randn(80, 60, generator=generator, dtype=_WIDE) * sizes
+    for k in torch.randperm(60, generator=generator)[:25].tolist():
+        others = torch.randint(60, (3,), generator=generator)
+        matrix[:, k] = matrix[:, others].sum(1) * (1 - 2 * (k % 2))
+    values = torch.linalg.svdvals(matrix)
+    return matrix, int((values < 1e-13 * values[0]).sum())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_elimination_tells_is_not_iterated_for(seed: int) -> None:
+    matrix, count = _steep(seed)
+    factors = elimination.factored(matrix.clone())
+    every, size = torch.arange(60), float(torch.linalg.matrix_norm(matrix, 2))
+    assert 60 - factors.rank == count > 5
+    values, found = elimination.smallest(factors, lambda x: x, every, 1e-9)
+    null = found[:count]
+    assert float((matrix @ null.T).abs().max()) < 1e-13 * size
+    assert torch.allclose(found @ found.T, torch.eye(len(found), dtype=_WIDE), atol=1e-12)
+    beside = torch.linalg.qr(null.T, mode="complete").Q[:, count:]
+    chosen = factors.image(torch.eye(60, dtype=_WIDE)).T[: factors.rank]
+    dense = torch.linalg.svdvals(chosen @ beside).flip(0)
+    least = dense[: max(1, (len(values) - count) // 2)]  # the last of a block are bounds
+    assert torch.allclose(values[count:][: len(least)], least, rtol=1e-2)
+    every_row = torch.linalg.svdvals(matrix).flip(0)[count:]
+    assert bool((values[count:] <= 1.01 * every_row[: len(values) - count]).all())
+
+
+def test_null_directions_that_are_almost_the_same_are_parted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def worst() -> float:
+        found = [0.0]
+        for matrix in map(_of_cubes, range(150)):
+            factors = elimination.factored(matrix.clone())
+            image = matrix @ factors.null().T / torch.linalg.matrix_norm(matrix, 2)
+            found += image.flatten().abs().tolist()
+        return max(found)
+
+    assert worst() < 1e-15
+    monkeypatch.setattr(elimination.Factors, "_corrected", lambda self, null: null)
+    assert worst() > 1e-14
+
+
 def test_factors_multiply_out_to_the_rows_that_they_stand_for() -> None:
     matrix = torch.randn(150, 150, generator=torch.Generator().manual_seed(1)).double()
     packed = matrix.clone()

@@ -106,17 +106,21 @@ class Factors:
         """Orthonormal rows x with A₁ · x = 0, one for each column without a pivot.
 
         Such a column is a combination of those before it, by coefficients that solve U. They may
-        be so large that the directions are almost the same: what is lost where these are made
-        orthogonal has an image, which is taken back.
+        be so large that the directions are almost the same, and digits are lost where these are
+        made orthogonal; what that makes wrong has an image, and is taken back.
         """
         rank, size = self.rank, len(self.packed)
         found = self.packed.new_zeros(size - rank, size)
         found[:, :rank] = -self.packed[:rank, rank:].T
         self._divide_by_upper(found)
         found[:, rank:] += torch.eye(size - rank, dtype=found.dtype)
-        found = _orthonormal(torch.empty_like(found).index_copy_(1, self.columns, found))
-        lost = self.leading().solved(self.image(found)[:, :rank])
-        return _orthonormal(found.index_add_(1, self.columns[:rank], lost, alpha=-1))
+        return self._corrected(torch.empty_like(found).index_copy_(1, self.columns, found))
+
+    def _corrected(self, null: torch.Tensor) -> torch.Tensor:
+        """Orthonormal rows, less what by their image is wrong in them."""
+        rank, found = self.rank, _orthonormal(null)
+        wrong = self.leading().solved(self.image(found)[:, :rank])
+        return _orthonormal(found.index_add_(1, self.columns[:rank], wrong, alpha=-1))
 
     def image(self, directions: torch.Tensor) -> torch.Tensor:
         """A₁ · x for each row x, as rows."""
