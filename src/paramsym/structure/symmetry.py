@@ -139,7 +139,8 @@ class ParameterSymmetry(SymmetryData):
             element: the element that is to move it; without one, whatever any element may need.
 
         Returns:
-            Names, the tensor's own first. That is the only one for most tensors.
+            Names, the tensor's own first. That is the only one for most tensors, and for one that
+            this symmetry does not know, as nothing moves it.
         """
         return needs(self, name, element)
 
