@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paramsym.checking.audit import audit, audit_cost
 from paramsym.checking.jacobian import Network
 from tests.tracing.networks import TABLE, Row, build
 from tests.tracing.programs import draw
@@ -166,3 +167,32 @@ def test_random_programs_have_the_same_rows_in_a_pass() -> None:
         assert_same(model, inputs)
         batched += is_batched(model, inputs)
     assert 10 < batched
+
+
+class Padded(nn.Module):
+    """Attention over a window to which a few places are padded."""
+
+    def __init__(self, window: int):
+        super().__init__()
+        self.window, self.first, self.last = window, nn.Linear(3, 2), nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = nn.functional.pad(self.first(x), (0, 0, 0, self.window - x.shape[-2]))
+        return self.last((h @ h.mT).tanh() @ h)[..., : x.shape[-2], :]
+
+
+def test_calls_that_keep_much_are_not_made_at_once() -> None:
+    def passes(window: int) -> tuple[list[int], int]:
+        given = Padded(window).double(), (torch.rand(2, 5, 3).double(),)
+        network = Network(*given, None, False, torch.Generator().manual_seed(2))
+        return [*network.passes(32, 7)], audit_cost(*given).bytes
+
+    few, much = passes(1000)
+    many, little = passes(12)
+    assert max(few) < 20 and sum(few) == 32 and max(many) == 32
+    assert much - little > 8 * 2 * 2 * 1000**2  # what one call keeps is stated
+    model, x = Padded(1000).double(), (torch.rand(2, 5, 3).double(),)
+    small = Padded(12).double()
+    small.load_state_dict(model.state_dict())
+    found, same = audit(model, x), audit(small, x)
+    assert (found.explained, found.unexplained) == (same.explained, same.unexplained)

@@ -26,7 +26,8 @@ class Cost:
     """What an audit takes, stated before it starts.
 
     Hunting suspects comes on top: at most as many forward passes as `hunt` says. `bytes` is what is
-    allocated at the peak beyond the model: rows of the Jacobian, and the claimed directions.
+    allocated at the peak beyond the model: rows of the Jacobian, the claimed directions, and what
+    calls in one pass keep.
     """
 
     parameters: int
@@ -67,6 +68,7 @@ def cost_of(network: Network, claimed: int, samples: int | None = None) -> Cost:
     rate = _ACHIEVED * _rate(torch.get_num_threads())
     seconds = plan.calls * called + (3 * p * d**2 + eliminated + thin) / rate
     held = m * p + 2 * plan.each * p + _COPIES * p * d + _MOVED
+    held += network.room.entries(at_once, plan.each)
     return Cost(p, outputs, plan.calls, plan.each, 8 * held, seconds, rate)
 
 

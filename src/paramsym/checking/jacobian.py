@@ -21,7 +21,7 @@ from paramsym.checking.computed import AsComputed
 from paramsym.checking.generic import Arguments, Draws, draws, generic_inputs, table_lengths
 from paramsym.checking.lengths import Lengths, at_lengths
 from paramsym.checking.measure import NUDGES, SMALL, around, nudged, size_of, step_of
-from paramsym.checking.together import agree, gradients, together
+from paramsym.checking.together import Room, agree, gradients, together
 from paramsym.lowering.normalise import normalise
 from paramsym.lowering.rotary import turning_constants
 from paramsym.recording.precision import converted, functional
@@ -58,7 +58,7 @@ class Network:
 
     def __post_init__(self) -> None:
         graph = record(self.model, self.inputs, self.outputs, self.training)
-        self.lengths = table_lengths(graph, self.model)
+        self.lengths, self.room = table_lengths(graph, self.model), Room.of(graph)
         self.covering = covering(self.inputs, self.lengths)
         self.continuous = any(
             isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
@@ -99,8 +99,8 @@ class Network:
         inputs = pytree.tree_leaves(split_inputs(self.inputs))
         entries = sum(x.numel() for x in inputs if isinstance(x, torch.Tensor))
         held = max(1, self.count) * max(8, rows)
-        most = max(1, min(_BATCH // held, _SEEN // max(1, entries), _TOGETHER))
-        most = min(most, max(1, calls // len(self.kinds)))
+        most = min(_BATCH // held, _SEEN // max(1, entries), _TOGETHER, self.room.calls)
+        most = max(1, min(most, calls // len(self.kinds)))
         while calls > 0:
             taken = min(calls, most if self.batched else 1)
             yield taken
@@ -281,7 +281,7 @@ class Network:
             return values.new_zeros(0, *values.shape[:-1], self.count)
         calls = values.numel() // values.shape[-1]
         entries = calls * max(4 * self.count, values.shape[-1])
-        parts = weights.split(max(1, 4 * _BATCH // max(1, entries)))
+        parts = weights.split(max(1, min(4 * _BATCH // max(1, entries), self.room.rows(calls))))
         products = [self.products(values, leaves, part) for part in parts]
         return products[0] if len(products) == 1 else torch.cat(products)
 

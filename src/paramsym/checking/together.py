@@ -9,24 +9,60 @@ passes, and of some later ones, is held against the same call alone.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paramsym.checking.generic import Arguments, Draws
+from paramsym.recording.graph import Graph
 
 # What vmap raises where an operator has no batching rule or a branch depends on numbers.
 REFUSED = (RuntimeError, ValueError, TypeError, NotImplementedError)
 _AGREE = 1e-6  # relative to the largest number: rounding is near 1e-13, another function near 1
+
+_ROOM = 1 << 26  # entries of what calls in one pass keep, and of one tensor for a batch of rows
 
 Function = Callable[[Sequence[torch.Tensor], Arguments], torch.Tensor]
 
 
 class NotDifferentiable(RuntimeError):
     """The backward pass of a model fails where its forward pass runs."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Entries that one call computes, and those of its widest tensor: what a pass has room for.
+
+    A window of attention that pads seven tokens to 512 makes more of them than a small model has
+    parameters by a factor of ten thousand.
+    """
+
+    kept: int
+    widest: int
+
+    @classmethod
+    def of(cls, graph: Graph) -> Room:
+        """What a call of a recorded network takes."""
+        sizes = [math.prod(value.shape) for call in graph.calls for value in call.outputs]
+        return cls(sum(sizes), max(sizes, default=0))
+
+    @property
+    def calls(self) -> int:
+        """How many calls have room in one pass."""
+        return _ROOM // max(1, self.kept)
+
+    def rows(self, calls: int) -> int:
+        """How many rows of each of so many calls have room in one backward pass."""
+        return max(1, _ROOM // max(1, calls * self.widest))
+
+    def entries(self, calls: int, rows: int) -> int:
+        """What so many calls of so many rows hold."""
+        return calls * (self.kept + min(rows, self.rows(calls)) * self.widest)
 
 
 def gradients(
