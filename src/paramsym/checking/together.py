@@ -38,8 +38,8 @@ class NotDifferentiable(RuntimeError):
 class Room:
     """Entries that one call computes, and those of its widest tensor: what a pass has room for.
 
-    A window of attention that pads seven tokens to 512 makes more of them than a small model has
-    parameters by a factor of ten thousand.
+    A window of attention that pads seven tokens to 512 makes thousands of times more of them than a
+    small model has parameters.
     """
 
     kept: int
