@@ -12,10 +12,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paramsym.primitives import NEGLIGIBLE
+from paramsym.recording.record import split_inputs
 
-_AGAIN = (
-    12_000  # parameters of a model that is audited again with so many words, or on so many places:
-)
+_AGAIN = 12_000  # parameters, of what is audited again with so many words, or on so many places:
 _WORDS = 180
 _PLACES = 17
 _LONGER = 3  # times, of sound
@@ -49,20 +48,21 @@ def randomise(model: nn.Module, inputs: Any, seed: int = 0, noise: float = _NOIS
 
 def _settle(model: nn.Module, inputs: Any) -> None:
     """Give batch norms the statistics of these inputs, where there are several values of each."""
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    every = (m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats)
+    norms = nn.ModuleList(every)
     if not norms:
         return
-    before = [(m.momentum, copy.deepcopy(m.state_dict())) for m in norms]
+    before = copy.deepcopy(norms.state_dict())
+    for m in norms:
+        m.momentum = 1.0  # the last statistics are all; nothing else reads it in eval mode
+    args, kwargs = split_inputs(inputs)
+    norms.train()
     try:
-        for m in norms:
-            m.train().momentum = 1.0
         with torch.no_grad():
-            model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+            model(*args, **kwargs)
     except ValueError:  # one value has no variance
-        for m, (_, state) in zip(norms, before, strict=True):
-            m.load_state_dict(state)
-    for m, (momentum, _) in zip(norms, before, strict=True):
-        m.eval().momentum = momentum
+        norms.load_state_dict(before)
+    norms.eval()
 
 
 def _widen(model: nn.Module, least: float) -> bool:

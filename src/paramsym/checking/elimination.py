@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import torch
 
@@ -24,6 +25,7 @@ BLOCK = 2 * PANEL  # columns between two updates of all that is right of them
 _SWEEPS = 4
 _RESTARTS = 4  # once for what depends; more where rounding decides what does
 _PROBES = 16
+Lift: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 def eliminate(matrix: torch.Tensor, advance: Advance = ignore, block: int = BLOCK) -> torch.Tensor:
@@ -287,7 +289,7 @@ def _schatten(images: torch.Tensor) -> float:
 
 def smallest(
     factors: Factors,
-    lift: Callable[[torch.Tensor], torch.Tensor],
+    lift: Lift,
     kept: torch.Tensor,
     ceiling: float,
     block: int = 8,
@@ -316,9 +318,9 @@ def smallest(
     if factors.rank == size:
         return _smallest(factors, lift, kept, ceiling, block, advance)
     flat = factors.null()
-    lifted, lengths = torch.linalg.qr(lift(flat).T)
+    lifted, image = _measured(factors, lift, flat)
     advance(3.0 * factors.packed.numel() * len(flat))
-    known = torch.linalg.vector_norm(_divided(factors.image(flat).T, lengths, upper=True), dim=0)
+    known = torch.linalg.vector_norm(image, dim=0)
     places = factors.columns[: factors.rank]
 
     def beside(rows: torch.Tensor) -> torch.Tensor:
@@ -332,7 +334,7 @@ def smallest(
 
 def _smallest(
     factors: Factors,
-    lift: Callable[[torch.Tensor], torch.Tensor],
+    lift: Lift,
     kept: torch.Tensor,
     ceiling: float,
     block: int,
@@ -352,13 +354,20 @@ def _smallest(
             found = _orthonormal(factors.solved_transposed(lift(found)[:, kept]))
             found = _orthonormal(factors.solved(found))
             advance(4.0 * factors.packed.numel() * block)
-        lifted, lengths = torch.linalg.qr(lift(found).T)
-        image = _divided(factors.image(found).T, lengths, upper=True)
+        lifted, image = _measured(factors, lift, found)
         _, values, turn = torch.linalg.svd(torch.linalg.qr(image).R)
         values, directions = values.flip(0), (turn @ lifted.T).flip(0)
         if block == size or float(values[-1]) > ceiling:
             return values, directions
         block *= 2
+
+
+def _measured(
+    factors: Factors, lift: Lift, rows: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Orthonormal columns that span lift(rows), and what A₁ makes of what they lift."""
+    lifted, lengths = torch.linalg.qr(lift(rows).T)
+    return lifted, _divided(factors.image(rows).T, lengths, upper=True)
 
 
 def _orthonormal(rows: torch.Tensor) -> torch.Tensor:
