@@ -62,6 +62,7 @@ def _audit(
     What would not end in time is not begun.
     """
     estimate = _estimated(model, symmetry, inputs)
+    say({"estimated_seconds": round(estimate, 1)})
     if time.monotonic() + estimate / _DOUBT > until:
         say({"audited": False, "audit": f"it would take about {estimate:.0f} seconds"})
         return

@@ -48,10 +48,11 @@ def measured(case: Case, audited: int, seconds: float) -> dict[str, Any]:
         os.kill(pid, signal.SIGKILL)
         why = f"ended after {limit:g} seconds"
     os.close(pipe)
-    _, status = os.waitpid(pid, 0)
+    _, status, usage = os.wait4(pid, 0)
     result: dict[str, Any] = {"family": case.family}
     for row in said.decode().splitlines():
         result |= {name: value for name, value in json.loads(row).items() if value is not None}
+    result["whole_seconds"] = round(usage.ru_utime + usage.ru_stime, 1)
     code = os.waitstatus_to_exitcode(status)
     if why or code:
         result["ended"] = why or f"exit code {code}"
