@@ -13,7 +13,7 @@ sees an interrupt between two calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -23,7 +23,6 @@ from paramsym.checking.orthogonal import PANEL, STEP, Advance, ignore
 
 BLOCK = 2 * PANEL  # columns between two updates of all that is right of them
 _SWEEPS = 4
-_RESTARTS = 4  # once for what depends; more where rounding decides what does
 _PROBES = 16
 Lift: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,10 +44,7 @@ def eliminate(matrix: torch.Tensor, advance: Advance = ignore, block: int = BLOC
             own.copy_(packed)
             swapped = _order(pivots.tolist(), len(own))
             advance(float(own.numel()) * own.shape[1])
-        moved = (swapped != torch.arange(len(own))).nonzero()[:, 0]
-        for side in (below[:, :start], below[:, stop:]):
-            side[moved] = side[swapped[moved]]
-        order[start:] = order[start:][swapped]
+        _take(swapped, order[start:], below[:, :start], below[:, stop:])
         _update(own, below[:, stop:], advance)
     return order
 
@@ -186,7 +182,7 @@ def _panels(size: int) -> list[tuple[slice, slice, slice]]:
 
 
 def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
-    """A₁ = L₁·U for the rows that elimination chooses; the matrix is overwritten.
+    """A₁·Q = L₁·U for the rows that elimination chooses; the matrix is overwritten.
 
     There must be as many rows as columns, or more.
     """
@@ -195,85 +191,79 @@ def factored(matrix: torch.Tensor, advance: Advance = ignore) -> Factors:
     probes = torch.randn(_PROBES, width, generator=generator, dtype=matrix.dtype)
     step = max(1, int(STEP / (2 * max(1, probes.numel()))))
     expected = torch.cat([probes @ part.T for part in matrix.split(step)], dim=1)
-    order = eliminate(matrix, advance)[:width]
-    packed = matrix[:width]
-    columns, order = _dependent_last(packed, order, advance)
-    lost = Factors(packed, columns, 0.0).image(probes) - expected[:, order]
-    return Factors(packed, columns, _schatten(lost))
+    order, columns = _revealed(matrix, advance)
+    factors = Factors(matrix[:width], columns, 0.0)
+    return replace(factors, error=_schatten(factors.image(probes) - expected[:, order[:width]]))
 
 
-def _dependent_last(
-    packed: torch.Tensor, order: torch.Tensor, advance: Advance
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Move columns that depend on those before them to the end, in place.
+def _revealed(matrix: torch.Tensor, advance: Advance) -> tuple[torch.Tensor, torch.Tensor]:
+    """Overwrite A by L and U, with columns that depend on those before them put last.
 
     Such a column has no pivot. Lifted to rounding in the middle of U, with numbers of size one
     beside it, it multiplies what is solved by 1e16, and the next one again: then the directions of
-    the null space are lost in each other. And it spends a row that others need. So elimination
-    starts anew with these columns last, goes on among them by the largest entry that is left, and
-    makes zero what is rounding.
+    the null space are lost in each other. And it spends a row that others need. So a block in which
+    there are some changes them for the last columns, and is eliminated anew. What they have left in
+    the end goes by the largest entry, and what is rounding becomes zero.
 
     Returns:
-        Which column stands where, and which row.
+        Which row stands where, and which column.
     """
-    size = len(packed)
-    columns = torch.arange(size)
-    for _ in range(_RESTARTS):
-        without = packed.diagonal().abs() <= _rounding(packed)
-        count = int(without.sum())
-        if without[size - count :].all():
-            _pivot_completely(packed, size - count, order, columns)
-            break
-        _multiply_out(packed, advance)
-        moved = torch.cat([(~without).nonzero()[:, 0], without.nonzero()[:, 0]])
-        for rows in packed.split(max(1, int(STEP / (size * 100)))):
-            rows.copy_(rows[:, moved])
-        columns = columns[moved]
-        order = order[eliminate(packed, advance)]
-    return columns, order
+    order, columns = torch.arange(len(matrix)), torch.arange(matrix.shape[1])
+    start, last = 0, len(columns)  # what is done ends where the first starts, what waits at last
+    largest = float(torch.linalg.vector_norm(matrix, torch.inf)) if matrix.numel() else 0.0
+    rounding = len(columns) * torch.finfo(matrix.dtype).eps
+    while start < last:
+        stop = min(start + BLOCK, last)
+        below, own = matrix[start:], matrix[start:, start:stop]
+        before = own.clone()
+        swapped = eliminate(own, advance, PANEL)
+        pivots = own.diagonal().abs()
+        largest = max(largest, float(pivots.max()))
+        without = start + (pivots <= rounding * largest).nonzero()[:, 0]
+        if len(without):
+            own.copy_(before)
+            last -= len(without)
+            _wait(matrix, columns, without, last)
+            continue
+        _take(swapped, order[start:], below[:, :start], below[:, stop:])
+        _update(own, below[:, stop:], advance)
+        start = stop
+    _pivot_completely(matrix, start, order, columns, rounding * largest)
+    return order, columns
 
 
-def _rounding(packed: torch.Tensor) -> float:
-    """Below it a pivot is none."""
-    largest = float(packed.diagonal().abs().max()) if len(packed) else 0.0
-    return len(packed) * torch.finfo(packed.dtype).eps * largest
+def _wait(matrix: torch.Tensor, columns: torch.Tensor, without: torch.Tensor, last: int) -> None:
+    """Change some columns for those that stand from `last` on, as many, in place."""
+    there = torch.arange(last, last + len(without))
+    here, there = without[~torch.isin(without, there)], there[~torch.isin(there, without)]
+    for items in (matrix.T, columns):
+        items[torch.cat([here, there])] = items[torch.cat([there, here])]
+
+
+def _take(order: torch.Tensor, *sides: torch.Tensor) -> None:
+    """Put rows in an order, in place; those that stay are not touched."""
+    moved = (order != torch.arange(len(order))).nonzero()[:, 0]
+    for side in sides:
+        side[moved] = side[order[moved]]
 
 
 def _pivot_completely(
-    packed: torch.Tensor, start: int, order: torch.Tensor, columns: torch.Tensor
+    matrix: torch.Tensor, start: int, order: torch.Tensor, columns: torch.Tensor, rounding: float
 ) -> None:
-    """Eliminate anew from a column on, by the largest entry of all that is left; in place."""
-    rounding = _rounding(packed)
-    _multiply_out(packed[start:, start:], ignore)
-    for k in range(start, len(packed)):
-        rest = packed[k:, k:]
+    """Go on from a column on, by the largest entry of all that is left; in place."""
+    for k in range(start, len(columns)):
+        rest = matrix[k:, k:]
         at = int(rest.abs().argmax())
-        row, column = k + at // len(rest), k + at % len(rest)
-        if abs(float(packed[row, column])) <= rounding:
+        row, column = k + at // rest.shape[1], k + at % rest.shape[1]
+        if abs(float(matrix[row, column])) <= rounding:
             rest.zero_()
             return
-        for items in (packed, order):
+        for items in (matrix, order):
             items[[k, row]] = items[[row, k]]
-        for items in (packed.T, columns):
+        for items in (matrix.T, columns):
             items[[k, column]] = items[[column, k]]
-        packed[k + 1 :, k] /= packed[k, k].clone()
-        packed[k + 1 :, k + 1 :].addr_(packed[k + 1 :, k], packed[k, k + 1 :], alpha=-1)
-
-
-def _multiply_out(packed: torch.Tensor, advance: Advance) -> None:
-    """L·U in the place of L and U, from the last block to the first."""
-    panels = _panels(len(packed))
-    for here, before, _ in reversed(panels):
-        own = packed[here, here]
-        eye = torch.eye(len(own), dtype=own.dtype)
-        own.copy_((own.tril(-1) + eye) @ own.triu() + packed[here, before] @ packed[before, here])
-        for there, prior, _ in reversed(panels[: here.start // PANEL]):
-            corner = packed[there, there]
-            lower, upper = corner.tril(-1) + torch.eye(len(corner), dtype=own.dtype), corner.triu()
-            row, column = packed[here, there], packed[there, here]
-            row.copy_(row @ upper + packed[here, prior] @ packed[prior, there])
-            column.copy_(lower @ column + packed[there, prior] @ packed[prior, here])
-        advance(4.0 * float(before.stop) ** 2 * len(own))
+        matrix[k + 1 :, k] /= matrix[k, k].clone()
+        matrix[k + 1 :, k + 1 :].addr_(matrix[k + 1 :, k], matrix[k, k + 1 :], alpha=-1)
 
 
 def _schatten(images: torch.Tensor) -> float:
