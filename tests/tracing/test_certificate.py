@@ -460,8 +460,17 @@ def test_an_interrupt_ends_an_audit(monkeypatch: pytest.MonkeyPatch, when: float
 
 def test_rows_are_a_quarter_of_the_outputs_at_most() -> None:
     assert planned(1000, 40).each <= 10 and planned(1000, 40).rows >= 1100 + 32
-    assert planned(10, 10_000).calls == 32
+    assert planned(10, 10_000).calls == 128
     assert planned(1000, 40, samples=7).calls == 7 and planned(1000, 40, samples=7).each == 40
+
+
+def test_many_inputs_tell_more_than_many_rows_of_a_few() -> None:
+    """A call that gives one vector tells of one: fewer calls than its entries leave suspects."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 3), nn.Tanh(), nn.Linear(3, 64))
+    enough, few = (audit(model, (torch.randn(1, 40),), samples=n) for n in (None, 32))
+    assert enough.unexplained == few.unexplained == enough.hunted == 0
+    assert few.hunted > 0
 
 
 def test_a_flat_direction_of_suspects_and_dead_columns_together_is_not_hunted_down() -> None:

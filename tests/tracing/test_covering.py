@@ -37,6 +37,6 @@ def test_too_few_calls_leave_words_unread() -> None:
 
 def test_calls_grow_with_words_and_are_bounded() -> None:
     ids = torch.zeros(2, 3, dtype=torch.long)
-    assert covering((ids,), {}) == covering((ids,), {0: 0}) == 32
+    assert covering((ids,), {}) == covering((ids,), {0: 0}) == 128
     assert covering((ids,), {0: 150}) == math.ceil(25 * (math.log(150) + 3))
     assert covering((ids,), {0: 10**6}) == 256

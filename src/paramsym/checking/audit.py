@@ -243,7 +243,7 @@ def audit(
         limit: the largest number of parameters for which the factorisation is tried.
         samples: number of calls with fresh inputs; by default enough for 1.1 rows for each
             direction that is not claimed, a quarter as many from a call as it has outputs, and
-            32 at least.
+            128 at least.
         tolerance: singular values are searched for a gap below this share of the largest.
         twin: what is audited in the place of the model: a module that takes the same inputs, or a
             pair of a module and its inputs.

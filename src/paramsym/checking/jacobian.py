@@ -31,7 +31,7 @@ from paramsym.structure.tangent import as_real, real_entries
 
 OVERSAMPLING = 1.1  # rows per direction that is not claimed
 _SPARE_ROWS = 32
-_FEWEST_CALLS, _MOST_CALLS = 32, 256  # unless the rows are that many
+_FEWEST_CALLS, _MOST_CALLS = 128, 256  # unless the rows are that many
 _BATCH = 1 << 21  # entries of one batch of rows: a fraction of a second, for an interrupt
 _TOGETHER = 64  # calls in one pass, at most
 _SEEN = 1 << 19  # entries of all their inputs
