@@ -21,7 +21,7 @@ from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 8_000  # parameters
-_DOUBT = 2.0  # an estimate may be so many times too long
+_DOUBT = 1.3  # an estimate may be so many times too long
 _IN_VAIN = 2  # further audits of one kind are enough
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64
@@ -29,9 +29,12 @@ Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
 
-def measure(case: Case, say: Say, seconds: float = math.inf) -> None:
-    """Measure one class, and say what was found step by step, in so many seconds of wall time."""
-    until = time.monotonic() + seconds
+def measure(case: Case, say: Say, given: float = math.inf) -> None:
+    """Measure one class, and say what was found step by step, in the given seconds of wall time.
+
+    No further audit begins that would not end in half of them.
+    """
+    start = time.monotonic()
     torch.manual_seed(0)  # which each process has of its own otherwise
     try:
         model, inputs = case.build()
@@ -51,15 +54,16 @@ def measure(case: Case, say: Say, seconds: float = math.inf) -> None:
     say({"seconds": seconds, **_described(model, symmetry)})
     say(_verified(model, symmetry, inputs))
     if count <= AUDITED:
-        _audit(model, symmetry, inputs, say, until)
+        _audit(model, symmetry, inputs, say, start + given, start + given / 2)
 
 
 def _audit(
-    model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say, until: float = math.inf
-) -> None:
+    model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say,
+    until: float = math.inf, further: float = math.inf,
+) -> None:  # fmt: skip
     """Audit a class, and again where something is left that other small models may not have.
 
-    What would not end in time is not begun.
+    What would not end in time is not begun: `until` then, and other audits `further`.
     """
     estimate = _estimated(model, symmetry, inputs)
     say({"estimated_seconds": round(estimate, 1)})
@@ -78,7 +82,7 @@ def _audit(
         for other, given in make(model, inputs):
             if not found.get("unexplained"):
                 return
-            if time.monotonic() + last > until:
+            if time.monotonic() + last > further:
                 say({"ended": f"{found['unexplained']} were left, and no time for other audits"})
                 return
             if vain == _IN_VAIN:

@@ -179,7 +179,7 @@ def _longer(name: str, x: torch.Tensor, axis: int) -> torch.Tensor | None:
 WAYS: dict[str, Callable[[nn.Module, Any], Iterator[Made]]] = dict(
     zip(
         REASONS,
-        (_on_longer_inputs, _on_more_words, _with_wide_norms, _at_other_weights),
+        (_with_wide_norms, _on_longer_inputs, _on_more_words, _at_other_weights),
         strict=True,
     )
 )
