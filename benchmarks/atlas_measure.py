@@ -29,12 +29,9 @@ Say = Callable[[dict[str, Any]], None]
 _SPECIAL = ("image", "video", "audio", "vision")
 
 
-def measure(case: Case, say: Say, given: float = math.inf) -> None:
-    """Measure one class, and say what was found step by step, in the given seconds of wall time.
-
-    No further audit begins that would not end in half of them.
-    """
-    start = time.monotonic()
+def measure(case: Case, say: Say, seconds: float = math.inf) -> None:
+    """Measure one class, and say what was found step by step, in so many seconds of wall time."""
+    until = time.monotonic() + seconds
     torch.manual_seed(0)  # which each process has of its own otherwise
     try:
         model, inputs = case.build()
@@ -54,16 +51,15 @@ def measure(case: Case, say: Say, given: float = math.inf) -> None:
     say({"seconds": seconds, **_described(model, symmetry)})
     say(_verified(model, symmetry, inputs))
     if count <= AUDITED:
-        _audit(model, symmetry, inputs, say, start + given, start + given / 2)
+        _audit(model, symmetry, inputs, say, until)
 
 
 def _audit(
-    model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say,
-    until: float = math.inf, further: float = math.inf,
-) -> None:  # fmt: skip
+    model: nn.Module, symmetry: ParameterSymmetry, inputs: Any, say: Say, until: float = math.inf
+) -> None:
     """Audit a class, and again where something is left that other small models may not have.
 
-    What would not end in time is not begun: `until` then, and other audits `further`.
+    What would not end in time is not begun.
     """
     estimate = _estimated(model, symmetry, inputs)
     say({"estimated_seconds": round(estimate, 1)})
@@ -82,7 +78,7 @@ def _audit(
         for other, given in make(model, inputs):
             if not found.get("unexplained"):
                 return
-            if time.monotonic() + last > further:
+            if time.monotonic() + last > until:
                 say({"ended": f"{found['unexplained']} were left, and no time for other audits"})
                 return
             if vain == _IN_VAIN:
