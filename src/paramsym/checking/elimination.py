@@ -236,8 +236,13 @@ def _wait(matrix: torch.Tensor, columns: torch.Tensor, without: torch.Tensor, la
     """Change some columns for those that stand from `last` on, as many, in place."""
     there = torch.arange(last, last + len(without))
     here, there = without[~torch.isin(without, there)], there[~torch.isin(there, without)]
-    for items in (matrix.T, columns):
-        items[torch.cat([here, there])] = items[torch.cat([there, here])]
+    _exchange(here, there, matrix.T, columns)
+
+
+def _exchange(here: torch.Tensor, there: torch.Tensor, *sides: torch.Tensor) -> None:
+    """Change some rows for as many others, in place."""
+    for side in sides:
+        side[torch.cat([here, there])] = side[torch.cat([there, here])]
 
 
 def _take(order: torch.Tensor, *sides: torch.Tensor) -> None:
@@ -254,14 +259,13 @@ def _pivot_completely(
     for k in range(start, len(columns)):
         rest = matrix[k:, k:]
         at = int(rest.abs().argmax())
-        row, column = k + at // rest.shape[1], k + at % rest.shape[1]
-        if abs(float(matrix[row, column])) <= rounding:
+        row, column = divmod(at, rest.shape[1])
+        if abs(float(rest[row, column])) <= rounding:
             rest.zero_()
             return
-        for items in (matrix, order):
-            items[[k, row]] = items[[row, k]]
-        for items in (matrix.T, columns):
-            items[[k, column]] = items[[column, k]]
+        here = torch.tensor([k])
+        _exchange(here, here + row, matrix, order)
+        _exchange(here, here + column, matrix.T, columns)
         matrix[k + 1 :, k] /= matrix[k, k].clone()
         matrix[k + 1 :, k + 1 :].addr_(matrix[k + 1 :, k], matrix[k, k + 1 :], alpha=-1)
 
