@@ -142,6 +142,36 @@ def test_what_is_too_large_is_not_tried_again_with_less_of_what_made_it_small(
     )
 
 
+def test_no_picture_of_its_own_size_has_small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LeViT counts the pairs of its patches in Python: with 112² of them that takes a minute."""
+    tried: list[Any] = []
+    attempt = twins._attempt
+
+    def noted(kind: Any, config: Any, *most: int) -> Any:
+        tried.append((config.image_size, config.patch_size))
+        return attempt(kind, config, *most)
+
+    monkeypatch.setattr(twins, "_attempt", noted)
+    with pytest.raises(NoTwin):
+        twin(transformers.LevitConfig())
+    assert len(tried) > 10
+    assert not any(side > 64 and patch < 4 for side, patch in tried), tried
+
+
+@pytest.mark.parametrize(("side", "runs"), [(700, True), (900, False)])
+def test_a_picture_that_stayed_large_is_not_run(side: int, runs: bool) -> None:
+    config = transformers.ViTConfig(
+        image_size=side, patch_size=100, hidden_size=8, num_attention_heads=2,
+        num_hidden_layers=1, intermediate_size=8,
+    )  # fmt: skip
+    model = build(transformers.ViTForImageClassification, config, "cpu")
+    if runs:
+        assert twins._running_inputs(model, config)["pixel_values"].shape[-1] == side
+    else:
+        with pytest.raises(RuntimeError, match="more than 500000 pixels"):
+            twins._running_inputs(model, config)
+
+
 @pytest.mark.parametrize(("strides", "samples"), [((2, 1), 70), ((5, 4), 634), ((80, 60), 4000)])
 def test_sound_is_as_long_as_some_frames(strides: tuple[int, int], samples: int) -> None:
     config = transformers.Wav2Vec2Config(

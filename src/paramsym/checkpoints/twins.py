@@ -13,6 +13,7 @@ left alone. What is returned has run. Whether it has the symmetry of the large m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ from paramsym.checkpoints.shrinking import (
 from paramsym.checkpoints.source import Inputs
 
 _MOST = 5_000_000  # parameters of what is built while sizes are tried
+_PIXELS = 500_000  # of one picture, above which what stayed large is not run
 _AIM = 4_000  # parameters above which smaller sizes are looked for
 _SMALL, _SMALLS = 6, (8, 16)
 _TABLES = (
@@ -84,8 +86,9 @@ def twin(
             continue  # with less of what made it small it is no smaller
         try:
             found = _attempt(kind, changed(config, changes))
-            for most, ordered in ((min(limit, _AIM), True), (limit, False)):
-                found = _shrunk(kind, found, ordered) if found.size > most else found
+            found = _shrunk(kind, found, ordered=True) if found.size > min(limit, _AIM) else found
+            if limit < found.size <= _MOST:
+                found = _shrunk(kind, found, ordered=False)
         except Exception as error:  # whatever a configuration that nobody meant can raise
             failed.append(first_line(error))
             continue
@@ -210,7 +213,7 @@ def _smaller(config: Any) -> Iterator[Changes]:
 
 def _left(changes: Changes) -> Iterator[set[Path]]:
     """Changes to leave out: one, those of names that begin with one word, those of a part."""
-    yield from ({path} for path in changes)
+    yield from ({path} for path in _alone(changes))
     first = [path[-1].split("_")[0] + "_" for path in changes if "_" in path[-1]]
     for word in dict.fromkeys(word for word in first if first.count(word) > 1):  # as "mamba_"
         yield {path for path in changes if path[-1].startswith(word)}
@@ -218,10 +221,20 @@ def _left(changes: Changes) -> Iterator[set[Path]]:
         yield {path for path in changes if path[: len(part)] == part}
 
 
+def _alone(changes: Changes) -> Iterator[Path]:
+    """Changes that others can do without; not that of an image whose patches are small, which would
+    be thousands."""
+    roles = {path: role_of(path[-1]) for path in changes}
+    cut = "patch" in roles.values()
+    yield from (path for path, role in roles.items() if not (cut and role == "image"))
+
+
 def _running_inputs(model: torch.nn.Module, config: Any) -> Inputs:
     """The first of the example inputs that the configuration suggests with which the model runs."""
     refused: Exception | None = None
     for inputs in tries_of(model, config, inputs_from_config(model, config)):
+        if any(math.prod(x.shape[-2:]) > _PIXELS for x in inputs.values()):
+            continue  # it has patches by the thousand
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 model(**{name: x.clone() for name, x in inputs.items()})
@@ -229,7 +242,7 @@ def _running_inputs(model: torch.nn.Module, config: Any) -> Inputs:
             refused = refused or error
         else:
             return inputs
-    raise refused or RuntimeError("there are no example inputs")
+    raise refused or RuntimeError(f"its pictures have more than {_PIXELS} pixels")
 
 
 def _class_of(config: Any, kind: type[torch.nn.Module] | str | None) -> type[torch.nn.Module]:
