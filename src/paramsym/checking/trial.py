@@ -60,6 +60,7 @@ class Trial:
         generator: of the inputs.
         repeat: copies of the inputs along their first axis, each drawn anew.
         calls: how many inputs of that size are drawn.
+        walk: over the model, by who makes several trials of it.
 
     Raises `Unusable` if the outputs cannot be compared.
     """
@@ -75,13 +76,14 @@ class Trial:
         generator: torch.Generator,
         repeat: int = 1,
         calls: int = 1,
+        walk: Walk | None = None,
     ):
         self.model, self.state, self.outputs, self.training = model, state, outputs, training
         self.lengths = lengths
         self.dtype = next((t.dtype for t in state.values() if t.is_floating_point()), torch.float64)
         self.buffers = {name for name, _ in model.named_buffers()}
         self.cloned = sum(t.numel() for t in state.values()) <= _CLONED
-        self.walk = Walk(model, state.keys())
+        self.walk = walk or Walk(model, state.keys())
         self.named: State = {}  # the outputs of the last call
         self.dropped = False  # whether dropout was left out somewhere
         self._look(_repeated(inputs, repeat), generator, calls)

@@ -13,6 +13,7 @@ from paramsym.checking.generic_weights import Source, generic_state
 from paramsym.checking.lengths import Lengths, at_lengths, other_lengths
 from paramsym.checking.trial import Outputs, Trial, Unusable, first_axis
 from paramsym.recording.record import Inputs
+from paramsym.recording.running import Walk
 from paramsym.structure.symmetry import ParameterSymmetry
 
 SMALL = 1_000_000  # parameters up to which everything is done in float64 and at a larger batch
@@ -82,7 +83,7 @@ class Trials:
                 state = generic_state(self.model, self.symmetry.offsets, source, positive)
                 return Trial(
                     self.model, state, self.inputs, self.lengths, self.outputs, self.training,
-                    generator, repeat, calls,
+                    generator, repeat, calls, self.walk,
                 )  # fmt: skip
             except Unusable as error:
                 reason = error
@@ -91,6 +92,12 @@ class Trials:
                 stopped = f"{type(error).__name__}: {text}"
                 reason = Unusable(f"the forward pass at generic weights stopped with {stopped}")
         raise reason
+
+    @cached_property
+    def walk(self) -> Walk:
+        """What each trial would find in the model."""
+        names = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return Walk(self.model, {name for name, _ in names})
 
     @cached_property
     def others(self) -> list[tuple[Lengths, Trial]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -54,10 +54,10 @@ class Call:
     result: Any  # the outputs in the structure in which the operator returned them
     where: str = ""  # file:line and module path in the user's model
 
-    @property
-    def operands(self) -> list[Value]:
+    @cached_property
+    def operands(self) -> Sequence[Value]:
         """Every value among the arguments, in order."""
-        return list(values_in((self.args, self.kwargs)))
+        return (*values_in(self.args), *values_in(self.kwargs))
 
     def __repr__(self) -> str:
         return f"{self.outputs} = {self.name}({self.args}, {self.kwargs})  # {self.where}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.utils import _pytree as pytree
 
@@ -30,11 +32,11 @@ _SHAPES = {
 _SHAPED = {"expand_as", "view_as", "reshape_as", "to", "type_as"}
 
 
-def numbers_of(call: Call) -> list[Value]:
+def numbers_of(call: Call) -> Sequence[Value]:
     """The operands of a call whose entries matter."""
     if call.name in _SHAPES:
-        return [v for v in call.operands[1:]]
-    return list(call.operands[:1]) if call.name in _SHAPED else list(call.operands)
+        return call.operands[1:]
+    return call.operands[:1] if call.name in _SHAPED else call.operands
 
 
 def run_call(call: Call, known: dict[int, torch.Tensor]) -> None:

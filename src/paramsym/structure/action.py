@@ -47,10 +47,10 @@ def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) 
     check_parameters(symmetry, state_dict)
     require_own(symmetry, element)
     require_agreed(element, state_dict)
-    moved = dict(state_dict)
+    moved, spread = dict(state_dict), any_sharded(state_dict.values())
     for part in element.parts:
         names = [name for name in moved_by(symmetry, part) if name in moved]
-        _move(symmetry, element, part, names, moved)
+        _move(symmetry, element, part, names, moved, spread)
     for alias, name in symmetry.ties.items():
         if alias in moved and name in moved:
             moved[alias] = placed_alike(moved[name], moved[alias])
@@ -84,7 +84,7 @@ def act_tensor(
     state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
     require_agreed(element, state)
     for place, names in found.moved.items():
-        _move(symmetry, element, element.parts[place], names, state)
+        _move(symmetry, element, element.parts[place], names, state, any_sharded(state.values()))
     return state[name]
 
 
@@ -94,10 +94,11 @@ def _move(
     part: Part,
     names: Iterable[str],
     state: dict[str, torch.Tensor],
+    spread: bool,
 ) -> None:
-    """Move some tensors by one part, which reads all of them as they were before it."""
+    """Move some tensors by one part, which reads all of them as they were before it; `spread` says
+    whether some are DTensors."""
     found: dict[str, torch.Tensor] = {}
-    spread = any_sharded(state.values())
     spaces = element.symmetry.spaces  # it may be the element of a smaller group
     for name in names:
         sliced = moved_in_slices(symmetry, spaces, part, name, state) if spread else None

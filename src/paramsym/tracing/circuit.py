@@ -32,6 +32,7 @@ class Circuit:
         self.patched: set[Key] = set()  # blocks joined from pieces of which some are not told
         self.sizes: dict[Slot, int] = {}  # of each slot: the largest that is known
         self._measured: set[int] = set()
+        self._writing: dict[Key, list[Joint]] = {}  # as asked so far
         for number, op in enumerate(build.ops):
             self.position[id(op)] = number
             for joint in self._joints(op):
@@ -69,9 +70,12 @@ class Circuit:
 
     def _written(self, key: Key) -> list[Joint]:
         """The joints that write a block; none where each writes but a part of it."""
-        found = self.writers.get(key, [])
-        parts = key in self.patched or any(self.is_window(joint.out) for joint in found)
-        return [] if parts else found
+        known = self._writing.get(key)
+        if known is None:
+            found = self.writers.get(key, [])
+            parts = key in self.patched or any(self.is_window(joint.out) for joint in found)
+            known = self._writing[key] = [] if parts else found
+        return known
 
     def is_window(self, block: Block) -> bool:
         """Whether a block holds but a part of the entries that go by its name."""

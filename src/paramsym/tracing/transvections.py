@@ -38,6 +38,8 @@ def transvections(
     known: set[tuple[Key, int]] = set()
     moved: set[tuple[Key, int]] = set()
     for joint in circuit.joints if not circuit.layout.coarse else ():
+        if not any(block.tensor.owner.name in parameters for block in joint.inputs):
+            continue  # what moves is written by one somewhere
         for slot, size in joint.out.sizes.items():
             if (joint.out.key, slot) in known:
                 continue

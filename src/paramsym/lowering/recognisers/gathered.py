@@ -10,6 +10,7 @@ that lies between is translated from the sum backwards; each step must treat the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -142,7 +143,7 @@ class Places(Dense):
         return self.made(torch.where, (mask, x, 0), whole, x)
 
 
-def _shape(labels: list[str], operands: list[Value], wanted: str) -> tuple[int, ...]:
+def _shape(labels: list[str], operands: Sequence[Value], wanted: str) -> tuple[int, ...]:
     sizes: dict[str, int] = {}
     for ls, value in zip(labels, operands, strict=True):
         for c, n in zip(ls, value.shape, strict=True):
@@ -167,14 +168,13 @@ def gathered(context: Context, call: Call) -> list[Call] | None:
     return None
 
 
-Factors = tuple[list[str], list[Value], str]
+Factors = tuple[list[str], Sequence[Value], str]
 
 
 def _factors(call: Call) -> Factors | None:
     """A contraction as an einsum: one that was written so, or a product that is summed."""
     if call.name == "einsum":
-        found = spelled(call)
-        return None if found is None else (found[0], [*found[1]], found[2])
+        return spelled(call)
     product, out = call.operands[0], call.outputs[0]
     made = product.call if product.storage == product.id else None
     if made is None or made.name != "mul" or made.kwargs or len(made.operands) != 2:
@@ -200,7 +200,7 @@ def _rankings(context: Context) -> list[Ranking]:
 _STEPS = 24
 
 
-def _reads_table(operands: list[Value], of: Ranking) -> bool:
+def _reads_table(operands: Sequence[Value], of: Ranking) -> bool:
     """Whether something was gathered at the positions of a ranking, not far upstream."""
     stack, seen = [*operands], set()
     while stack and len(seen) < _STEPS:
