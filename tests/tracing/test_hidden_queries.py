@@ -19,6 +19,7 @@ PLACES = 3
 NOTHING = torch.zeros(PLACES, PLACES, dtype=torch.bool)
 QUERY = NOTHING.index_fill(0, torch.tensor([1]), True)  # all keys are hidden from it
 KEY = NOTHING.index_fill(1, torch.tensor([1]), True)  # it is hidden from all queries
+LEFT = NOTHING.index_fill(1, torch.tensor([0, 1]), True)
 MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "masked_fill": lambda learned, hidden: learned.masked_fill(hidden, -torch.inf),
     "where": lambda learned, hidden: torch.where(hidden, -torch.inf, learned),
@@ -49,6 +50,12 @@ MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "a reciprocal": lambda learned, hidden: -learned.square() * (~hidden).long().reciprocal(),
     "copied": lambda learned, hidden: (
         learned.masked_fill(hidden, -torch.inf).T.contiguous().repeat(1, 1).T.reshape(PLACES, -1)
+    ),
+    "filled twice": lambda learned, hidden: learned.masked_fill(
+        hidden & LEFT, -torch.inf
+    ).masked_fill_(hidden & ~LEFT, -torch.inf),
+    "filled where a parameter says so": lambda learned, hidden: learned.masked_fill(
+        (learned > 9) | hidden, -torch.inf
     ),
     "data": lambda learned, hidden: torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf),
 }
@@ -92,8 +99,16 @@ def test_where_nothing_is_seen_a_value_has_no_bias(way: str) -> None:
     assert slides(way, QUERY) == 0
 
 
+def test_what_a_parameter_fills_may_hide_all() -> None:
+    assert slides("filled where a parameter says so", KEY) == 0
+
+
 @pytest.mark.parametrize(
-    ("way", "hidden"), [("data", KEY), *((way, NOTHING) for way in ("learned", *SEEN))]
+    ("way", "hidden"),
+    [
+        *((way, KEY) for way in ("data", "masked_fill", "written", "filled twice")),
+        *((way, NOTHING) for way in ("learned", *SEEN)),
+    ],
 )
 def test_where_something_is_seen_it_has(way: str, hidden: Tensor) -> None:
     assert slides(way, hidden) == 4

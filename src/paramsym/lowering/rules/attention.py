@@ -67,8 +67,12 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
     """Whether each query sees a key, by the masks at hand; without, its weights sum to zero."""
     hidden = torch.zeros(1, dtype=torch.bool)
     for mask in masks:
-        if mask.moves and (mask.integral or _may_hide(build, _original(mask).value)):
-            return False  # whatever it is set to
+        if mask.moves:
+            value, filled = _before_filled(build, _original(mask).value)
+            if mask.integral or _may_hide(build, value):
+                return False  # whatever it is set to
+            for numbers in filled:
+                hidden = hidden | numbers
         if (numbers := None if mask.moves else build.data.of(mask)) is not None:
             hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
     return not hidden.all(-1).any()
@@ -90,6 +94,21 @@ def _original(mask: Tensor) -> Tensor:
     while owner.producer is not None and owner.producer.power_step() == ("copy", 1.0):
         owner = owner.producer.inputs[0].owner
     return owner
+
+
+def _before_filled(build: Builder, value: Value | None) -> tuple[Value | None, list[torch.Tensor]]:
+    """A mask before data filled −∞ in, and where they did, as far as their numbers are known."""
+    filled: list[torch.Tensor] = []
+    while value is not None and value.storage == value.id and (call := value.call) is not None:
+        if call.name != "masked_fill" or len(call.args) != 3 or call.args[2] != -math.inf:
+            break
+        before, where, _ = call.args
+        if before.shape != value.shape or where.id in build.data.closed:
+            break
+        if (numbers := build.data.number(where)) is not None:
+            filled.append(numbers)
+        value = before
+    return value, filled
 
 
 def _may_hide(build: Builder, value: Value | None) -> bool:
