@@ -21,7 +21,7 @@ from paramsym.recording.record import record
 from paramsym.structure.symmetry import ParameterSymmetry
 
 AUDITED = 8_000  # parameters
-_DOUBT = 1.3  # an estimate may be so many times too long
+_DOUBT = 1.1  # an estimate may be so many times too long
 _IN_VAIN = 2  # further audits of one kind are enough
 ROWS = 3  # spaces and shifts that are moved alone; all move together
 WRONG = 1e-8  # a relative change of the function that is no rounding in float64

@@ -15,7 +15,7 @@ from paramsym.primitives import NEGLIGIBLE
 from paramsym.recording.record import split_inputs
 
 _AGAIN = 12_000  # parameters, of what is audited again with so many words, or on so many places:
-_WORDS = 180
+_WORDS, _TIMES = 180, 16  # and no more than so many times as many
 _PLACES = 17
 _LONGER = 3  # times, of sound
 _NOISE = 0.3  # that is added to weights, and in further draws:
@@ -119,7 +119,9 @@ def _with_more_words(
     A layer that sees nothing but words is seen at so many inputs only: with 40 words, the experts
     beside the first attention of a parallel block have more parameters than values.
     """
-    made = _rebuilt(model, inputs, {"vocab_size": _WORDS}, seed, noise)
+    few = getattr(getattr(model, "config", None), "vocab_size", None) or _WORDS
+    words = min(_WORDS, _TIMES * few)
+    made = _rebuilt(model, inputs, {"vocab_size": words}, seed, noise)
     count = sum(p.numel() for p in made.parameters()) if made is not None else 0
     return made if sum(p.numel() for p in model.parameters()) < count <= _AGAIN else None
 
