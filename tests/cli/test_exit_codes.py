@@ -95,7 +95,7 @@ def arguments(inputs: Path, tmp_path: Path) -> dict[str, list[str]]:
 # A function inside of each command.
 INNER = {
     "inspect": "paramsym.report.examine",
-    "discover": "paramsym.report.discover",
+    "discover": "paramsym.report.discovered.discover",
     "transform": "paramsym.checkpoints.transform",
     "balance": "paramsym.checkpoints.write_balanced",
     "quantize-prep": "paramsym.checkpoints.write_prepared",

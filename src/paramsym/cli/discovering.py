@@ -51,18 +51,18 @@ def discover(
         progress("starting")
         import torch
 
-        from paramsym import report
         from paramsym.checkpoints import open_checkpoint
+        from paramsym.report import discovered
 
         progress(f"reading {source}")
         checkpoint = open_checkpoint(source, weights, inputs, False, key)
         generator = torch.Generator().manual_seed(seed)
-        found = report.discover(
+        found = discovered.discover(
             checkpoint, level, affine, training, compare, limit, patterns(names), generator,
             progress,
         )  # fmt: skip
     say_notes(checkpoint.notes)
     if as_json:
-        typer.echo(report.discovered_json(found))
+        typer.echo(discovered.discovered_json(found))
     else:
-        report.print_discovered(found)
+        discovered.print_discovered(found)

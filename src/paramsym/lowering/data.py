@@ -33,6 +33,8 @@ def fed_values(graph: Graph) -> set[int]:
 
 def _led_to(graph: Graph, found: set[int]) -> set[int]:
     """Ids of these values and of all that are computed from their numbers."""
+    if not found:
+        return found
     for call in graph.calls:  # a window moves with its owner, also if no call made it
         if any(v.id in found or v.storage in found for v in numbers_of(call)):
             found.update(v.id for v in call.outputs)

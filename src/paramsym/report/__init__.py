@@ -1,10 +1,6 @@
 """What was found about a model, as text for a terminal, as JSON, and as one HTML page."""
 
 from paramsym.report.balanced import print_balanced as print_balanced
-from paramsym.report.discovered import Discovered as Discovered
-from paramsym.report.discovered import discover as discover
-from paramsym.report.discovered import discovered_json as discovered_json
-from paramsym.report.discovered import print_discovered as print_discovered
 from paramsym.report.findings import Findings as Findings
 from paramsym.report.findings import examine as examine
 from paramsym.report.findings import to_json as to_json

@@ -63,7 +63,9 @@ class SymmetryData:
     def __post_init__(self) -> None:
         for space in self.spaces.values():
             for base in space.over:
-                _require_space(self.spaces, base, f"spaces={{{space.name!r}: …}}", "it stands over")
+                if base not in self.spaces:
+                    where = f"spaces={{{space.name!r}: …}}"
+                    raise _unknown(self.spaces, base, where, "it stands over")
                 if not set(self.spaces[base].over) <= {*space.over}:
                     raise ValueError(
                         f"ParameterSymmetry(spaces={{{space.name!r}: …}}): it stands over "
@@ -74,9 +76,9 @@ class SymmetryData:
         for name, axes in (*self.signature.items(), *self.interfaces.items()):
             for axis in axes:
                 for space in spaces_of(axis):
-                    _require_space(
-                        self.spaces, space, f"signature={{{name!r}: …}}", f"'{axis}' carries"
-                    )
+                    if space not in self.spaces:  # types take long to print
+                        where = f"signature={{{name!r}: …}}"
+                        raise _unknown(self.spaces, space, where, f"'{axis}' carries")
                 for item in parts_of(axis):
                     _check_factors(self.spaces, name, item)
             _check_pieces(self.sizes, name, axes)
@@ -248,12 +250,11 @@ def batch_of(symmetry: SymmetryData, space: Space) -> tuple[int, ...]:
     return tuple(symmetry.spaces[base].size for base in space.over)
 
 
-def _require_space(spaces: Mapping[str, Space], name: str, where: str, how: str) -> None:
-    if name not in spaces:
-        raise ValueError(
-            f"ParameterSymmetry({where}): {how} the space {name!r}, which is not among the spaces "
-            f"{sorted(spaces)[:8]}. Add the space or correct the name."
-        )
+def _unknown(spaces: Mapping[str, Space], name: str, where: str, how: str) -> ValueError:
+    return ValueError(
+        f"ParameterSymmetry({where}): {how} the space {name!r}, which is not among the spaces "
+        f"{sorted(spaces)[:8]}. Add the space or correct the name."
+    )
 
 
 def _check_pieces(sizes: Sizes, name: str, axes: tuple[AxisType, ...]) -> None:
