@@ -54,11 +54,29 @@ MASKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "filled twice": lambda learned, hidden: learned.masked_fill(
         hidden & LEFT, -torch.inf
     ).masked_fill_(hidden & ~LEFT, -torch.inf),
+    "turned": lambda learned, hidden: learned.masked_fill(hidden.T, -torch.inf).T,
+    "turned and copied": lambda learned, hidden: learned.masked_fill(
+        hidden.T, -torch.inf
+    ).T.contiguous(),
+    "filled in a part": lambda learned, hidden: F.pad(learned, (0, 1)).masked_fill(
+        F.pad(hidden, (0, 1)), -torch.inf
+    )[:, :PLACES],
+    "turned in place": lambda learned, hidden: (
+        learned.clone().T.masked_fill_(hidden.T, -torch.inf).T
+    ),
+    "written in two parts": lambda learned, hidden: _written(learned.clone(), hidden),
+    "a row for all": lambda learned, hidden: learned[1:2].masked_fill(hidden[1:2], -torch.inf),
     "filled where a parameter says so": lambda learned, hidden: learned.masked_fill(
         (learned > 9) | hidden, -torch.inf
     ),
     "data": lambda learned, hidden: torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf),
 }
+
+
+def _written(mask: Tensor, hidden: Tensor) -> Tensor:
+    for part in (slice(0, 2), slice(2, None)):
+        mask[:, part].masked_fill_(hidden[:, part], -torch.inf)
+    return mask
 
 
 # what is infinite says here which row is read, and is no number of the mask

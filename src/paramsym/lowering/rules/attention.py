@@ -68,8 +68,8 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
     hidden = torch.zeros(1, dtype=torch.bool)
     for mask in masks:
         if mask.moves:
-            value, filled = _before_filled(build, _original(mask).value)
-            if mask.integral or _may_hide(build, value):
+            before, filled = _before_filled(build, mask.value)
+            if mask.integral or _may_hide(build, before if filled else _original(mask).value):
                 return False  # whatever it is set to
             for numbers in filled:
                 hidden = hidden | numbers
@@ -97,18 +97,25 @@ def _original(mask: Tensor) -> Tensor:
 
 
 def _before_filled(build: Builder, value: Value | None) -> tuple[Value | None, list[torch.Tensor]]:
-    """A mask before data filled −∞ in, and where they did, as far as their numbers are known."""
+    """A mask before data filled −∞ in, last of all, and where they did, entry by entry."""
     filled: list[torch.Tensor] = []
-    while value is not None and value.storage == value.id and (call := value.call) is not None:
+    while value is not None and (call := _unturned(build, value).call) is not None:
         if call.name != "masked_fill" or len(call.args) != 3 or call.args[2] != -math.inf:
             break
         before, where, _ = call.args
-        if before.shape != value.shape or where.id in build.data.closed:
+        numbers = None if where.id in build.data.closed else build.data.number(where)
+        if before.shape != value.shape or numbers is None:
             break
-        if (numbers := build.data.number(where)) is not None:
-            filled.append(numbers)
+        filled.append(numbers)
         value = before
     return value, filled
+
+
+def _unturned(build: Builder, value: Value) -> Value:
+    """The tensor of which a value is a window that shows all of it as it is; else itself."""
+    owner = build.graph.values[value.storage]
+    layout = (value.shape, value.strides, value.offset)
+    return owner if layout == (owner.shape, owner.strides, owner.offset) else value
 
 
 def _may_hide(build: Builder, value: Value | None) -> bool:
