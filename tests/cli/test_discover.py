@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from paramsym.checkpoints import open_checkpoint
-from paramsym.report import discover, discovered
+from paramsym.report import discovered
 from tests.cli.conftest import Command
 from tests.cli.told import told
 
@@ -109,7 +109,7 @@ def test_the_seed_decides_the_samples(run: Command):
 def test_an_algebra_that_is_too_large_is_left_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("paramsym.discovery.algebras.vector_fields.WORK", 1)
     monkeypatch.setattr("paramsym.discovery.linear.found.WORK", 1)
-    result = discover(open_checkpoint(f"{HERE}:Relu"))
+    result = discovered.discover(open_checkpoint(f"{HERE}:Relu"))
     assert result.algebra is None and "submodule" in result.without_algebra
     assert result.comparison is not None and result.comparison.agrees
     assert json.loads(discovered.discovered_json(result))["generators"] is None
