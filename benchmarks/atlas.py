@@ -14,7 +14,6 @@ it takes too long; what is in the file already is not measured again. CPU-second
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import logging
 import sys
@@ -91,7 +90,6 @@ def measure_all(options: argparse.Namespace) -> int:
     queue = [case for case in wanted if fresh or case.name not in results]
     atlas_process.keep_memory()
     atlas_measure.warm()  # what is loaded here, no forked process has to load
-    gc.freeze()  # nor look through for what nobody needs, which would copy all of it
     tasks = partial(atlas_process.measured, audited=options.audited, seconds=options.seconds)
     with engine_of(options.engine) as engine:
         for place, result in engine.map(tasks, queue):

@@ -83,8 +83,9 @@ def act_tensor(
     found = steps(symmetry, element, name)
     state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
     require_agreed(element, state)
+    spread = any_sharded(state.values())
     for place, names in found.moved.items():
-        _move(symmetry, element, element.parts[place], names, state, any_sharded(state.values()))
+        _move(symmetry, element, element.parts[place], names, state, spread)
     return state[name]
 
 

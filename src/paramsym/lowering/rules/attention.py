@@ -73,7 +73,7 @@ def _leaves_a_key(build: Builder, masks: Sequence[Tensor], keeps: bool) -> bool:
                 return False  # whatever it is set to
             for numbers in filled:
                 hidden = hidden | numbers
-        if (numbers := None if mask.moves else build.data.of(mask)) is not None:
+        elif (numbers := build.data.of(mask)) is not None:
             hidden = hidden | ((numbers != keeps) if mask.integral else numbers == -torch.inf)
     return not hidden.all(-1).any()
 
