@@ -30,7 +30,7 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import named_outputs
 from paramsym.recording.precision import Lift, converted_inputs, lifted
 from paramsym.recording.record import Inputs, split_inputs
-from paramsym.recording.running import Walk, call_at, seeded
+from paramsym.recording.running import Walk, seeded
 
 State = dict[str, torch.Tensor]
 Outputs = Callable[[Any], Any] | None
@@ -137,7 +137,7 @@ class Trial:
         without = quiet if self.training else nullcontext()
         try:
             with without, wide as lift:
-                returned = call_at(model, state, args, kwargs, self.walk.places)
+                returned = self.walk.call_at(state, args, kwargs)
                 chosen = returned if outputs is None else outputs(returned)
                 named = [(name, y.clone()) for name, y in named_outputs(chosen)]
         finally:

@@ -21,7 +21,6 @@ from paramsym.recording.graph import canonical_name
 from paramsym.recording.outputs import floating_outputs
 from paramsym.recording.running import (
     Walk,
-    call_at,
     exclusive,
     preserved,
     seeded_torch,
@@ -201,7 +200,7 @@ def functional(
         with preserved(model, training, known.attributes):
             if training:
                 seeded_torch(0)
-            returned = call_at(model, state, args, dict(kwargs), known.places)
+            returned = known.call_at(state, args, dict(kwargs))
             return floating_outputs(returned if outputs is None else outputs(returned))
 
     with exclusive:

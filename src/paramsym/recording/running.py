@@ -294,6 +294,10 @@ def places_of(model: torch.nn.Module, names: Collection[str]) -> dict[str, str]:
         }
 
 
+_Slot = tuple[dict[str, torch.Tensor | None], str, torch.Tensor | None, str]
+"""A module's table, the key and the tensor in it, and by what name another one is given."""
+
+
 class Walk:
     """What a walk over a model finds, for who runs it many times: a walk takes as long as a layer.
 
@@ -303,9 +307,31 @@ class Walk:
     """
 
     def __init__(self, model: torch.nn.Module, names: Collection[str]):
+        self.model = model
         with exclusive:  # another thread may have put substitutes into the model
-            self.attributes, self.places = Attributes(model), places_of(model, names)
+            self.attributes = Attributes(model)
+            self.slots = [_slot(model, *each) for each in places_of(model, names).items()]
             self.trained = {name for name, _ in model.named_parameters()}
+
+    def call_at(
+        self, state: Mapping[str, torch.Tensor], args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
+        """`call_at`, without looking for the tensors of the model again."""
+        with exclusive:
+            try:
+                for table, key, _, name in self.slots:
+                    table[key] = state[name]
+                return self.model(*args, **kwargs)
+            finally:
+                for table, key, tensor, _ in self.slots:
+                    table[key] = tensor
+
+
+def _slot(model: torch.nn.Module, place: str, name: str) -> _Slot:
+    path, _, key = place.rpartition(".")
+    module = model.get_submodule(path)
+    table: Any = module._parameters if key in module._parameters else module._buffers
+    return table, key, table[key], name
 
 
 def call_at(
@@ -319,7 +345,7 @@ def call_at(
 
     `torch.func.functional_call` leaves the substitutes inside a module that is registered under
     two names. Here every module is filled once, and all names of a tied tensor get one value.
-    `places` are those of the state, for a caller that has walked the model before (`Walk`).
+    `places` are those of the state, for a caller that comes often (see also `Walk`).
     """
     with exclusive:
         places = places_of(model, state.keys()) if places is None else places

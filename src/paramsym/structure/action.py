@@ -10,14 +10,15 @@ import torch
 from paramsym.arguments import checked
 from paramsym.structure import blockwise
 from paramsym.structure.agreed import require_agreed
-from paramsym.structure.belonging import require_own, require_shape
+from paramsym.structure.belonging import require_own, require_shape, require_values
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
+from paramsym.structure.legwise import Movers
 from paramsym.structure.needs import moved_by, reads, steps
 from paramsym.structure.shift import Params
 from paramsym.structure.slices import moved_in_slices
 from paramsym.structure.sliding import slid
 from paramsym.structure.symmetry import ParameterSymmetry
-from paramsym.structure.whole import any_sharded, is_sharded, placed_alike, placed_like, whole
+from paramsym.structure.whole import any_sharded, placed_alike, placed_like, whole
 
 
 def act(symmetry: ParameterSymmetry, element: GroupElement, state_dict: Params) -> dict[str, Any]:
@@ -101,6 +102,9 @@ def _move(
     whether some are DTensors."""
     found: dict[str, torch.Tensor] = {}
     spaces = element.symmetry.spaces  # it may be the element of a smaller group
+    movers: Movers | None = None if spread else {}  # which read one and the same state
+    if not isinstance(part, Slide):
+        require_values(symmetry, spaces, part, names, state)
     for name in names:
         sliced = moved_in_slices(symmetry, spaces, part, name, state) if spread else None
         if sliced is not None:
@@ -111,20 +115,9 @@ def _move(
         if isinstance(part, Slide):
             made = slid(symmetry.shift_of[part.shift], part, name, given)
         else:
-            made = blockwise.moved(symmetry, spaces, part, name, given)
-        found[name] = _laid_out(made, state[name])
+            made = blockwise.moved(symmetry, spaces, part, name, given, movers)
+        found[name] = placed_like(made, state[name]) if spread else made
     state |= found
-
-
-def _laid_out(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A tensor with its axes in memory as those of another: models take views of parameters."""
-    if is_sharded(like):
-        return placed_like(tensor, like)
-    if tensor.stride() == like.stride():
-        return tensor
-    order = sorted(range(like.ndim), key=lambda k: -like.stride(k))
-    back = sorted(range(like.ndim), key=order.__getitem__)
-    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def check_parameters(symmetry: ParameterSymmetry, state_dict: Params) -> None:

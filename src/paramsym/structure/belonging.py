@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -104,28 +104,45 @@ def require_values(
     symmetry: SymmetryData,
     spaces: Mapping[str, Space],
     values: Values,
-    name: str,
+    names: Iterable[str],
     params: Params,
 ) -> None:
-    """Raise a `ValueError` if the numbers of a tensor cannot carry the values that move it.
+    """Raise a `ValueError` if the numbers of some tensors cannot carry the values that move them.
 
     Orders move anything that torch can index; scales and matrices need numbers that are rounded,
     and complex ones complex numbers, except on pairs of real coordinates.
     """
-    x, added = params[name], bool(symmetry.offsets.get(name))
-    if x.is_complex():
-        return
+    turning = {s for s, value in values.items() if _is_complex(value, spaces[s].group)}
+    gains = {n for n, x in params.items() if isinstance(x, torch.Tensor) and x.is_complex()}
+    for name in names:
+        x = params[name]
+        if not (x.is_complex() or (x.dtype in _NUMBERS and not turning and not gains)):
+            _require_carried(symmetry, spaces, values, name, x, turning, gains)
+
+
+def _require_carried(
+    symmetry: SymmetryData,
+    spaces: Mapping[str, Space],
+    values: Values,
+    name: str,
+    x: torch.Tensor,
+    turning: set[str],
+    gains: set[str],
+) -> None:
+    """`require_values` of a tensor of real numbers, or of none; `turning` are the spaces whose
+    values are complex, and `gains` the complex parameters."""
+    added = bool(symmetry.offsets.get(name))
     for leg in (leg for block in symmetry.blocks[name] for leg in block.legs):
         value = values.get(leg.space)
         if value is None:  # of a smaller symmetry, which need not have the space either
             continue
-        group = spaces[leg.space].group
-        frame = [params[f.parameter] for f in leg.frame]
-        if _is_complex(value, group) or any(gain.is_complex() for gain in frame):
+        frame = {f.parameter for f in leg.frame}
+        if leg.space in turning or frame & gains:
             raise _unfit(symmetry, name, x, f"complex factors of {leg.space!r}", "complex")
         if x.dtype not in _NUMBERS:
             only_order = _is_order(value, scaled=leg.power != 0)
             if frame or added or x.is_quantized or not only_order:
+                group = spaces[leg.space].group
                 raise _unfit(symmetry, name, x, f"{leg.space!r} by {group}", "")
 
 
@@ -150,9 +167,10 @@ def _is_complex(value: Element, group: Group) -> bool:
     """Whether complex numbers occur other than as factors of pairs of real coordinates."""
     if value.base is not None and isinstance(group, Wreath):
         return _is_complex(value.base, group.base)
-    paired = isinstance(group, AbstractComplexScaling)
-    parts = (value.matrix, None if paired else value.diagonal)
-    return any(part is not None and part.is_complex() for part in parts)
+    if value.matrix is not None and value.matrix.is_complex():
+        return True
+    turned = value.diagonal is not None and value.diagonal.is_complex()
+    return turned and not isinstance(group, AbstractComplexScaling)
 
 
 def _unfit(

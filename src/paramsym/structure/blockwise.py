@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from paramsym.structure.belonging import require_values
 from paramsym.structure.element import Values
 from paramsym.structure.fast import moved_by_axes
 from paramsym.structure.layout import laid_like
-from paramsym.structure.legwise import leg_by_leg
+from paramsym.structure.legwise import Movers, leg_by_leg
 from paramsym.structure.shift import Params
 from paramsym.structure.space import Space
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -22,14 +21,18 @@ def moved(
     values: Values,
     name: str,
     params: Params,
+    movers: Movers | None = None,
 ) -> torch.Tensor:
-    """The tensor `name` after the values of some spaces, whose groups `spaces` says."""
+    """The tensor `name` after the values of some spaces, whose groups `spaces` says.
+
+    `movers` are those of `leg_by_leg`.
+    """
     x = params[name]
-    require_values(symmetry, spaces, values, name, params)
     if x.is_floating_point() and x.itemsize == 1:  # only permuted, for which its bits will do
         bits = {**params, name: x.view(torch.uint8)}
         return moved(symmetry, spaces, values, name, bits).view(x.dtype)
     fast = moved_by_axes(symmetry, spaces, values, name, params)
     if fast is not None:
         return laid_like(fast, x)
-    return laid_like(leg_by_leg(symmetry, spaces, values, name, params).to(x.dtype), x)
+    made = leg_by_leg(symmetry, spaces, values, name, params, movers)
+    return laid_like(made.to(x.dtype), x)

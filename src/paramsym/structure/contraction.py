@@ -45,5 +45,7 @@ def contracted(operands: Sequence[Operand], out: str) -> Operand:
 
 
 def _einsum(operands: Sequence[Operand], out: str) -> Operand:
+    if len(operands) == 1 and operands[0][1] == out:
+        return operands[0]
     subscripts = ",".join(letters for _, letters in operands)
     return torch.einsum(f"{subscripts}->{out}", *(x for x, _ in operands)), out

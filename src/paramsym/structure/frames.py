@@ -26,13 +26,21 @@ def frame_of(
     Raises:
         ValueError: a gain has a zero.
     """
-    gain = torch.ones((), dtype=dtype, device=x.device)
+    gain = gains_of(leg, params, dtype, x.device)
+    return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
+
+
+def gains_of(
+    leg: Leg, params: Mapping[str, torch.Tensor], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """The product of the gains of a leg, one after another; raises as `frame_of`."""
+    gain = torch.ones((), dtype=dtype, device=device)
     for item in leg.frame:
         gain = gain * _factor(item, params, gain) ** item.exponent
     hidden = is_transformed(gain) or gain.is_meta
     if not hidden and bool(((gain == 0) | ~gain.isfinite()).any()):
         raise ValueError(_refusal(leg, params, gain))
-    return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
+    return gain.reshape(-1)
 
 
 def _factor(item: Frame, params: Mapping[str, torch.Tensor], gain: torch.Tensor) -> torch.Tensor:

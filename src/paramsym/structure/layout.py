@@ -29,10 +29,10 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 def laid_like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device and, where it is dense, with the strides of another of its shape."""
     made = made.to(tensor.device)
-    if is_transformed(made) or is_transformed(tensor):
-        return made.contiguous() if tensor.is_contiguous() else made
-    if made.stride() == tensor.stride():
+    if made.stride() == tensor.stride() and not is_transformed(made):
         return made
     if tensor.is_contiguous():
         return made.contiguous()
-    return torch.empty_like(tensor, dtype=made.dtype).copy_(made)  # keeps strides without gaps
+    order = sorted(range(tensor.ndim), key=lambda k: -tensor.stride(k))
+    back = sorted(range(tensor.ndim), key=order.__getitem__)
+    return made.permute(order).clone(memory_format=torch.contiguous_format).permute(back)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
 
 from paramsym.algebra import Element
-from paramsym.structure.axes import AxisType, Product, Sizes, Sum, spaces_of
+from paramsym.structure.axes import AxisType, Frame, Product, Sizes, Sum, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
-from paramsym.structure.frames import frame_of, framed, unframed
+from paramsym.structure.frames import framed, gains_of, unframed
 from paramsym.structure.layout import working_dtype
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
@@ -19,18 +20,32 @@ from paramsym.structure.walk import Leg, walked
 
 
 def leg_by_leg(
-    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, params: Params
+    symmetry: SymmetryData,
+    spaces: Mapping[str, Space],
+    values: Values,
+    name: str,
+    params: Params,
+    movers: Movers | None = None,
 ) -> torch.Tensor:
     """The tensor `name` after the values of some spaces, whose groups `spaces` says.
 
-    It comes in the dtype in which it was computed, `working_dtype`.
+    It comes in the dtype in which it was computed, `working_dtype`. `movers` keep what several
+    tensors ask for that the same values move, as they read the same `params`.
     """
     x, axes, offset = params[name], symmetry.signature[name], symmetry.offsets.get(name, 0.0)
     work = x.to(working_dtype(x))
     if offset:
         work = added(work, offset)
-    mover, blocks = _Mover(spaces, values, params, work.dtype), iter(symmetry.blocks[name])
-    work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(blocks).legs))
+    movers, blocks = {} if movers is None else movers, symmetry.blocks[name]
+    mover = movers.get((work.dtype, work.device))
+    if mover is None:
+        mover = _Mover(spaces, values, params, work.dtype, work.device)
+        movers[work.dtype, work.device] = mover
+    if len(blocks) == 1:
+        work = mover.move(work.reshape(blocks[0].shape), blocks[0].legs).reshape(x.shape)
+    else:
+        left = iter(blocks)
+        work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(left).legs))
     return added(work, -offset) if offset else work
 
 
@@ -38,26 +53,47 @@ class _Mover:
     """Applies one element to the blocks of one tensor."""
 
     def __init__(
-        self, spaces: Mapping[str, Space], values: Values, params: Params, dtype: torch.dtype
+        self,
+        spaces: Mapping[str, Space],
+        values: Values,
+        params: Params,
+        dtype: torch.dtype,
+        device: torch.device,
     ):
-        self.spaces, self.values, self.params, self.dtype = spaces, values, params, dtype
+        self.spaces, self.given, self.params = spaces, values, params
+        self.dtype, self.device = dtype, device
         # a diagonal stays real for complex tensors, and is no number of integers
         real = dtype.is_floating_point or dtype.is_complex
         self.real = dtype.to_real() if real else torch.float64
+        self._values: dict[str, Element] = {}
+        self._gains: dict[tuple[Frame, ...], torch.Tensor] = {}
 
     def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
         """Move one block, leg by leg."""
         for leg in legs:
-            value = self.values.get(leg.space)
-            if value is None:
+            if leg.space not in self.given:
                 continue
-            frame = frame_of(leg, self.params, x, self.dtype) if leg.frame else None
+            frame = self._frame(leg, x.ndim) if leg.frame else None
             if frame is not None:
                 x = unframed(x, leg, frame)
-            x = self._apply(x, leg, value.to(self.real, x.device))
+            x = self._apply(x, leg, self._value(leg.space))
             if frame is not None:
                 x = framed(x, leg, frame)
         return x
+
+    def _value(self, space: str) -> Element:
+        found = self._values.get(space)
+        if found is None:
+            found = self._values[space] = self.given[space].to(self.real, self.device)
+        return found
+
+    def _frame(self, leg: Leg, ndim: int) -> torch.Tensor:
+        """`frame_of` a block with that many axes."""
+        gain = self._gains.get(leg.frame)
+        if gain is None:
+            gain = gains_of(leg, self.params, self.dtype, self.device)
+            self._gains[leg.frame] = gain
+        return gain.reshape(-1, *[1] * (ndim - leg.axis - 1))
 
     def _apply(self, x: torch.Tensor, leg: Leg, value: Element) -> torch.Tensor:
         group, copies = self.spaces[leg.space].group, leg.copies
@@ -68,6 +104,9 @@ class _Mover:
         else:
             made = group.apply(value, front, at, leg.power)
         return made.movedim(tuple(range(len(copies))), copies) if copies else made
+
+
+Movers: TypeAlias = dict[tuple[torch.dtype, torch.device], _Mover]
 
 
 def halves(axis: AxisType, sizes: Sizes, paired: set[str]) -> torch.Tensor:

@@ -170,11 +170,31 @@ class Shift:
 
     def reads(self, parameter: str, inverse: bool = False) -> tuple[str, ...]:
         """The parameters from which what is added to one is read, forwards or to undo it."""
-        terms = self.terms_of.get(parameter, ())
-        factors = [factor for term in terms for factor in term.factors]
-        if inverse or any(term.divided for term in terms):
-            factors += self.divisor or ()
-        return tuple(dict.fromkeys(name for factor in factors for name in factor.reads))
+        return self._read.get((parameter, inverse), ())
+
+    @cached_property
+    def _read(self) -> dict[tuple[str, bool], tuple[str, ...]]:
+        """What `reads` answers, which is asked in every motion of every tensor."""
+        found: dict[tuple[str, bool], tuple[str, ...]] = {}
+        for parameter, terms in self.terms_of.items():
+            divided = any(term.divided for term in terms)
+            for inverse in (False, True):
+                factors = [factor for term in terms for factor in term.factors]
+                if inverse or divided:
+                    factors += self.divisor or ()
+                names = (name for factor in factors for name in factor.reads)
+                found[parameter, inverse] = tuple(dict.fromkeys(names))
+        return found
+
+    @cached_property
+    def divided_by(self) -> dict[str, tuple[Factor, ...]]:
+        """The factors of each moved parameter in which gains are divided by."""
+        found: dict[str, tuple[Factor, ...]] = {}
+        for parameter, terms in self.terms_of.items():
+            factors = [f for term in terms for f in (*term.factors, *(self.divisor or ()))]
+            turns = [replace(f, power=-1.0) if f.flow in ("map", "dual") else f for f in factors]
+            found[parameter] = tuple(f for f in turns if f.power < 0 and not f.kernel)
+        return found
 
 
 def columns_of(kernel: tuple[Window, ...]) -> int | None:

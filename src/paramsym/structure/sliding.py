@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
@@ -51,12 +50,10 @@ def standstill(shift: Shift, params: Params, only: str | None = None) -> str:
         params: what it reads; what is missing, or hidden inside a transform, is not looked at.
         only: a parameter, of which alone it is asked.
     """
-    for term in shift.terms if only is None else shift.terms_of[only]:
-        for factor in (*term.factors, *(shift.divisor or ())):
+    for moved in shift.parameters if only is None else (only,):
+        for factor in shift.divided_by[moved]:
             name = factor.window.parameter
-            if factor.flow in ("map", "dual"):  # they divide by the gains
-                factor = replace(factor, power=-1.0)
-            if factor.kernel or factor.power >= 0 or name not in params:
+            if name not in params:
                 continue
             gain = factor.window.view(params)
             if is_transformed(gain) or gain.is_meta:

@@ -42,7 +42,7 @@ class Leg:
     @property
     def is_dual(self) -> bool:
         """Whether the axis carries the dual: x ↦ f⁻¹ g⁻ᵀ f x in the frame f, and not f g f⁻¹ x."""
-        return self.power < 0
+        return self.power.numerator < 0  # which is quicker than to compare a fraction
 
 
 @dataclass(frozen=True)

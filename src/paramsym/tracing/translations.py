@@ -46,6 +46,7 @@ class Translations:
     def __init__(self, circuit: Circuit, parameters: Mapping[str, Tensor], unread: Unread):
         self.circuit, self.unread, self.parameters = circuit, unread, parameters
         self.sources = Sources(circuit, parameters, unread)
+        self._first: dict[Key, int] = {}  # where a block is read first
         self.left: list[Source] = []  # what nothing absorbs, once all families are known
 
     # -- division ----------------------------------------------------------------------------
@@ -181,8 +182,11 @@ class Translations:
     def _rank(self, monomial: Monomial) -> tuple:
         """Data before numbers, what stops early before what stops late, long before short."""
         sink, change = monomial
-        readers = self.circuit.readers.get(sink, ())
-        position = min((self.circuit.position[id(j.op)] for j, _ in readers), default=1 << 60)
+        position = self._first.get(sink)
+        if position is None:
+            readers = self.circuit.readers.get(sink, ())
+            places = (self.circuit.position[id(j.op)] for j, _ in readers)
+            position = self._first[sink] = min(places, default=1 << 60)
         return change.atom is not None, -position, len(change.factors), len(change.at), sink
 
 
