@@ -27,6 +27,7 @@ from .group import (
     normal,
     require_plain_power,
 )
+from .woven import Woven, grid
 
 
 def random_orthogonal(
@@ -139,6 +140,27 @@ class AbstractRotation(AbstractLinear):
     def polar(self, g: Element) -> tuple[Element, Element]:
         return g, Element()
 
+    def sample_woven(
+        self,
+        generator: torch.Generator,
+        strength: float = 1.0,
+        dtype: torch.dtype | None = None,
+    ) -> Element:
+        """A random woven rotation, which moves in two quick steps (`woven`); a plain one where the
+        coordinates are few, or their number has no divisors for it. Arguments as for `sample`."""
+        sides = grid(self.size)
+        if sides is None:
+            return self.sample(generator, strength, dtype=dtype)
+        k, m = sides
+        rows = self._alike(m).sample(generator, strength, (k,), dtype).matrix
+        columns = self._alike(k).sample(generator, strength, (m,), dtype).matrix
+        assert rows is not None and columns is not None
+        return Element(matrix=Woven(rows, columns).matrix())
+
+    @abc.abstractmethod
+    def _alike(self, size: int) -> AbstractRotation:
+        """The same kind of group on another number of coordinates."""
+
     def contains_matrix(self, matrix: Tensor, tol: float | None = None) -> bool:
         tol = default_tolerance(matrix.dtype) if tol is None else tol
         eye = torch.eye(self.size, dtype=matrix.dtype, device=matrix.device)
@@ -167,6 +189,9 @@ class Orthogonal(AbstractRotation):
 
     def _keeps(self, matrix: Tensor, tol: float) -> bool:
         return True
+
+    def _alike(self, size: int) -> Orthogonal:
+        return Orthogonal(size)
 
     def sample(
         self,
@@ -205,6 +230,9 @@ class OrthogonalFixingOnes(AbstractRotation):
 
     def _keeps(self, matrix: Tensor, tol: float) -> bool:
         return bool(((matrix.sum(-1) - 1).abs() <= tol * self.size).all())
+
+    def _alike(self, size: int) -> OrthogonalFixingOnes:
+        return OrthogonalFixingOnes(size)
 
     def sample(
         self,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,7 @@ from paramsym.checkpoints.streaming.sayable import stored_moves
 from paramsym.checkpoints.streaming.spelling import spelling
 from paramsym.checkpoints.tensors import INDEX
 from paramsym.checkpoints.writing import check_name, refuse_source
-from paramsym.structure.element import GroupElement
+from paramsym.structure.element import GroupElement, Rotations
 from paramsym.structure.scale import slides_first, to_scale
 from paramsym.structure.symmetry import ParameterSymmetry
 
@@ -33,10 +33,15 @@ Moves = GroupElement | torch.Generator | str | Path
 Params = Mapping[str, torch.Tensor]
 
 
-def asked(
-    source: Given, target: Path, element: Moves, strength: float, only: list[str] | None,
-    how: Writing,
-) -> Moving:  # fmt: skip
+class Draw(NamedTuple):
+    """How a random element is drawn, see `transform`."""
+
+    strength: float
+    only: list[str] | None
+    rotations: Rotations
+
+
+def asked(source: Given, target: Path, element: Moves, draw: Draw, how: Writing) -> Moving:
     """Open what is moved, derive its symmetry, read or draw the element, and look at the target.
 
     Arguments and errors are those of `transform`.
@@ -45,7 +50,7 @@ def asked(
     opened, weights = _opened(source, element)
     if weights is not None:
         _check_target(opened, weights.checkpoint, target)
-    found = _moving(opened, weights, target, element, strength, only, how)
+    found = _moving(opened, weights, target, element, draw, how)
     if weights is None:
         found.notes += _loaded(opened)
     return found
@@ -115,7 +120,7 @@ def _door(source: str) -> Source | Checkpoint:
 
 def _moving(
     opened: Source | Checkpoint, weights: Weights | None, target: Path, element: Moves,
-    strength: float, only: list[str] | None, how: Writing,
+    draw: Draw, how: Writing,
 ) -> Moving:  # fmt: skip
     """The symmetry and what finds the element."""
     if isinstance(opened, Checkpoint):
@@ -124,12 +129,11 @@ def _moving(
         assert isinstance(symmetry, ParameterSymmetry)
         find = partial(_given, element)
         return Moving(target, symmetry, find, None, weights, _files(opened))
-    symmetry = movable(opened, target, "--only", only, how.again, how.progress)
+    symmetry = movable(opened, target, "--only", draw.only, how.again, how.progress)
     said: dict[str, Any] = {}
     if isinstance(element, torch.Generator):
-        names = None if only is None else list(only)
-        said = {"seed": element.initial_seed(), "strength": strength, "only": names}
-        find = partial(_drawn, symmetry, weights, element, strength, only, how)
+        said = {"seed": element.initial_seed(), **draw._asdict()}
+        find = partial(_drawn, symmetry, weights, element, draw, how)
     else:
         given = element if isinstance(element, GroupElement) else _read(Path(element), symmetry)
         find = partial(_given, given)
@@ -144,11 +148,13 @@ def _given(element: GroupElement, _: Params) -> GroupElement:
 
 def _drawn(
     symmetry: ParameterSymmetry, weights: Weights | None, generator: torch.Generator,
-    strength: float, only: list[str] | None, how: Writing, params: Params,
+    draw: Draw, how: Writing, params: Params,
 ) -> GroupElement:  # fmt: skip
     """A random element, its shifts scaled to the weights."""
     how.progress("drawing the element")
-    found = slides_first(symmetry.sample(generator, strength, only))
+    found = slides_first(
+        symmetry.sample(generator, draw.strength, draw.only, rotations=draw.rotations)
+    )
     if weights is not None:  # codes are no numbers to which shifts could be scaled
         stored_moves(Storage(weights.checkpoint, symmetry, weights.names), found)
     made = to_scale(found, params)

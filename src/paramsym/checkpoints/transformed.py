@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from paramsym.checkpoints.asked import Given, Moves, asked
+from paramsym.checkpoints.asked import Draw, Given, Moves, asked
 from paramsym.checkpoints.equivalent import Transformed
 from paramsym.checkpoints.moved import plan_moved, write_moved
 from paramsym.checkpoints.moving import Writing
 from paramsym.checkpoints.plan import Plan
 from paramsym.engines import Engine
+from paramsym.structure.element import Rotations
 from paramsym.terminal import silent
 
 Progress = Callable[[str], None]
@@ -23,6 +24,7 @@ def transform(
     *,
     strength: float = 1.0,
     only: list[str] | None = None,
+    rotations: Rotations = "woven",
     engine: str | Engine | None = None,
     resume: bool = False,
     force: bool = False,
@@ -45,6 +47,8 @@ def transform(
         element: what moves them; the file of an element; or a generator, for a random one.
         strength: how far a random one moves; 0 is nowhere, 1 mixes thoroughly.
         only: names of spaces and shifts that a random one moves, or patterns of them; default all.
+        rotations: how a random one turns wide streams: "woven" in two quick rounds of small
+            rotations, or "haar" by any rotation; see `ParameterSymmetry.sample`.
         engine: where the pieces are moved, see `engine_of`.
         resume: go on with a run for this target that was interrupted: the files are the same to
             the last byte. One that had ended is left as it is, and one that never began begins.
@@ -63,7 +67,8 @@ def transform(
             computes another function, or numbers that are not finite.
     """
     how = Writing(engine, resume, force, shard_size, verify, progress=progress)
-    return write_moved(asked(source, Path(target), element, strength, only, how), how)
+    draw = Draw(strength, None if only is None else list(only), rotations)
+    return write_moved(asked(source, Path(target), element, draw, how), how)
 
 
 def plan_transform(
@@ -73,6 +78,7 @@ def plan_transform(
     *,
     strength: float = 1.0,
     only: list[str] | None = None,
+    rotations: Rotations = "woven",
     engine: str | Engine | None = None,
     force: bool = False,
     shard_size: int | None = None,
@@ -84,4 +90,5 @@ def plan_transform(
     moved on the meta device, and some rows of each kind of tensor for a measurement of time.
     """
     how = Writing(engine, False, force, shard_size, progress=progress)
-    return plan_moved(asked(source, Path(target), element, strength, only, how), how, only)
+    draw = Draw(strength, None if only is None else list(only), rotations)
+    return plan_moved(asked(source, Path(target), element, draw, how), how, only)

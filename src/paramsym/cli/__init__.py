@@ -6,6 +6,7 @@ which are imported when a command is called.
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated
 
 import typer
@@ -53,4 +54,6 @@ def _root(
 
 def main() -> None:
     """The entry point of the installed command."""
+    # a full collection walks all that torch and transformers have loaded, for a quarter of a second
+    gc.set_threshold(10_000, 10, 10)
     app(prog_name="paramsym")

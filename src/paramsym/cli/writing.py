@@ -59,6 +59,13 @@ def transform(
             "'h.{0..11}.mlp', '*.attn.head'. May be repeated.",
         ),
     ] = None,
+    rotations: Annotated[
+        Literal["woven", "haar"],
+        typer.Option(
+            help="How wide streams turn: in two quick rounds of small rotations, which is as dense "
+            "but no secret; or by any rotation.",
+        ),
+    ] = "woven",
     element: Annotated[
         Path | None,
         typer.Option(
@@ -87,8 +94,8 @@ def transform(
         checkpoint = checkpoints.open_movable(source, weights, inputs, key)
         moves = torch.Generator().manual_seed(seed) if element is None else element
         how = {
-            "strength": strength, "only": patterns(only), "engine": engine, "force": force,
-            "shard_size": size, "progress": progress,
+            "strength": strength, "only": patterns(only), "rotations": rotations,
+            "engine": engine, "force": force, "shard_size": size, "progress": progress,
         }  # fmt: skip
         if dry_run:
             plan = checkpoints.plan_transform(checkpoint, out, moves, **how)

@@ -10,10 +10,15 @@ import torch
 from paramsym.arguments import checked
 from paramsym.structure import blockwise
 from paramsym.structure.agreed import require_agreed
-from paramsym.structure.belonging import require_own, require_shape, require_values
+from paramsym.structure.belonging import (
+    require_own,
+    require_shape,
+    require_slides,
+    require_values,
+)
 from paramsym.structure.element import AlgebraElement, GroupElement, Part, Slide
 from paramsym.structure.legwise import Movers
-from paramsym.structure.needs import moved_by, reads, steps
+from paramsym.structure.needs import Steps, moved_by, reads, steps
 from paramsym.structure.shift import Params
 from paramsym.structure.slices import moved_in_slices
 from paramsym.structure.sliding import slid
@@ -79,15 +84,38 @@ def act_tensor(
     Raises:
         ValueError: as `act`, where a needed tensor is missing or does not fit.
     """
-    require_own(symmetry, element)
     name = symmetry.ties.get(name, name)
-    found = steps(symmetry, element, name)
-    state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
-    require_agreed(element, state)
+    found, state = _needed(symmetry, element, name, tensors)
     spread = any_sharded(state.values())
     for place, names in found.moved.items():
         _move(symmetry, element, element.parts[place], names, state, spread)
     return state[name]
+
+
+def check_tensor(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Params
+) -> None:
+    """Raise where `act_tensor` would for a tensor that is missing, has another shape than its type,
+    or numbers that cannot carry the element. Arguments are its own; no number is read."""
+    found, state = _needed(symmetry, element, symmetry.ties.get(name, name), tensors)
+    for place, names in found.moved.items():
+        part = element.parts[place]
+        if isinstance(part, Slide):
+            for own in names:
+                require_slides(symmetry.shift_of[part.shift], part.offset, own, state)
+        else:
+            require_values(symmetry, element.symmetry.spaces, part, names, state)
+
+
+def _needed(
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Params
+) -> tuple[Steps, dict[str, torch.Tensor]]:
+    """What moves one tensor, and the tensors that it needs."""
+    require_own(symmetry, element)
+    found = steps(symmetry, element, name)
+    state = {needed: _given(symmetry, name, needed, tensors) for needed in found.names}
+    require_agreed(element, state)
+    return found, state
 
 
 def _move(

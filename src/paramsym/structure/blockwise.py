@@ -31,7 +31,7 @@ def moved(
     if x.is_floating_point() and x.itemsize == 1:  # only permuted, for which its bits will do
         bits = {**params, name: x.view(torch.uint8)}
         return moved(symmetry, spaces, values, name, bits).view(x.dtype)
-    fast = moved_by_axes(symmetry, spaces, values, name, params)
+    fast = moved_by_axes(symmetry, spaces, values, name, params, movers)
     if fast is not None:
         return laid_like(fast, x)
     made = leg_by_leg(symmetry, spaces, values, name, params, movers)

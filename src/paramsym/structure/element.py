@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import torch
 
 from paramsym.algebra import Element, Tangent
+from paramsym.algebra.linear import AbstractRotation
 from paramsym.structure import coordinates, given, stored
 from paramsym.structure.data import SymmetryData, batch_of
 from paramsym.structure.membership import leading, require_element, require_tangent
@@ -23,6 +25,8 @@ from paramsym.structure.multiplying import Values, clash, compose, inverse, lett
 from paramsym.structure.patterns import Patterns, matching
 from paramsym.structure.space import Space
 
+Rotations: TypeAlias = Literal["haar", "woven"]
+ROTATIONS: tuple[Rotations, ...] = get_args(Rotations)
 # The size of a shift of strength 1: that of customary initial weights. `to_scale` adapts it.
 SHIFT = 0.02
 
@@ -321,6 +325,7 @@ def sample(
     strength: float,
     only: Patterns | None,
     dtype: torch.dtype,
+    rotations: Rotations,
 ) -> GroupElement:
     """See `ParameterSymmetry.sample`."""
     if generator is None:  # torch would draw from the global state
@@ -328,13 +333,23 @@ def sample(
             "symmetry.sample(generator=None): nothing came, and a torch.Generator was expected, so "
             "that the draw can be repeated. Pass torch.Generator().manual_seed(0)."
         )
+    if rotations not in ROTATIONS:
+        raise ValueError(
+            f"symmetry.sample(rotations={rotations!r}): expected one of {', '.join(ROTATIONS)}. "
+            "Take 'haar' for rotations of which none is likelier than another, 'woven' for such as "
+            "move wide streams quickly."
+        )
     names = [*symmetry.spaces, *(shift.name for shift in symmetry.shifts)]
     wanted = None if only is None else matching(only, names, "symmetry.sample(only=…)")
     values: dict[str, Element] = {}
     for space in symmetry.spaces.values():
         if space.exact if wanted is None else space.name in wanted:
             batch = batch_of(symmetry, space)
-            value = space.group.sample(generator, strength, batch=batch, dtype=dtype)
+            group = space.group
+            if rotations == "woven" and isinstance(group, AbstractRotation) and not batch:
+                value = group.sample_woven(generator, strength, dtype)
+            else:
+                value = group.sample(generator, strength, batch=batch, dtype=dtype)
             values[space.name] = value
     parts: list[Part] = [values] if values else []
     for shift in symmetry.shifts:

@@ -13,20 +13,21 @@ tests. The result is the same but for the rounding of the numbers in between.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
 from paramsym.algebra import Element
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
-from paramsym.structure.axes import AxisType, Fixed, Sizes, frames_of, parts_of, spaces_of
+from paramsym.structure.axes import AxisType, Sizes, parts_of, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
 from paramsym.structure.following import is_followed
 from paramsym.structure.layout import working_dtype_of
-from paramsym.structure.legwise import halves, leg_by_leg
+from paramsym.structure.legwise import Movers, halves, leg_by_leg
+from paramsym.structure.mixing import AXIS, Mixed, alone
 from paramsym.structure.pieces import cutting
 from paramsym.structure.placing import misplaced
 from paramsym.structure.shift import Params
@@ -65,7 +66,11 @@ class AxisPlan:
     order: torch.Tensor | None = None
     scale: torch.Tensor | None = None
     second: tuple[torch.Tensor, torch.Tensor] | None = None
-    mixed: Callable[[torch.Tensor], torch.Tensor] | None = None
+    mixed: Mixed | None = None
+
+    def reading(self, gains: Params) -> AxisPlan:
+        """The same with the gains in whose frames values act, for a plan that was made without."""
+        return self if self.mixed is None else replace(self, mixed=self.mixed.reading(gains))
 
 
 def pays(x: Rows) -> bool:
@@ -74,15 +79,19 @@ def pays(x: Rows) -> bool:
 
 
 def moved_by_axes(
-    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, params: Params
-) -> torch.Tensor | None:
-    """The moved tensor, or None where it cannot be moved axis by axis, or is too small for it."""
+    symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, params: Params,
+    movers: Movers | None = None,
+) -> torch.Tensor | None:  # fmt: skip
+    """The moved tensor, or None where it cannot be moved axis by axis, or is too small for it.
+
+    `movers` are those of `leg_by_leg`.
+    """
     x = params[name]
     if not pays(x) or x.device.type != "cpu" or is_followed(x):
         return None
     if type(x) not in (torch.Tensor, torch.nn.Parameter):
         return None
-    plans = plans_of(symmetry, spaces, values, name, x, params)
+    plans = plans_of(symmetry, spaces, values, name, x, params, movers)
     if plans is None:
         return None
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -98,7 +107,7 @@ def moved_by_axes(
 
 def plans_of(
     symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str, x: Rows,
-    params: Params,
+    params: Params, movers: Movers | None = None,
 ) -> list[AxisPlan] | None:  # fmt: skip
     """What happens along each axis of a tensor; None where axes cannot be told apart.
 
@@ -109,10 +118,11 @@ def plans_of(
         name: of the tensor.
         x: the tensor, of which shape and dtype are asked.
         params: the gains in whose frames values act.
+        movers: those of `leg_by_leg`.
     """
     if not pays(x) or x.dtype not in _FLOATS:
         return None
-    plans = axis_plans(symmetry, spaces, values, name, working_dtype_of(x.dtype), params)
+    plans = axis_plans(symmetry, spaces, values, name, working_dtype_of(x.dtype), params, movers)
     if plans is None or any(plan.order is not None for plan in plans[2:]):
         return None
     if len(plans) > 2 and plans[0].mixed is not None:
@@ -122,7 +132,7 @@ def plans_of(
 
 def axis_plans(
     symmetry: SymmetryData, spaces: Mapping[str, Space], values: Values, name: str,
-    dtype: torch.dtype, params: Params,
+    dtype: torch.dtype, params: Params, movers: Movers | None = None,
 ) -> list[AxisPlan] | None:  # fmt: skip
     """`plans_of` a tensor of any size that is moved in any way; its scales are of this dtype."""
     axes = symmetry.signature[name]
@@ -131,9 +141,10 @@ def axis_plans(
     mine = [value for s, value in values.items() if s in symmetry.movers[name]]
     if any(map(_is_followed, mine)) or not all(_stands_alone(spaces, values, a) for a in axes):
         return None
+    movers = {} if movers is None else movers
     return [
         _read(spaces, values, axis, place, dtype)
-        or AxisPlan(mixed=_Mixed(spaces, values, axis, place, params))
+        or AxisPlan(mixed=Mixed(spaces, values, axis, place, params, movers))
         for place, axis in enumerate(axes)
     ]
 
@@ -153,7 +164,7 @@ def _read(
 def _stands_alone(spaces: Mapping[str, Space], values: Values, axis: AxisType) -> bool:
     """Whether all that an axis carries, if any of it moves, has its copies told apart there."""
     resting = not any(s in values for s in spaces_of(axis))
-    return resting or not any(misplaced(spaces, {_AXIS: (axis,)}))
+    return resting or not any(misplaced(spaces, {AXIS: (axis,)}))
 
 
 def _in_frame(axis: AxisType, values: Values) -> bool:
@@ -194,8 +205,8 @@ def _read_off_pairs(
     moving = {s for s in spaces_of(axis) if s in values}
     paired = {s for s in moving if not _is_real_monomial(values[s])}
     sizes = _sizes(spaces, axis)
-    alone = len(paired) == 1 and [*spaces_of(axis)].count(next(iter(paired))) == 1
-    if not alone or not isinstance(spaces[next(iter(paired))].group, AbstractComplexScaling):
+    single = len(paired) == 1 and [*spaces_of(axis)].count(next(iter(paired))) == 1
+    if not single or not isinstance(spaces[next(iter(paired))].group, AbstractComplexScaling):
         return None
     if values[next(iter(paired))].matrix is not None:
         return None
@@ -213,10 +224,10 @@ def _term(
 
     Each entry of the moved axis depends on one entry of the mask at most.
     """
-    alone = _alone(spaces, axis)
+    plain = alone(spaces, axis)
 
     def moved(x: torch.Tensor) -> torch.Tensor:
-        return leg_by_leg(alone, spaces, values, _AXIS, {_AXIS: x})
+        return leg_by_leg(plain, spaces, values, AXIS, {AXIS: x})
 
     scale = moved(mask)
     places = torch.arange(1, len(mask) + 1, dtype=torch.float64)
@@ -227,39 +238,6 @@ def _term(
 
 def _sizes(spaces: Mapping[str, Space], axis: AxisType) -> Sizes:
     return {s: spaces[s].size for s in spaces_of(axis)}
-
-
-_AXIS = "axis"
-
-
-def _alone(spaces: Mapping[str, Space], *axes: AxisType) -> SymmetryData:
-    """A symmetry with one tensor of these axes, and what they carry."""
-    own = dict.fromkeys(s for axis in axes for s in spaces_of(axis))
-    below = dict.fromkeys(base for s in own for base in spaces[s].over)
-    return SymmetryData({s: spaces[s] for s in {**below, **own}}, {_AXIS: axes})
-
-
-@dataclass(frozen=True)
-class _Mixed:
-    """Moves a panel along one axis, leg by leg; other processes are told it, too."""
-
-    spaces: Mapping[str, Space]
-    values: Values
-    axis: AxisType
-    place: int
-    params: Params
-    known: dict[tuple[int, ...], SymmetryData] = field(default_factory=dict)
-
-    def __call__(self, panel: torch.Tensor) -> torch.Tensor:
-        shape = tuple(panel.shape)
-        if shape not in self.known:
-            others: list[AxisType] = [Fixed(n) for n in shape]
-            axes = (*others[: self.place], self.axis, *others[self.place + 1 :])
-            self.known[shape] = _alone(self.spaces, *axes)
-        gains = {f.parameter: self.params[f.parameter] for f in frames_of(self.axis)}
-        return leg_by_leg(
-            self.known[shape], self.spaces, self.values, _AXIS, {**gains, _AXIS: panel}
-        )
 
 
 # -- panels ------------------------------------------------------------------------------------

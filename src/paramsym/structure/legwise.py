@@ -8,9 +8,12 @@ from typing import TypeAlias
 import torch
 
 from paramsym.algebra import Element
+from paramsym.algebra.linear import AbstractRotation
+from paramsym.algebra.woven import Woven, woven_of
 from paramsym.structure.axes import AxisType, Frame, Product, Sizes, Sum, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
+from paramsym.structure.following import is_followed
 from paramsym.structure.frames import framed, gains_of, unframed
 from paramsym.structure.layout import working_dtype
 from paramsym.structure.origin import added
@@ -30,7 +33,7 @@ def leg_by_leg(
     """The tensor `name` after the values of some spaces, whose groups `spaces` says.
 
     It comes in the dtype in which it was computed, `working_dtype`. `movers` keep what several
-    tensors ask for that the same values move, as they read the same `params`.
+    tensors ask for that the same values move, and that read the same gains.
     """
     x, axes, offset = params[name], symmetry.signature[name], symmetry.offsets.get(name, 0.0)
     work = x.to(working_dtype(x))
@@ -39,44 +42,48 @@ def leg_by_leg(
     movers, blocks = {} if movers is None else movers, symmetry.blocks[name]
     mover = movers.get((work.dtype, work.device))
     if mover is None:
-        mover = _Mover(spaces, values, params, work.dtype, work.device)
+        mover = _Mover(spaces, values, work.dtype, work.device)
         movers[work.dtype, work.device] = mover
     if len(blocks) == 1:
-        work = mover.move(work.reshape(blocks[0].shape), blocks[0].legs).reshape(x.shape)
+        block = work.reshape(blocks[0].shape)
+        work = mover.move(block, blocks[0].legs, params).reshape(x.shape)
     else:
         left = iter(blocks)
-        work = walked(work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(left).legs))
+        work = walked(
+            work, axes, symmetry.sizes, lambda x, *_: mover.move(x, next(left).legs, params)
+        )
     return added(work, -offset) if offset else work
 
 
 class _Mover:
-    """Applies one element to the blocks of one tensor."""
+    """Applies one element to the blocks of tensors of one dtype."""
 
     def __init__(
         self,
         spaces: Mapping[str, Space],
         values: Values,
-        params: Params,
         dtype: torch.dtype,
         device: torch.device,
     ):
-        self.spaces, self.given, self.params = spaces, values, params
-        self.dtype, self.device = dtype, device
+        self.spaces, self.given, self.dtype, self.device = spaces, values, dtype, device
         # a diagonal stays real for complex tensors, and is no number of integers
         real = dtype.is_floating_point or dtype.is_complex
         self.real = dtype.to_real() if real else torch.float64
         self._values: dict[str, Element] = {}
+        self._woven: dict[str, Woven | None] = {}
         self._gains: dict[tuple[Frame, ...], torch.Tensor] = {}
 
-    def move(self, x: torch.Tensor, legs: tuple[Leg, ...]) -> torch.Tensor:
+    def move(self, x: torch.Tensor, legs: tuple[Leg, ...], params: Params) -> torch.Tensor:
         """Move one block, leg by leg."""
         for leg in legs:
             if leg.space not in self.given:
                 continue
-            frame = self._frame(leg, x.ndim) if leg.frame else None
+            frame = self._frame(leg, x.ndim, params) if leg.frame else None
             if frame is not None:
                 x = unframed(x, leg, frame)
-            x = self._apply(x, leg, self._value(leg.space))
+            value = self._value(leg.space)
+            steps = self._woven[leg.space]
+            x = self._apply(x, leg, value) if steps is None else steps.times(x, leg.axis)
             if frame is not None:
                 x = framed(x, leg, frame)
         return x
@@ -85,13 +92,21 @@ class _Mover:
         found = self._values.get(space)
         if found is None:
             found = self._values[space] = self.given[space].to(self.real, self.device)
+            self._woven[space] = self._steps(space, found.matrix)
         return found
 
-    def _frame(self, leg: Leg, ndim: int) -> torch.Tensor:
+    def _steps(self, space: str, matrix: torch.Tensor | None) -> Woven | None:
+        """A rotation in the two quick steps of which it is made, if it is."""
+        rotates = isinstance(self.spaces[space].group, AbstractRotation)  # its own dual
+        if matrix is None or not rotates or is_followed(matrix) or self.dtype.is_complex:
+            return None
+        return woven_of(matrix)
+
+    def _frame(self, leg: Leg, ndim: int, params: Params) -> torch.Tensor:
         """`frame_of` a block with that many axes."""
         gain = self._gains.get(leg.frame)
         if gain is None:
-            gain = gains_of(leg, self.params, self.dtype, self.device)
+            gain = gains_of(leg, params, self.dtype, self.device)
             self._gains[leg.frame] = gain
         return gain.reshape(-1, *[1] * (ndim - leg.axis - 1))
 

@@ -28,8 +28,9 @@ _COPIES = 10  # of a panel, at most, in the wider dtype
 
 
 def act_panels(
-    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Mapping[str, Rows]
-) -> Iterator[torch.Tensor]:
+    symmetry: ParameterSymmetry, element: GroupElement, name: str, tensors: Mapping[str, Rows],
+    way: Way | None = None,
+) -> Iterator[torch.Tensor]:  # fmt: skip
     """The rows of `act_tensor(symmetry, element, name, tensors)`, some at a time.
 
     Args:
@@ -38,6 +39,7 @@ def act_panels(
         name: the tensor to move, by the name that the signature has for it.
         tensors: those of `symmetry.needs(name, element)`; tensors, or anything with a shape and a
             dtype whose slices along the first axis are tensors.
+        way: `way_of` these, for a caller that has asked for it before.
 
     Returns:
         Panels of consecutive rows, from the first to the last row. Each is good until the next is
@@ -47,9 +49,10 @@ def act_panels(
         ValueError: as `act_tensor`.
     """
     x = tensors[name]
-    way = way_of(symmetry, element, name, x, tensors)
+    way = way_of(symmetry, element, name, x) if way is None else way
     if way.plans is not None:
-        return panels(x, way.plans)
+        gains = _whole(way.steps, tensors, name)
+        return panels(x, [plan.reading(gains) for plan in way.plans])
     if not way.moves:
         return as_they_are(x)
     if way.rows == Needed.PANEL:
@@ -92,14 +95,8 @@ class Way:
         return 2 * whole + all(mixed) * wide + min(_COPIES * whole, _COPIES * PANEL)
 
 
-def way_of(
-    symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows,
-    tensors: Mapping[str, Rows] | None = None,
-) -> Way:  # fmt: skip
-    """How `act_panels` moves a tensor, of which nothing but its shape and dtype is asked.
-
-    `tensors` are what it reads besides; without them a plan says how, and cannot be followed.
-    """
+def way_of(symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows) -> Way:
+    """How `act_panels` moves a tensor, of which nothing but its shape and dtype is asked."""
     found = steps(symmetry, element, name)
     moving = [place for place, names in found.moved.items() if name in names]
     if not moving:
@@ -108,8 +105,7 @@ def way_of(
     if len(moving) == 1 and found.moved == {moving[0]: (name,)} and name in symmetry.signature:
         part, spaces = element.parts[moving[0]], element.symmetry.spaces
         if not isinstance(part, Slide):
-            gains = {} if tensors is None else _whole(found, tensors, name)
-            plans = plans_of(symmetry, spaces, part, name, x, gains)
+            plans = plans_of(symmetry, spaces, part, name, x, {})
     if plans is not None:
         rows = Needed.PANEL if plans[0].order is None else Needed.ORDER
         return Way(found, Needed.ALL if plans[0].mixed is not None else rows, plans)

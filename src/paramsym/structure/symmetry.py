@@ -18,6 +18,7 @@ from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import (
     AlgebraElement,
     GroupElement,
+    Rotations,
     algebra,
     element,
     sample,
@@ -60,14 +61,20 @@ class ParameterSymmetry(SymmetryData):
         strength: float = 1.0,
         only: Patterns | None = None,
         dtype: torch.dtype = torch.float64,
+        rotations: Rotations = "haar",
     ) -> GroupElement:
         """A random element; `only` restricts it to the spaces and shifts of these names.
 
         Names may be patterns, as in `restrict`; a space moves without its shifts, which have names
         of their own. Without `only`, every family that is exact takes part; approximate ones
         (`exact=False`) move when they are named.
+
+        Rotations of a space are drawn by Haar measure. `rotations="woven"` draws those of 256
+        coordinates and more as two rounds of small ones over a grid of k × m of them: as dense, and
+        applied to a tensor with k + m multiplications for each number instead of k·m. They are a
+        small part of all rotations: no secret, and no average over all.
         """
-        return sample(self, generator, strength, only, dtype)
+        return sample(self, generator, strength, only, dtype, rotations)
 
     def identity(self) -> GroupElement:
         """The element that moves nothing; `g[space]` reads the identity of any space off it."""

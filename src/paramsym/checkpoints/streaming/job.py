@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import xxhash
 
+from paramsym.algebra import Element
 from paramsym.checkpoints.checkpoint import Checkpoint, Hash, Opened, Room
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
@@ -25,9 +26,10 @@ from paramsym.checkpoints.streaming.spelling import Tensors
 from paramsym.checkpoints.streaming.windows import Joins
 from paramsym.checkpoints.tensors import check_finite, overflowed
 from paramsym.formats.drafts import forget
-from paramsym.structure.action import act_tensor
-from paramsym.structure.element import GroupElement
+from paramsym.structure.action import act_tensor, check_tensor
+from paramsym.structure.element import GroupElement, Slide
 from paramsym.structure.fast import Rows
+from paramsym.structure.layout import working_dtype_of
 from paramsym.structure.needs import steps
 from paramsym.structure.panels import PANEL, Needed, Way, act_panels, as_they_are, way_of
 from paramsym.structure.symmetry import ParameterSymmetry
@@ -65,6 +67,23 @@ class Job:
     element: GroupElement
     names: Mapping[str, str]
     windows: Mapping[str, Window] = field(default_factory=dict)
+
+    @cached_property
+    def acting(self) -> GroupElement:
+        """The element with its matrices in the dtype in which all weights are moved, if there is
+        one: cast here, and not for every tensor."""
+        entries = self.checkpoint.entries.values()
+        dtypes = {working_dtype_of(e.dtype) for e in entries if e.dtype.is_floating_point}
+        if len(dtypes) != 1:
+            return self.element
+        (dtype,) = dtypes
+        parts = tuple(
+            part
+            if isinstance(part, Slide)
+            else {n: v if v.matrix is None else _cast(v, dtype) for n, v in part.items()}
+            for part in self.element.parts
+        )
+        return GroupElement(self.element.symmetry, parts)
 
     @cached_property
     def joins(self) -> Joins:
@@ -111,7 +130,7 @@ class Job:
         return found
 
     def _moves(self, name: str, own: str) -> Moves:
-        symmetry, element, meta = self.symmetry, self.element, self.checkpoint.entries[name].meta
+        symmetry, element, meta = self.symmetry, self.acting, self.checkpoint.entries[name].meta
         if name not in self.windows:
             return Moves(own, symmetry, element, way_of(symmetry, element, own, meta), name)
         window, found = self.windows[name], steps(symmetry, element, own)
@@ -151,8 +170,9 @@ class Job:
             require_finite(self, self.spelled[other], found)
         if moves.source is not None:
             return act_panels(
-                moves.symmetry, moves.element, moves.own, {**tensors, moves.own: tensor}
-            )
+                moves.symmetry, moves.element, moves.own, {**tensors, moves.own: tensor},
+                moves.way,
+            )  # fmt: skip
         for panel in as_they_are(tensor):  # for its hash
             require_finite(self, name, panel)
         whole = {**tensors, moves.own: rows[self.spelled[moves.own]][:]}
@@ -179,6 +199,11 @@ class Job:
         return {**self.checkpoint.meta(), **self.joins.meta(self.checkpoint.entries)}
 
 
+def _cast(value: Element, dtype: torch.dtype) -> Element:
+    assert value.matrix is not None
+    return value._replace(matrix=value.matrix.to(dtype).contiguous())
+
+
 @dataclass(frozen=True)
 class Done:
     """What became of a piece: hashes of what was read and written, and how many numbers moved."""
@@ -193,7 +218,9 @@ class Done:
 
 
 def require_fitting(job: Job) -> None:
-    """Move every tensor on the meta device: all that can be refused is refused before it is read.
+    """Ask for every tensor whether it can be moved: what can be refused is, before it is read.
+
+    One without a plan is moved on the meta device.
 
     Raises:
         CheckpointError: a tensor that has to move is missing, has another shape than its type, or
@@ -218,7 +245,8 @@ def require_fitting(job: Job) -> None:
             given = {n: meta[job.spelled[n]] for n in needed if n in job.spelled}
             if moves.source is not None:
                 given[moves.own] = meta[moves.source]
-            act_tensor(moves.symmetry, moves.element, moves.own, given)
+            move = act_tensor if moves.way.plans is None else check_tensor
+            move(moves.symmetry, moves.element, moves.own, given)
 
 
 @contextmanager
