@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .following import is_followed
+
 _GAIN = 4  # times fewer multiplications at least
 _LEAST = 256  # coordinates, below which a product of matrices is as quick
 _ULPS = 8  # by which the entries of a woven matrix may be rounded
@@ -50,13 +52,29 @@ class Woven(NamedTuple):
         k, m = self.rows.shape[:2]
         front = x.movedim(axis, 0)
         grid = front.reshape(k, m, -1)
-        if self.rows_first:
+        if not self.rows_first:
+            made = torch.bmm(
+                self.rows, torch.bmm(self.columns, grid.transpose(0, 1)).transpose(0, 1)
+            )
+        elif is_followed(x) or is_followed(self.rows) or is_followed(self.columns):
             made = torch.bmm(self.columns, torch.bmm(self.rows, grid).transpose(0, 1))
             made = made.transpose(0, 1)
-        else:
-            made = torch.bmm(self.columns, grid.transpose(0, 1)).transpose(0, 1)
-            made = torch.bmm(self.rows, made)
+        else:  # the second product is written to its places
+            made = x.new_empty(grid.shape)
+            half = torch.bmm(self.rows, grid).transpose(0, 1)
+            torch.bmm(self.columns, half, out=made.transpose(0, 1))
         return made.reshape(front.shape).movedim(0, axis)
+
+    def framed(self, before: Tensor) -> Woven:
+        """diag(before)⁻¹ Q diag(before), for a vector of gains without zeros."""
+        k, m = self.rows.shape[:2]
+        first = before.reshape(k, m)
+        last = first.reciprocal()
+        if self.rows_first:
+            rows, columns = self.rows * first[:, None, :], self.columns * last.T[:, :, None]
+        else:
+            rows, columns = self.rows * last[:, :, None], self.columns * first.T[:, None, :]
+        return Woven(rows, columns, self.rows_first)
 
 
 @cache

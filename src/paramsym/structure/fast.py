@@ -21,10 +21,10 @@ import torch
 
 from paramsym.algebra import Element
 from paramsym.algebra.complex_scaling import AbstractComplexScaling
+from paramsym.algebra.following import is_followed
 from paramsym.structure.axes import AxisType, Sizes, parts_of, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
-from paramsym.structure.following import is_followed
 from paramsym.structure.layout import working_dtype_of
 from paramsym.structure.legwise import Movers, halves, leg_by_leg
 from paramsym.structure.mixing import AXIS, Mixed, alone
@@ -39,7 +39,10 @@ _SMALL = 1 << 16  # entries below which the general path is as good
 # thread waits for nobody, and larger panels spare it calls.
 _PANEL = 1 << 15
 _ALONE = 16  # times as much
-_MIXED = 1 << 21  # entries of a panel along whose rows or columns entries are mixed
+# Entries of a panel along whose rows or columns entries are mixed: many for a product with a wide
+# matrix, which is read again for each panel; few for what is mixed by small ones.
+_MIXED, _SLIGHTLY = 1 << 21, 1 << 18
+_WIDE = 256  # coordinates that a wide matrix has
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -269,8 +272,8 @@ def _row_panels(x: Rows, plans: list[AxisPlan], out: torch.Tensor | None) -> Ite
     rows, left, second = plans[0].order, plans[0].scale, plans[0].second
     count, tail = x.shape[0], tuple(x.shape[1:])
     entries = _PANEL * (_ALONE if torch.get_num_threads() == 1 else 1)
-    if any(plan.mixed is not None for plan in plans):
-        entries = _MIXED
+    if mixed := [plan.mixed for plan in plans if plan.mixed is not None]:
+        entries = max(map(_mixed_at_once, mixed))
     step = min(max(1, entries // max(1, math.prod(tail))), max(1, count))
     whole = x[0:count] if rows is not None else None
     made = _Panel(x.dtype, (step, *tail), plans)
@@ -295,18 +298,21 @@ def _column_panels(
     assert rows.mixed is not None
     made = torch.empty(x.shape, dtype=dtype) if out is None else out
     wide = working_dtype_of(dtype)
-    step = max(1, _MIXED // max(1, x.shape[0]))
+    if columns.order is not None:  # row by row, each of which is in the cache then
+        x = _columns(x, columns.order, torch.empty_like(x))
+    step = max(1, _mixed_at_once(rows.mixed) // max(1, x.shape[0]))
     for low in range(0, x.shape[1], step):
         high = min(low + step, x.shape[1])
-        if columns.order is None:
-            panel = x[:, low:high]
-        else:
-            panel = torch.index_select(x, 1, columns.order[low:high])
-        panel = panel.to(wide, memory_format=torch.contiguous_format, copy=True)
+        panel = x[:, low:high].to(wide, memory_format=torch.contiguous_format, copy=True)
         if columns.scale is not None:
             panel *= columns.scale[low:high]
         made[:, low:high] = rows.mixed(panel)
     yield made
+
+
+def _mixed_at_once(mixed: Mixed) -> int:
+    """The entries of a panel that is mixed."""
+    return _MIXED if mixed.widest > _WIDE else _SLIGHTLY
 
 
 class _Panel:

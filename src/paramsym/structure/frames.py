@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
+from paramsym.algebra.following import is_transformed
 from paramsym.structure.axes import Frame
-from paramsym.structure.following import is_transformed
 from paramsym.structure.walk import Leg
 from paramsym.structure.whole import whole
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import torch
 
-from paramsym.structure.following import is_followed, is_transformed
+from paramsym.algebra.following import is_followed, is_transformed
 
 _APART = 1e-6  # of the largest gap between neighbours: gains that are closer stand still
 

@@ -23,9 +23,9 @@ from paramsym.algebra import (
     Tangent,
     UnitComplex,
 )
+from paramsym.algebra.following import is_transformed
 from paramsym.algebra.linear import AbstractLinear
 from paramsym.structure.data import SymmetryData, batch_of
-from paramsym.structure.following import is_transformed
 from paramsym.structure.membership import is_tangent
 from paramsym.structure.space import Space
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paramsym.structure.following import is_transformed
+from paramsym.algebra.following import is_transformed
 
 _LOW = (torch.bfloat16, torch.float16)
 

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import torch
 
 from paramsym.algebra import Element
-from paramsym.algebra.linear import AbstractRotation
+from paramsym.algebra.following import is_followed
+from paramsym.algebra.linear import AbstractLinear, AbstractRotation
 from paramsym.algebra.woven import Woven, woven_of
 from paramsym.structure.axes import AxisType, Frame, Product, Sizes, Sum, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
-from paramsym.structure.following import is_followed
 from paramsym.structure.frames import framed, gains_of, unframed
 from paramsym.structure.layout import working_dtype
 from paramsym.structure.origin import added
@@ -70,7 +70,9 @@ class _Mover:
         real = dtype.is_floating_point or dtype.is_complex
         self.real = dtype.to_real() if real else torch.float64
         self._values: dict[str, Element] = {}
+        self._duals: dict[str, Element] = {}
         self._woven: dict[str, Woven | None] = {}
+        self._framed: dict[tuple[str, tuple[Frame, ...], bool], Woven] = {}
         self._gains: dict[tuple[Frame, ...], torch.Tensor] = {}
 
     def move(self, x: torch.Tensor, legs: tuple[Leg, ...], params: Params) -> torch.Tensor:
@@ -78,12 +80,16 @@ class _Mover:
         for leg in legs:
             if leg.space not in self.given:
                 continue
+            value = self._value(leg.space)
+            steps = self._woven[leg.space]
+            if steps is not None:
+                steps = self._in_frame(steps, leg, params) if leg.frame else steps
+                x = steps.times(x, leg.axis)
+                continue
             frame = self._frame(leg, x.ndim, params) if leg.frame else None
             if frame is not None:
                 x = unframed(x, leg, frame)
-            value = self._value(leg.space)
-            steps = self._woven[leg.space]
-            x = self._apply(x, leg, value) if steps is None else steps.times(x, leg.axis)
+            x = self._apply(x, leg, value)
             if frame is not None:
                 x = framed(x, leg, frame)
         return x
@@ -95,12 +101,27 @@ class _Mover:
             self._woven[space] = self._steps(space, found.matrix)
         return found
 
+    def _dual(self, space: str) -> Element:
+        """The inverse transpose of a matrix."""
+        found = self._duals.get(space)
+        if found is None:
+            found = self._duals[space] = self.spaces[space].group.dual(self._value(space))
+        return found
+
     def _steps(self, space: str, matrix: torch.Tensor | None) -> Woven | None:
         """A rotation in the two quick steps of which it is made, if it is."""
         rotates = isinstance(self.spaces[space].group, AbstractRotation)  # its own dual
         if matrix is None or not rotates or is_followed(matrix) or self.dtype.is_complex:
             return None
         return woven_of(matrix)
+
+    def _in_frame(self, steps: Woven, leg: Leg, params: Params) -> Woven:
+        """The two steps with the gains in whose frame a leg moves."""
+        key = leg.space, leg.frame, leg.is_dual
+        if key not in self._framed:
+            gain = self._frame(leg, leg.axis + 1, params)
+            self._framed[key] = steps.framed(gain if leg.is_dual else gain.reciprocal())
+        return self._framed[key]
 
     def _frame(self, leg: Leg, ndim: int, params: Params) -> torch.Tensor:
         """`frame_of` a block with that many axes."""
@@ -114,7 +135,9 @@ class _Mover:
         group, copies = self.spaces[leg.space].group, leg.copies
         front = x.movedim(copies, tuple(range(len(copies)))) if copies else x
         at = [d for d in range(x.ndim) if d not in copies].index(leg.axis) + len(copies)
-        if leg.is_dual:
+        if leg.is_dual and isinstance(group, AbstractLinear):
+            made = group.apply(self._dual(leg.space), front, at, -leg.power)
+        elif leg.is_dual:
             made = group.apply_dual(value, front, at, -leg.power)
         else:
             made = group.apply(value, front, at, leg.power)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 
+from paramsym.algebra.woven import woven_of
 from paramsym.structure.axes import AxisType, Fixed, frames_of, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
@@ -24,6 +26,11 @@ def alone(spaces: Mapping[str, Space], *axes: AxisType) -> SymmetryData:
     return SymmetryData({s: spaces[s] for s in {**below, **own}}, {AXIS: axes})
 
 
+def _width(matrix: torch.Tensor) -> int:
+    steps = woven_of(matrix)
+    return matrix.shape[-1] if steps is None else max(steps.rows.shape[-1], steps.columns.shape[-1])
+
+
 @dataclass(frozen=True)
 class Mixed:
     """Moves a panel along one axis, leg by leg; other processes are told it, too."""
@@ -35,6 +42,12 @@ class Mixed:
     params: Params
     movers: Movers
     known: dict[tuple[int, ...], SymmetryData] = field(default_factory=dict)
+
+    @cached_property
+    def widest(self) -> int:
+        """The coordinates that are mixed by one matrix at most."""
+        matrices = [self.values[s].matrix for s in spaces_of(self.axis) if s in self.values]
+        return max((_width(matrix) for matrix in matrices if matrix is not None), default=0)
 
     def reading(self, gains: Params) -> Mixed:
         """See `AxisPlan.reading`."""

@@ -92,7 +92,8 @@ class Way:
         if self.rows == Needed.ORDER:
             return whole + min(_COPIES * whole, _COPIES * PANEL)
         mixed = [plan.mixed is not None for plan in self.plans]
-        return 2 * whole + all(mixed) * wide + min(_COPIES * whole, _COPIES * PANEL)
+        gathered = not all(mixed) and any(plan.order is not None for plan in self.plans)
+        return (2 + gathered) * whole + all(mixed) * wide + min(_COPIES * whole, _COPIES * PANEL)
 
 
 def way_of(symmetry: ParameterSymmetry, element: GroupElement, name: str, x: Rows) -> Way:

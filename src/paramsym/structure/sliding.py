@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import torch
 
+from paramsym.algebra.following import is_followed, is_transformed
 from paramsym.structure.belonging import require_slides
 from paramsym.structure.contraction import contracted
 from paramsym.structure.element import Slide
-from paramsym.structure.following import is_followed, is_transformed
 from paramsym.structure.gain_flow import gain_flow
 from paramsym.structure.layout import laid_like, working_dtype
 from paramsym.structure.shift import Factor, Params, Shift, Term, Window
