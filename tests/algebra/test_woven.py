@@ -89,6 +89,14 @@ def test_a_matrix_that_is_written_to_is_looked_at_again() -> None:
     assert woven_of(matrix) is None
 
 
+def test_a_matrix_of_inference_mode_has_no_version_and_is_looked_at_each_time() -> None:
+    with torch.inference_mode():
+        matrix = _drawn(256, 0)
+        assert woven_of(matrix) is not None
+        matrix[0, 0] += 1
+        assert woven_of(matrix) is None
+
+
 def test_the_identity_is_woven() -> None:
     found = woven_of(torch.eye(256))
     assert found is not None

@@ -96,13 +96,14 @@ def woven_of(matrix: Tensor) -> Woven | None:
     sides = grid(matrix.shape[-1]) if matrix.dim() == 2 else None
     if sides is None or matrix.is_meta or not matrix.is_floating_point():
         return None
+    version = None if matrix.is_inference() else matrix._version
     known = _KNOWN.get(matrix)
-    if known is not None and known[0] == matrix._version:
+    if known is not None and version is not None and known[0] == version:
         return known[1]
     found = _unwoven(matrix.detach(), *sides)
     if found is None and (undone := _unwoven(matrix.detach().mT, *sides)) is not None:
         found = undone.undone()
-    _KNOWN[matrix] = matrix._version, found
+    _KNOWN[matrix] = version, found
     return found
 
 
