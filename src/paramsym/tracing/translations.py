@@ -177,7 +177,9 @@ class Translations:
                     return step[0], *found
             return None
 
-        return search(dict(source.effect), None, frozenset())
+        found = search(dict(source.effect), None, frozenset())
+        del search  # which names itself: what it holds would wait for the garbage collector
+        return found
 
     def _rank(self, monomial: Monomial) -> tuple:
         """Data before numbers, what stops early before what stops late, long before short."""
