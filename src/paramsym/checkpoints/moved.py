@@ -82,8 +82,8 @@ def moved_or_planned(found: Moving, how: Writing) -> Transformed | Plan:
 def plan_moved(found: Moving, how: Writing, only: list[str] | None = None) -> Plan:
     """What `write_moved` would write, with the checks that it makes before; no file is made.
 
-    Weights that are moved from files to files are moved on the meta device, and some rows of each
-    kind of tensor for a measurement of time.
+    Of weights that are moved from files to files some rows of each kind of tensor are moved, for a
+    measurement of time.
     """
     if found.weights is None:
         assert found.source is not None

@@ -151,35 +151,32 @@ class Translations:
         that adds must be smaller, or equal in rank and new, so that the division ends. Where
         several divide, each is tried.
         """
-        budget = _STEPS
+        budget = iter(range(_STEPS))
+        return self._search(source, basis, dict(source.effect), None, frozenset(), budget)
 
-        def search(
-            rest: Effect, above: tuple | None, led: frozenset[tuple]
-        ) -> tuple[Absorption, ...] | None:
-            nonlocal budget
-            if not rest:
-                return ()
-            form, (sink, lead) = max(rest.items(), key=lambda item: self._rank(item[1]))
-            rank = self._rank((sink, lead))
-            if form in led or (above is not None and rank > above):
-                return None  # what was added is not smaller: this would not end
-            for q, change in basis.get(sink, ()):
-                budget -= 1
-                if budget < 0:
-                    return None
-                if is_same_block(q, source) and not is_flatter(q, source):
-                    continue
-                step = subtract(source, rest, lead, q, change, self.parameters)
-                if step is None:
-                    continue
-                found = search(step[1], rank, led | {form})
-                if found is not None:
-                    return step[0], *found
-            return None
-
-        found = search(dict(source.effect), None, frozenset())
-        del search  # which names itself: what it holds would wait for the garbage collector
-        return found
+    def _search(
+        self, source: Source, basis: Basis, rest: Effect, above: tuple | None,
+        led: frozenset[tuple], budget: Iterator[int],
+    ) -> tuple[Absorption, ...] | None:  # fmt: skip
+        """`_divide` what is left, below a rank, where some monomials have led before."""
+        if not rest:
+            return ()
+        form, (sink, lead) = max(rest.items(), key=lambda item: self._rank(item[1]))
+        rank = self._rank((sink, lead))
+        if form in led or (above is not None and rank > above):
+            return None  # what was added is not smaller: this would not end
+        for q, change in basis.get(sink, ()):
+            if next(budget, None) is None:
+                return None
+            if is_same_block(q, source) and not is_flatter(q, source):
+                continue
+            step = subtract(source, rest, lead, q, change, self.parameters)
+            if step is None:
+                continue
+            found = self._search(source, basis, step[1], rank, led | {form}, budget)
+            if found is not None:
+                return step[0], *found
+        return None
 
     def _rank(self, monomial: Monomial) -> tuple:
         """Data before numbers, what stops early before what stops late, long before short."""
