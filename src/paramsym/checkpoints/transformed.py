@@ -86,8 +86,8 @@ def plan_transform(
 ) -> Plan:
     """What `transform` would do, with the checks that it makes before it writes; no file is made.
 
-    Arguments and errors are those of `transform`. Of weights that are moved from files to files some
-    rows of each kind of tensor are moved, for a measurement of time.
+    Arguments and errors are those of `transform`. Of weights that are moved from files to files
+    some rows of each kind of tensor are moved, for a measurement of time.
     """
     how = Writing(engine, False, force, shard_size, progress=progress)
     draw = Draw(strength, None if only is None else list(only), rotations)
