@@ -26,8 +26,12 @@ def frame_of(
     Raises:
         ValueError: a gain has a zero.
     """
-    gain = gains_of(leg, params, dtype, x.device)
-    return gain.reshape(-1, *[1] * (x.ndim - leg.axis - 1))
+    return along(leg, gains_of(leg, params, dtype, x.device), x.ndim)
+
+
+def along(leg: Leg, gain: torch.Tensor, ndim: int) -> torch.Tensor:
+    """The gains of a leg, shaped to multiply a block with that many axes."""
+    return gain.reshape(-1, *[1] * (ndim - leg.axis - 1))
 
 
 def gains_of(

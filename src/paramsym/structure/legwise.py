@@ -14,7 +14,7 @@ from paramsym.algebra.woven import Woven, woven_of
 from paramsym.structure.axes import AxisType, Frame, Product, Sizes, Sum, spaces_of
 from paramsym.structure.data import SymmetryData
 from paramsym.structure.element import Values
-from paramsym.structure.frames import framed, gains_of, unframed
+from paramsym.structure.frames import along, framed, gains_of, unframed
 from paramsym.structure.layout import working_dtype
 from paramsym.structure.origin import added
 from paramsym.structure.shift import Params
@@ -86,7 +86,7 @@ class _Mover:
                 steps = self._in_frame(steps, leg, params) if leg.frame else steps
                 x = steps.times(x, leg.axis)
                 continue
-            frame = self._frame(leg, x.ndim, params) if leg.frame else None
+            frame = along(leg, self._gain(leg, params), x.ndim) if leg.frame else None
             if frame is not None:
                 x = unframed(x, leg, frame)
             x = self._apply(x, leg, value)
@@ -119,17 +119,16 @@ class _Mover:
         """The two steps with the gains in whose frame a leg moves."""
         key = leg.space, leg.frame, leg.is_dual
         if key not in self._framed:
-            gain = self._frame(leg, leg.axis + 1, params)
+            gain = self._gain(leg, params)
             self._framed[key] = steps.framed(gain if leg.is_dual else gain.reciprocal())
         return self._framed[key]
 
-    def _frame(self, leg: Leg, ndim: int, params: Params) -> torch.Tensor:
-        """`frame_of` a block with that many axes."""
+    def _gain(self, leg: Leg, params: Params) -> torch.Tensor:
         gain = self._gains.get(leg.frame)
         if gain is None:
             gain = gains_of(leg, params, self.dtype, self.device)
             self._gains[leg.frame] = gain
-        return gain.reshape(-1, *[1] * (ndim - leg.axis - 1))
+        return gain
 
     def _apply(self, x: torch.Tensor, leg: Leg, value: Element) -> torch.Tensor:
         group, copies = self.spaces[leg.space].group, leg.copies

@@ -187,8 +187,8 @@ class Shift:
         return found
 
     @cached_property
-    def divided_by(self) -> dict[str, tuple[Factor, ...]]:
-        """The factors of each moved parameter in which gains are divided by."""
+    def below(self) -> dict[str, tuple[Factor, ...]]:
+        """For each moved parameter, the factors in which gains stand below: they are divided by."""
         found: dict[str, tuple[Factor, ...]] = {}
         for parameter, terms in self.terms_of.items():
             factors = [f for term in terms for f in (*term.factors, *(self.divisor or ()))]

@@ -51,7 +51,7 @@ def standstill(shift: Shift, params: Params, only: str | None = None) -> str:
         only: a parameter, of which alone it is asked.
     """
     for moved in shift.parameters if only is None else (only,):
-        for factor in shift.divided_by[moved]:
+        for factor in shift.below[moved]:
             name = factor.window.parameter
             if name not in params:
                 continue

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import xxhash
 
-from paramsym.algebra import Element
 from paramsym.checkpoints.checkpoint import Checkpoint, Hash, Opened, Room
 from paramsym.checkpoints.errors import CheckpointError, few, refused
 from paramsym.checkpoints.streaming.layout import Piece
@@ -80,7 +79,7 @@ class Job:
         parts = tuple(
             part
             if isinstance(part, Slide)
-            else {n: v if v.matrix is None else _cast(v, dtype) for n, v in part.items()}
+            else {n: v if v.matrix is None else v.to(dtype) for n, v in part.items()}
             for part in self.element.parts
         )
         return GroupElement(self.element.symmetry, parts)
@@ -197,11 +196,6 @@ class Job:
     def meta(self) -> dict[str, torch.Tensor]:
         """All tensors, those that are put together as well, without numbers."""
         return {**self.checkpoint.meta(), **self.joins.meta(self.checkpoint.entries)}
-
-
-def _cast(value: Element, dtype: torch.dtype) -> Element:
-    assert value.matrix is not None
-    return value._replace(matrix=value.matrix.to(dtype).contiguous())
 
 
 @dataclass(frozen=True)
